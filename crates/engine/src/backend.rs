@@ -7,6 +7,7 @@
 
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use crate::vocab::*;
 use rdmalab_wire::ids::{Gid, PKey, Qpn};
@@ -426,9 +427,20 @@ pub struct AsyncEvent {
     pub element: u64,
 }
 
-/// An RNIC. See the module's text for what handles are. Verbs on objects of different contexts are
-/// refused with `EINVAL`.
-pub trait Backend: Sized + 'static {
+/// How long a verb waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// Not at all: it looks once, and makes progress.
+    Now,
+    /// Until [`Backend::read_clock`] of the open device says this.
+    At(u64),
+    /// As long as it takes.
+    Never,
+}
+
+/// An RNIC, of which a process may have several: an instance is a value. See the module's text for
+/// what handles are. Verbs on objects of different contexts are refused with `EINVAL`.
+pub trait Backend: Send + Sync + Sized + 'static {
     /// An open device.
     type Context: Clone + Send + Sync;
     /// A protection domain.
@@ -447,9 +459,9 @@ pub trait Backend: Sized + 'static {
     type Qp: Clone + Send + Sync;
 
     /// The devices there are; an error when this process cannot have one, saying why.
-    fn devices() -> VerbsResult<Vec<DeviceInfo>>;
+    fn devices(&self) -> VerbsResult<Vec<DeviceInfo>>;
     /// Opens a device by its index.
-    fn open(index: u32) -> VerbsResult<Self::Context>;
+    fn open(&self, index: u32) -> VerbsResult<Self::Context>;
     /// Closes; objects that are still alive stay usable, as with the kernel's devices.
     fn close(ctx: &Self::Context) -> VerbsResult<()>;
     /// What the device can do.
@@ -460,11 +472,15 @@ pub trait Backend: Sized + 'static {
     fn query_gid(ctx: &Self::Context, port: u8, index: u32) -> VerbsResult<GidEntry>;
     /// An entry of the partition table.
     fn query_pkey(ctx: &Self::Context, port: u8, index: u32) -> VerbsResult<PKey>;
-    /// The file descriptor that is readable while asynchronous events wait.
-    fn async_fd(ctx: &Self::Context) -> RawFd;
-    /// Takes the next asynchronous event; blocks unless the descriptor is non-blocking (`EAGAIN`).
-    fn next_async_event(ctx: &Self::Context) -> VerbsResult<AsyncEvent>;
-    /// The device's clock now, in ticks of [`DeviceCaps::hca_core_clock_khz`].
+    /// The file descriptor that is readable while asynchronous events wait, for programs that poll
+    /// it; `None` where there is none, as in virtual time.
+    fn async_fd(_ctx: &Self::Context) -> Option<RawFd> {
+        None
+    }
+    /// Takes the next asynchronous event; `EAGAIN` when none came before `until`.
+    fn wait_async_event(ctx: &Self::Context, until: Deadline) -> VerbsResult<AsyncEvent>;
+    /// The device's clock now, in ticks of [`DeviceCaps::hca_core_clock_khz`]. It need not be the
+    /// kernel's: a simulator's is virtual.
     fn read_clock(ctx: &Self::Context) -> u64;
 
     /// Allocates a protection domain.
@@ -494,11 +510,13 @@ pub trait Backend: Sized + 'static {
 
     /// Makes a completion channel.
     fn create_channel(ctx: &Self::Context) -> VerbsResult<Self::Channel>;
-    /// Its file descriptor: readable while events wait.
-    fn channel_fd(channel: &Self::Channel) -> RawFd;
+    /// Its file descriptor, as for [`Backend::async_fd`]: readable while events wait.
+    fn channel_fd(_channel: &Self::Channel) -> Option<RawFd> {
+        None
+    }
     /// Takes the next event and returns the CQ's cookie; makes progress while it waits; `EAGAIN`
-    /// when the descriptor is non-blocking and nothing waits.
-    fn channel_next(channel: &Self::Channel) -> VerbsResult<u64>;
+    /// when none came before `until`.
+    fn wait_channel(channel: &Self::Channel, until: Deadline) -> VerbsResult<u64>;
     /// Destroys it; `EBUSY` while CQs use it.
     fn destroy_channel(channel: &Self::Channel) -> VerbsResult<()>;
 
@@ -570,4 +588,11 @@ pub trait Backend: Sized + 'static {
 
     /// Checks an address vector as `ibv_create_ah` does.
     fn check_ah(pd: &Self::Pd, attr: &AhAttr) -> VerbsResult<()>;
+}
+
+/// A back end that stands behind the exported functions of libibverbs. Those take no instance, so
+/// it has one for the whole process.
+pub trait ProcessBackend: Backend {
+    /// That instance.
+    fn of_process() -> Arc<Self>;
 }

@@ -7,6 +7,7 @@
 mod counter;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Edges of the calibration's windows: [`EDGES`] / 2 windows, each half of the whole time long.
 const EDGES: usize = 20;
@@ -26,6 +27,8 @@ pub enum ClockSource {
     FencedCntvct,
     /// `clock_gettime(CLOCK_MONOTONIC_RAW)`: coarser in cost, and not fenced.
     MonotonicRaw,
+    /// Nanoseconds that a simulation counts; no real time.
+    Virtual,
 }
 
 impl ClockSource {
@@ -48,6 +51,7 @@ impl fmt::Display for ClockSource {
             Self::FencedTsc => "fenced TSC",
             Self::FencedCntvct => "fenced CNTVCT",
             Self::MonotonicRaw => "CLOCK_MONOTONIC_RAW",
+            Self::Virtual => "virtual time",
         })
     }
 }
@@ -65,6 +69,18 @@ pub struct Clock {
     ns_per_tick: f64,
     relative_error: f64,
     fallback_reason: Option<&'static str>,
+    virtual_ns: Option<VirtualNs>,
+}
+
+/// Where a simulation counts its time.
+#[derive(Clone, Copy, Debug)]
+struct VirtualNs(&'static AtomicU64);
+
+/// Two are equal that are the same counter.
+impl PartialEq for VirtualNs {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
 }
 
 impl Default for Clock {
@@ -90,12 +106,21 @@ impl Clock {
         Self::raw(None)
     }
 
+    /// A clock of virtual time: it says what `now_ns` holds, and moves when a simulation moves
+    /// that. Two that share the counter agree exactly.
+    #[must_use]
+    pub fn virtual_time(now_ns: &'static AtomicU64) -> Self {
+        let virtual_ns = Some(VirtualNs(now_ns));
+        Self { source: ClockSource::Virtual, virtual_ns, ..Self::raw(None) }
+    }
+
     fn raw(fallback_reason: Option<&'static str>) -> Self {
         Self {
             source: ClockSource::MonotonicRaw,
             ns_per_tick: 1.0,
             relative_error: 0.0,
             fallback_reason,
+            virtual_ns: None,
         }
     }
 
@@ -114,6 +139,7 @@ impl Clock {
                 ns_per_tick,
                 relative_error,
                 fallback_reason: None,
+                virtual_ns: None,
             },
             None => Self::raw(Some("the counter did not advance steadily when calibrated")),
         }
@@ -126,9 +152,16 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Stamp {
         match self.source {
-            ClockSource::MonotonicRaw => Stamp(counter::raw_ns()),
-            _ => Stamp(counter::read()),
+            ClockSource::FencedTsc | ClockSource::FencedCntvct => Stamp(counter::read()),
+            _ => self.slow_now(),
         }
+    }
+
+    fn slow_now(&self) -> Stamp {
+        Stamp(match self.virtual_ns {
+            Some(VirtualNs(now_ns)) => now_ns.load(Ordering::Acquire),
+            None => counter::raw_ns(),
+        })
     }
 
     /// Nanoseconds from `a` to `b`; negative when `b` is the earlier one, which between two cores
@@ -210,7 +243,7 @@ impl Clock {
 impl fmt::Display for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.source)?;
-        if self.source != ClockSource::MonotonicRaw {
+        if matches!(self.source, ClockSource::FencedTsc | ClockSource::FencedCntvct) {
             let mhz = 1e3 / self.ns_per_tick;
             let ppm = self.relative_error * 1e6;
             write!(f, ", {mhz:.3} MHz +- {ppm:.1} ppm")?;
@@ -327,6 +360,18 @@ mod tests {
     }
 
     #[test]
+    fn virtual_time_moves_when_it_is_moved() {
+        let now_ns: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
+        let (clock, other) = (Clock::virtual_time(now_ns), Clock::virtual_time(now_ns));
+        let began = clock.now();
+        assert_eq!((began, other.now()), (Stamp(5), Stamp(5)));
+        now_ns.store(1_005, Ordering::Release);
+        assert_eq!(clock.whole_ns_between(began, other.now()), 1000);
+        assert_eq!(clock.cost(8).mean_ns, 0.0, "a stamp takes no virtual time");
+        assert_eq!((clock == other, clock.to_string().as_str()), (true, "virtual time"));
+    }
+
+    #[test]
     fn the_rate_of_a_steady_counter_is_found() {
         let (ns_per_tick, error) = rate(&edges(|_| 0)).unwrap();
         assert!((ns_per_tick - 0.4).abs() < 1e-12, "{ns_per_tick}");
@@ -406,6 +451,7 @@ mod tests {
             ns_per_tick: 0.4,
             relative_error: 4e-6,
             fallback_reason: None,
+            virtual_ns: None,
         };
         assert_eq!(counter.to_string(), "fenced TSC, 2500.000 MHz +- 4.0 ppm");
     }

@@ -1,70 +1,115 @@
 //! The devices as C sees them.
 //!
-//! A device is allocated once and never freed: programs keep pointers to devices across lists, and
-//! compare them. There are as many as the machine has, so nothing grows.
+//! A device keeps its address from list to list: programs keep pointers to devices, and compare
+//! them. There are as many as the machine has, so nothing grows.
 
-use core::any::TypeId;
-use core::ffi::c_char;
-use std::sync::{Mutex, PoisonError};
+use core::any::{Any, TypeId};
+use core::ffi::{c_char, c_int};
+use core::ptr::NonNull;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmalab_abi::{IBV_DEVICE_ALLOCATION, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
-use rdmalab_engine::backend::{Backend, DeviceInfo, VerbsResult};
+use rdmalab_engine::backend::{Backend, DeviceInfo, ProcessBackend, VerbsResult};
+
+use crate::answer;
 
 /// A device with room behind the public structure.
 ///
 /// The vendors' direct-verbs libraries recognise their own devices by a pointer right behind the
 /// public structure; they must find memory there, and a pointer that is not theirs.
 #[repr(C)]
-struct DeviceObject {
+struct DeviceObject<B: Backend> {
     public: ibv_device,
     spare: [u8; SPARE],
-    info: DeviceInfo,
+    own: DeviceOwn<B>,
+}
+
+/// Our part of a device.
+pub(crate) struct DeviceOwn<B: Backend> {
+    /// What the backend said about it.
+    pub(crate) info: DeviceInfo,
+    /// Whose it is.
+    pub(crate) backend: Arc<B>,
 }
 
 /// Zeroed bytes behind the public structure: twice what is known to be read.
 const SPARE: usize = 2 * IBV_DEVICE_ALLOCATION - size_of::<ibv_device>();
 
-/// A device of the list, and whose it is.
-struct Known {
-    backend: TypeId,
-    device: *mut DeviceObject,
+/// The devices of one instance of a backend, as C sees them. They live as long as it; who keeps it
+/// keeps it at least as long as any of its devices is used or open.
+pub struct Devices<B: Backend> {
+    backend: Arc<B>,
+    known: Mutex<Vec<NonNull<DeviceObject<B>>>>,
 }
 
-// SAFETY: the object is never freed, and nothing of it is written after it was made.
-unsafe impl Send for Known {}
+// SAFETY: nothing of a device is written after it was made, and the backend is `Send` and `Sync`.
+unsafe impl<B: Backend> Send for Devices<B> {}
+// SAFETY: as above; the list is locked.
+unsafe impl<B: Backend> Sync for Devices<B> {}
 
-static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
-
-/// The devices that the backend has now. A device that was listed before keeps its address.
-pub(crate) fn list<B: Backend>() -> VerbsResult<Vec<*mut ibv_device>> {
-    let present = B::devices()?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut devices = Vec::with_capacity(present.len());
-    for info in present {
-        let mut of_backend = known.iter().filter(|k| k.backend == TypeId::of::<B>());
-        // SAFETY: every known device is alive for ever and immutable.
-        let found = of_backend.find(|k| unsafe { (*k.device).info == info }).map(|k| k.device);
-        let device = found.unwrap_or_else(|| {
-            let device = Box::into_raw(Box::new(make(info.clone())));
-            known.push(Known { backend: TypeId::of::<B>(), device });
-            device
-        });
-        devices.push(device.cast());
+impl<B: Backend> Devices<B> {
+    /// The devices of an instance.
+    pub fn new(backend: Arc<B>) -> Self {
+        Self { backend, known: Mutex::default() }
     }
-    Ok(devices)
+
+    /// Those that there are now; the error number when there can be none, with a sentence as for a
+    /// failed `ibv_get_device_list`. A device that was listed before keeps its address.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub fn list(&self) -> Result<Vec<NonNull<ibv_device>>, c_int> {
+        self.present().map_err(|error| answer::number("ibv_get_device_list", &error))
+    }
+
+    pub(crate) fn present(&self) -> VerbsResult<Vec<NonNull<ibv_device>>> {
+        let present = self.backend.devices()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = Vec::with_capacity(present.len());
+        for info in present {
+            // SAFETY: every known device is alive and immutable.
+            let found = known.iter().find(|device| unsafe { device.as_ref() }.own.info == info);
+            let device = found.copied().unwrap_or_else(|| {
+                let object = Box::leak(Box::new(make(info, self.backend.clone())));
+                known.push(object.into());
+                object.into()
+            });
+            devices.push(device.cast());
+        }
+        Ok(devices)
+    }
 }
 
-/// What the backend said about a device.
+impl<B: Backend> Drop for Devices<B> {
+    fn drop(&mut self) {
+        for device in self.known.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            // SAFETY: it came from a box, and nobody uses it any more, as the type says.
+            drop(unsafe { Box::from_raw(device.as_ptr()) });
+        }
+    }
+}
+
+/// The devices of the process's instance. They are never freed.
+pub(crate) fn of_process<B: ProcessBackend>() -> &'static Devices<B> {
+    static KNOWN: Mutex<BTreeMap<TypeId, &'static (dyn Any + Send + Sync)>> =
+        Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let make = || Box::leak(Box::new(Devices::new(B::of_process()))) as &(dyn Any + Send + Sync);
+    let devices = known.entry(TypeId::of::<B>()).or_insert_with(make);
+    devices.downcast_ref().expect("the devices of this type")
+}
+
+/// Our part of a device.
 ///
 /// # Safety
-/// `device` came from [`list`].
-pub(crate) unsafe fn info(device: *mut ibv_device) -> &'static DeviceInfo {
-    // SAFETY: it is the first field of a device object, which is alive for ever; C is given no
-    // business with `info`, which is immutable.
-    unsafe { &(*device.cast::<DeviceObject>()).info }
+/// `device` came from [`Devices`] of the same backend, which lives during `'a`.
+pub(crate) unsafe fn own<'a, B: Backend>(device: *mut ibv_device) -> &'a DeviceOwn<B> {
+    // SAFETY: it is in a device object; C is given no business with our part, which is immutable.
+    unsafe { &(*device.cast::<DeviceObject<B>>()).own }
 }
 
-fn make(info: DeviceInfo) -> DeviceObject {
+fn make<B: Backend>(info: DeviceInfo, backend: Arc<B>) -> DeviceObject<B> {
     let mut public = ibv_device::zeroed();
     public.node_type = IBV_NODE_CA;
     public.transport_type = IBV_TRANSPORT_IB;
@@ -72,7 +117,7 @@ fn make(info: DeviceInfo) -> DeviceObject {
     put_string(&mut public.dev_name, &info.dev_name);
     put_string(&mut public.dev_path, &format!("/sys/class/infiniband_verbs/{}", info.dev_name));
     put_string(&mut public.ibdev_path, &format!("/sys/class/infiniband/{}", info.name));
-    DeviceObject { public, spare: [0; SPARE], info }
+    DeviceObject { public, spare: [0; SPARE], own: DeviceOwn { info, backend } }
 }
 
 /// Writes as much of `text` as fits before the final zero; `field` is zeroed.
@@ -82,8 +127,6 @@ pub(crate) fn put_string(field: &mut [c_char], text: &str) {
         *slot = byte as c_char;
     }
 }
-
-const _: () = assert!(core::mem::offset_of!(DeviceObject, spare) == size_of::<ibv_device>());
 
 #[cfg(test)]
 mod tests {

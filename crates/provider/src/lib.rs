@@ -38,3 +38,5 @@ mod srq;
 mod stubs;
 mod sync;
 pub mod table;
+
+pub use device::Devices;

@@ -15,12 +15,12 @@ use crate::{device, extended, ops, stubs};
 /// Opens a device.
 ///
 /// # Safety
-/// `device` came from [`device::list`] for the same backend.
+/// `device` came from [`Devices`](device::Devices) of the same backend, which live.
 pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*mut ibv_context> {
     // SAFETY: by the contract.
-    let info = unsafe { device::info(device) };
-    let backend = B::open(info.index)?;
-    let async_fd = B::async_fd(&backend);
+    let own = unsafe { device::own::<B>(device) };
+    let backend = own.backend.open(own.info.index)?;
+    let async_fd = B::async_fd(&backend).unwrap_or(-1);
     let object = ContextObject::<B>::leak(
         verbs_context::zeroed(),
         ContextOwn { backend, registry: Registry::default(), users: AtomicUsize::new(1) },

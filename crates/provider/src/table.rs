@@ -2,16 +2,23 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
+use rdmalab_abi::ibv_device;
 use rdmalab_abi::loader::VerbsTable;
-use rdmalab_engine::backend::Backend;
+use rdmalab_engine::backend::{Backend, ProcessBackend, VerbsError};
 use rdmalab_engine::vocab::WcStatus;
 
-use crate::exports;
+use crate::{answer, exports};
 
 /// The table of a backend, as a library with this backend behind it would export it.
-pub fn table<B: Backend>() -> VerbsTable {
+pub fn table<B: ProcessBackend>() -> VerbsTable {
+    VerbsTable { get_device_list: exports::ibv_get_device_list::<B>, ..instance_table::<B>() }
+}
+
+/// The table for devices of any instance of a backend, of [`Devices`](crate::Devices). Its
+/// `ibv_get_device_list` fails with `ENOSYS`: a function of C knows of no instance.
+pub fn instance_table<B: Backend>() -> VerbsTable {
     VerbsTable {
-        get_device_list: exports::ibv_get_device_list::<B>,
+        get_device_list: no_device_list,
         free_device_list: exports::ibv_free_device_list::<B>,
         get_device_name: exports::ibv_get_device_name::<B>,
         get_device_guid: exports::ibv_get_device_guid::<B>,
@@ -53,6 +60,15 @@ pub fn table<B: Backend>() -> VerbsTable {
         qp_to_qp_ex: exports::ibv_qp_to_qp_ex::<B>,
         fork_init,
     }
+}
+
+unsafe extern "C-unwind" fn no_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    if !num_devices.is_null() {
+        // SAFETY: a pointer that is not null is the caller's variable.
+        unsafe { *num_devices = 0 };
+    }
+    let error = VerbsError::new(libc::ENOSYS, "the devices of an instance are not the process's");
+    answer::pointer("ibv_get_device_list", Err(error))
 }
 
 /// Whether `fork` needs preparation (`ibv_fork_init`): never, since no page is pinned. Always 0.

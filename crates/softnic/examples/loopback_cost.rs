@@ -34,7 +34,7 @@ fn inline_send(wr_id: u64, flags: SendFlags, sges: &[Sge]) -> SendWr<'_> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let messages = std::env::args().nth(1).map_or(Ok(MESSAGES), |count| count.parse())?;
-    let context = SoftNic::open(0)?;
+    let context = SoftNic.open(0)?;
     let pd = SoftNic::alloc_pd(&context)?;
     let mut memory = vec![0u8; 4096];
     let addr = memory.as_mut_ptr() as u64;

@@ -54,7 +54,7 @@ fn bind_to(processor: usize) {
 impl End {
     /// Makes an end, and connects it with the one at the other side of the pipes.
     fn meet(mut from: impl Read, mut to: impl Write) -> Result<End, Failure> {
-        let context = SoftNic::open(0)?;
+        let context = SoftNic.open(0)?;
         let pd = SoftNic::alloc_pd(&context)?;
         let memory = rdmalab_softnic::alloc_shared(2 * HALF)?;
         let (addr, length) = (memory as u64, 2 * HALF as u64);

@@ -55,7 +55,7 @@ fn gid_index(context: &<SoftNic as Backend>::Context, own: IpAddr) -> Result<u8,
 }
 
 fn connect(stream: &mut TcpStream, bytes: u32) -> Result<End, Box<dyn Error>> {
-    let context = SoftNic::open(0)?;
+    let context = SoftNic.open(0)?;
     let pd = SoftNic::alloc_pd(&context)?;
     let memory: &'static mut [u8] = Box::leak(vec![0u8; 2 * MAX_BYTES].into_boxed_slice());
     let addr = memory.as_mut_ptr() as u64;

@@ -23,6 +23,7 @@ use crate::handles::{
 use crate::lifecycle;
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
+use crate::poll;
 use crate::process::Process;
 use crate::profile::{self, limits};
 use crate::signals;
@@ -38,6 +39,12 @@ fn check_port(port: u8) -> VerbsResult<()> {
     Ok(())
 }
 
+impl ProcessBackend for SoftNic {
+    fn of_process() -> Arc<SoftNic> {
+        Arc::new(SoftNic)
+    }
+}
+
 impl Backend for SoftNic {
     type Context = Context;
     type Pd = Pd;
@@ -48,7 +55,7 @@ impl Backend for SoftNic {
     type Srq = Srq;
     type Qp = SoftQp;
 
-    fn devices() -> VerbsResult<Vec<DeviceInfo>> {
+    fn devices(&self) -> VerbsResult<Vec<DeviceInfo>> {
         device::personality()?;
         profile::named()?;
         Ok((0..device::count())
@@ -61,7 +68,7 @@ impl Backend for SoftNic {
             .collect())
     }
 
-    fn open(index: u32) -> VerbsResult<Context> {
+    fn open(&self, index: u32) -> VerbsResult<Context> {
         if index >= device::count() {
             return Err(limit_error("device", index as u64, device::count() as u64 - 1));
         }
@@ -99,12 +106,12 @@ impl Backend for SoftNic {
         })
     }
 
-    fn async_fd(ctx: &Context) -> RawFd {
-        ctx.shared.async_fd()
+    fn async_fd(ctx: &Context) -> Option<RawFd> {
+        Some(ctx.shared.async_fd())
     }
 
-    fn next_async_event(ctx: &Context) -> VerbsResult<AsyncEvent> {
-        ctx.shared.next_event()
+    fn wait_async_event(ctx: &Context, until: Deadline) -> VerbsResult<AsyncEvent> {
+        ctx.shared.wait_event(until)
     }
 
     fn read_clock(_ctx: &Context) -> u64 {
@@ -189,11 +196,11 @@ impl Backend for SoftNic {
         })))
     }
 
-    fn channel_fd(channel: &Channel) -> RawFd {
-        channel.0.channel.fd()
+    fn channel_fd(channel: &Channel) -> Option<RawFd> {
+        Some(channel.0.channel.fd())
     }
 
-    fn channel_next(channel: &Channel) -> VerbsResult<u64> {
+    fn wait_channel(channel: &Channel, until: Deadline) -> VerbsResult<u64> {
         let (process, channel) = (channel.0.process, &channel.0.channel);
         process.check_usable()?;
         let no_cancel = NoCancel::new();
@@ -207,10 +214,10 @@ impl Backend for SoftNic {
             if let Some(cookie) = channel.try_next() {
                 return Ok(cookie);
             }
-            if channel.is_nonblocking() {
+            let Some(limit_ms) = poll::limit_ms(until) else {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
-            }
-            let interrupted = process.wait_as_caller(channel.fd(), &no_cancel);
+            };
+            let interrupted = process.wait_as_caller(channel.fd(), limit_ms, &no_cancel);
             caught(|| process.after_wait())?;
             if interrupted && signals::interrupts_waits() {
                 // The event may have come just then.

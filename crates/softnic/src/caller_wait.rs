@@ -44,10 +44,11 @@ impl Process {
         self.poll_rings();
     }
 
-    /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
+    /// Blocks a caller until `fd` is readable or something may have happened, `limit_ms` at most
+    /// (-1: without a bound). The caller is woken
     /// by the peers' signal itself and makes the progress, with [`Process::after_wait`]. Returns
     /// whether a signal handler interrupted the wait. The thread may be cancelled in it.
-    pub(crate) fn wait_as_caller(&self, fd: i32, no_cancel: &NoCancel) -> bool {
+    pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
         self.send_delayed_ack();
         let progress_thread = &self.progress_thread;
         progress_thread.note_caller();
@@ -63,7 +64,9 @@ impl Process {
         if !self.rings_may_hold_messages() {
             // Another thread may just be reading that socket, so that it could not be given up.
             let sound = safe && !self.network().is_some_and(Network::has_connected);
-            let limit_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
+            let own_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
+            let limit_ms =
+                if own_ms < 0 || (0..own_ms).contains(&limit_ms) { limit_ms } else { own_ms };
             let mut polls = readable(&[fd, self.event_fd(), self.control_socket_fd(), network_fd]);
             interrupted = no_cancel.poll(&mut polls, limit_ms) < 0;
         }

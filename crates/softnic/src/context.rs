@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use rdmalab_engine::backend::{AsyncEvent, VerbsError, VerbsResult};
+use rdmalab_engine::backend::{AsyncEvent, Deadline, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
-use crate::poll::wait_cancellable;
+use crate::poll;
 use crate::signals;
 
 /// Asynchronous events that are kept while nobody takes them; the oldest go first.
@@ -82,8 +82,8 @@ impl ContextShared {
         self.event_fd.as_raw_fd()
     }
 
-    /// The next event; waits unless the program made the descriptor non-blocking.
-    pub(crate) fn next_event(&self) -> VerbsResult<AsyncEvent> {
+    /// The next event, which may come until then.
+    pub(crate) fn wait_event(&self, until: Deadline) -> VerbsResult<AsyncEvent> {
         let no_cancel = NoCancel::new();
         loop {
             let mut events = self.events.lock();
@@ -92,10 +92,11 @@ impl ContextShared {
                 return Ok(event);
             }
             drop(events);
-            if self.event_fd.is_nonblocking() {
+            let Some(limit_ms) = poll::limit_ms(until) else {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
-            }
-            if wait_cancellable(self.async_fd(), &no_cancel) && signals::interrupts_waits() {
+            };
+            let interrupted = no_cancel.poll(&mut poll::readable(&[self.async_fd()]), limit_ms) < 0;
+            if interrupted && signals::interrupts_waits() {
                 return Err(signals::interrupted());
             }
         }

@@ -284,17 +284,10 @@ impl ChannelObject {
 
     /// Takes one event if there is one, without blocking, whatever the descriptor's mode.
     pub(crate) fn try_next(&self) -> Option<u64> {
-        if !self.event.is_ready(0) {
-            return None;
-        }
         let mut queue = self.queue.lock();
         let cookie = queue.pop_front()?;
         self.event.take_one();
         Some(cookie)
-    }
-
-    pub(crate) fn is_nonblocking(&self) -> bool {
-        self.event.is_nonblocking()
     }
 
     fn forget(&self, cookie: u64) {

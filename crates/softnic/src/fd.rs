@@ -1,4 +1,4 @@
-//! Event descriptors that programs may poll, read the flags of, and set non-blocking.
+//! Event descriptors that programs may poll.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -51,13 +51,6 @@ impl CountingEvent {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd on our stack.
         unsafe { libc::poll(&raw mut poll, 1, timeout_ms) > 0 }
-    }
-
-    /// Whether the program made the descriptor non-blocking.
-    pub(crate) fn is_nonblocking(&self) -> bool {
-        // SAFETY: F_GETFL takes no pointer.
-        let flags = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_GETFL) };
-        flags >= 0 && flags & libc::O_NONBLOCK != 0
     }
 }
 

@@ -1,5 +1,7 @@
 //! Waiting for descriptors.
 
+use rdmalab_engine::backend::Deadline;
+
 use crate::cancel::NoCancel;
 
 /// Up to four descriptors to be polled for reading; the kernel ignores negative ones.
@@ -33,8 +35,15 @@ pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
     unsafe { libc::ppoll(polls.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
 }
 
-/// Waits without a bound until `fd` is readable; the thread may be cancelled meanwhile. Returns
-/// whether a signal handler interrupted the wait.
-pub(crate) fn wait_cancellable(fd: i32, no_cancel: &NoCancel) -> bool {
-    no_cancel.poll(&mut readable(&[fd]), -1) < 0
+/// How long `poll` may wait for a caller that waits until then, ms; -1 without a bound, and `None`
+/// when the time is over. A wait may end early, never late by more than the kernel's slack.
+pub(crate) fn limit_ms(until: Deadline) -> Option<i32> {
+    match until {
+        Deadline::Now => None,
+        Deadline::Never => Some(-1),
+        Deadline::At(ns) => {
+            let left_ns = ns.checked_sub(crate::clock::now_ns()).filter(|left_ns| *left_ns > 0)?;
+            Some(i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX))
+        }
+    }
 }

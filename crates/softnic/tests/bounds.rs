@@ -143,7 +143,10 @@ fn completions(_stage: Stage) {
             next += 1;
         }
     }
-    assert!(!readable(SoftNic::async_fd(&node.ctx), 0), "nothing overflowed");
+    assert!(
+        !readable(SoftNic::async_fd(&node.ctx).expect("a descriptor"), 0),
+        "nothing overflowed"
+    );
     let init =
         |cqe| CqInit { cqe, channel: None, timestamps: false, ignore_overrun: false, cookie: 0 };
     refused(SoftNic::create_cq(&node.ctx, init(MAX_CQE + 1)), MAX_CQE.into());
@@ -311,7 +314,7 @@ fn attributes(_stage: Stage) {
     assert!(SoftNic::query_port(&node.ctx, 2).is_err_and(|error| error.message.contains("port 2")));
     assert!(SoftNic::query_gid(&node.ctx, 1, 2).is_err());
     assert!(SoftNic::query_pkey(&node.ctx, 1, 1).is_err());
-    refused(SoftNic::open(2).map(drop), 1);
+    refused(SoftNic.open(2).map(drop), 1);
 }
 
 #[test]

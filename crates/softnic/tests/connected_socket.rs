@@ -212,9 +212,10 @@ fn sleeps(mut stage: Stage) {
             }
             SoftNic::req_notify_cq(&talker.endpoint.recv_cq, false).expect("an armed CQ");
             talker.link.put(&[0]);
-            let fd = SoftNic::channel_fd(&channel);
+            let fd = SoftNic::channel_fd(&channel).expect("a descriptor");
             assert!(inside || readable(fd, 20_000), "nobody woke it");
-            SoftNic::channel_next(&channel).expect("an event");
+            SoftNic::wait_channel(&channel, rdmalab_engine::backend::Deadline::Never)
+                .expect("an event");
             talker.hear();
         }
     }

@@ -82,14 +82,14 @@ impl Eventful {
 
 /// Blocks inside the verb.
 fn block(channel: &Channel) -> u64 {
-    SoftNic::channel_next(channel).expect("an event")
+    SoftNic::wait_channel(channel, Deadline::Never).expect("an event")
 }
 
 /// Waits on the descriptor itself, as programs with a loop of their own do.
 fn poll_descriptor(channel: &Channel) -> u64 {
-    let fd = SoftNic::channel_fd(channel);
+    let fd = SoftNic::channel_fd(channel).expect("a descriptor");
     assert!(readable(fd, PATIENCE.as_millis() as i32), "no event came");
-    SoftNic::channel_next(channel).expect("an event")
+    SoftNic::wait_channel(channel, Deadline::Never).expect("an event")
 }
 
 fn alone(mut stage: Stage, wait: fn(&Channel) -> u64) {
@@ -148,7 +148,7 @@ fn solicited(mut stage: Stage) {
     let link = stage.link(1);
     let node = Node::open(0);
     let eventful = Eventful::connect(&node, &link, 9);
-    let fd = SoftNic::channel_fd(&eventful.channel);
+    let fd = SoftNic::channel_fd(&eventful.channel).expect("a descriptor");
     for _ in 0..20 {
         eventful.arm(true);
         link.sync();
@@ -233,7 +233,7 @@ fn rest(eventful: &Eventful, link: &Link, way_and_index: [u64; 2]) -> u64 {
     poll_for(&eventful.endpoint.recv_cq, 20);
     link.sync();
     // A message that came between arming and polling has left its event.
-    while readable(SoftNic::channel_fd(&eventful.channel), 0) {
+    while readable(SoftNic::channel_fd(&eventful.channel).expect("a descriptor"), 0) {
         assert_eq!(block(&eventful.channel), 5);
     }
     eventful.arm(false);
@@ -242,7 +242,10 @@ fn rest(eventful: &Eventful, link: &Link, way_and_index: [u64; 2]) -> u64 {
     let before_us = cpu_time_us();
     match way_and_index {
         [0, 0] => {
-            let came = readable(SoftNic::channel_fd(&eventful.channel), REST_MS as i32);
+            let came = readable(
+                SoftNic::channel_fd(&eventful.channel).expect("a descriptor"),
+                REST_MS as i32,
+            );
             assert!(!came, "nothing came");
         }
         // Blocked inside the verb, until the other side sends after its own rest.

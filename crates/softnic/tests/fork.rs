@@ -68,7 +68,7 @@ fn use_inherited(inherited: &Inherited) {
     refused(SoftNic::reg_mr(&node.pd, mem.addr(), 8, mem.addr(), ALL_RIGHTS).map(drop));
     refused(SoftNic::alloc_pd(&node.ctx).map(drop));
     refused(SoftNic::create_channel(&node.ctx).map(drop));
-    refused(SoftNic::channel_next(channel).map(drop));
+    refused(SoftNic::wait_channel(channel, Deadline::Never).map(drop));
     let init =
         CqInit { cqe: 1, channel: None, timestamps: false, ignore_overrun: false, cookie: 0 };
     refused(SoftNic::create_cq(&node.ctx, init).map(drop));

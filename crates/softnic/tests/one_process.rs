@@ -36,7 +36,7 @@ fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
         let (woken, hears) = mpsc::channel();
         let sleeping = channel.clone();
         let sleeper = std::thread::spawn(move || {
-            let cookie = SoftNic::channel_next(&sleeping).unwrap();
+            let cookie = SoftNic::wait_channel(&sleeping, Deadline::Never).unwrap();
             woken.send(cookie).unwrap();
         });
         // Long enough for the progress thread to sleep too.
@@ -49,6 +49,21 @@ fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
         assert_eq!(wait(&cq).wr_id, round);
         assert_eq!(sender.send_done().status, WcStatus::Success);
     }
+}
+
+/// A caller that waits until some time gets nothing then, and not before.
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    let node = Node::open(0);
+    let channel = SoftNic::create_channel(&node.ctx).unwrap();
+    let until = SoftNic::read_clock(&node.ctx) + 20_000_000;
+    for end in [Deadline::Now, Deadline::At(until)] {
+        let nothing = SoftNic::wait_channel(&channel, end).unwrap_err();
+        assert_eq!(nothing.errno, VerbsError::EAGAIN);
+        let nothing = SoftNic::wait_async_event(&node.ctx, end).unwrap_err();
+        assert_eq!(nothing.errno, VerbsError::EAGAIN);
+    }
+    assert!(SoftNic::read_clock(&node.ctx) >= until);
 }
 
 /// A region stays while a window is bound to it, and goes when the window is bound to nothing.

@@ -196,9 +196,9 @@ fn what_is_late_by_the_profile_is_no_fault() {
 fn missing(_stage: Stage) {
     let said = choose_profile("late-akc").expect_err("there is none");
     assert!(said.contains("is late-ack meant?"), "{said}");
-    let error = SoftNic::devices().expect_err("no device");
+    let error = SoftNic.devices().expect_err("no device");
     assert_eq!((error.errno, error.message.as_str()), (VerbsError::EINVAL, said.as_str()));
-    assert_eq!(SoftNic::open(0).map(drop).expect_err("neither").errno, VerbsError::EINVAL);
+    assert_eq!(SoftNic.open(0).map(drop).expect_err("neither").errno, VerbsError::EINVAL);
 }
 
 #[test]

@@ -139,9 +139,9 @@ fn a_batch_is_posted_whole_or_not_at_all() {
 }
 
 fn next_event(node: &Node) -> AsyncEvent {
-    let fd = SoftNic::async_fd(&node.ctx);
+    let fd = SoftNic::async_fd(&node.ctx).expect("a descriptor");
     assert!(readable(fd, PATIENCE.as_millis() as i32), "an asynchronous event comes");
-    SoftNic::next_async_event(&node.ctx).expect("an event")
+    SoftNic::wait_async_event(&node.ctx, Deadline::Never).expect("an event")
 }
 
 /// More completions than the CQ holds: an event, and an error instead of silence.
@@ -163,7 +163,7 @@ fn overflow(_stage: Stage) {
     assert_eq!(SoftNic::poll_cq(&send_cq, &mut out), Ok(4), "what fitted is there");
     let error = SoftNic::poll_cq(&send_cq, &mut out).expect_err("completions were lost");
     assert!(error.message.contains("overflow"), "{error}");
-    assert!(!readable(SoftNic::async_fd(&node.ctx), 0), "told once");
+    assert!(!readable(SoftNic::async_fd(&node.ctx).expect("a descriptor"), 0), "told once");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn shared_receiver(_stage: Stage) {
         senders[round % 3].run(wr(WrOpcode::Send, &sges));
         assert_eq!(wait(&recv_cq).qp_num, receivers[round % 3].qpn);
     }
-    assert!(!readable(SoftNic::async_fd(&node.ctx), 0), "eight are left");
+    assert!(!readable(SoftNic::async_fd(&node.ctx).expect("a descriptor"), 0), "eight are left");
     senders[0].run(wr(WrOpcode::Send, &sges));
     let event = next_event(&node);
     let expected = AsyncEvent { event_type: AsyncEventType::SrqLimitReached, element: 51 };

@@ -122,7 +122,7 @@ impl Owner {
         let before = self.mem.read(0, self.mem.len);
         assert_eq!(self.ask(order, offset, key, length).0, WcStatus::RemAccessErr);
         until("our QP hears of it", || self.endpoint.state() == QpState::Err);
-        let event = SoftNic::next_async_event(&self.node.ctx).expect("an event");
+        let event = SoftNic::wait_async_event(&self.node.ctx, Deadline::Never).expect("an event");
         assert_eq!(event.event_type, AsyncEventType::QpAccessErr);
         assert!(self.mem.read(0, self.mem.len) == before, "refused, but done");
         self.reconnect(false);

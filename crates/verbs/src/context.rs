@@ -16,11 +16,12 @@ use crate::domain::Pd;
 use crate::error::VerbsError;
 use crate::library::{Kind, Library};
 
-/// The library's list, freed with its last device.
+/// The library's list, freed with its last device; none where an instance has the devices, which
+/// the library keeps.
 #[derive(Debug)]
 pub(crate) struct DeviceList {
     library: Library,
-    list: NonNull<*mut abi::ibv_device>,
+    list: Option<NonNull<*mut abi::ibv_device>>,
 }
 
 // SAFETY: the list is immutable, and libibverbs may be called from any thread.
@@ -30,22 +31,29 @@ unsafe impl Sync for DeviceList {}
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
+        let Some(list) = self.list else { return };
         // SAFETY: the list came from this library and no device of it is used any more, except
         // those that are open, which libibverbs keeps.
-        unsafe { (self.library.table().free_device_list)(self.list.as_ptr()) }
+        unsafe { (self.library.table().free_device_list)(list.as_ptr()) }
     }
 }
 
 impl DeviceList {
     pub(crate) fn get(library: &Library) -> Result<Vec<Device>, VerbsError> {
+        const VERB: &str = "ibv_get_device_list";
+        if let Some(devices) = library.instance() {
+            let raw = devices().map_err(|errno| library.error(VERB, errno))?;
+            let list = Arc::new(Self { library: library.clone(), list: None });
+            return Ok(raw.into_iter().map(|raw| Device { raw, list: list.clone() }).collect());
+        }
         let mut count = 0;
         // SAFETY: the count is a live integer.
-        let list = unsafe { (library.table().get_device_list)(&raw mut count) };
-        let list = library.not_null("ibv_get_device_list", list)?;
-        let list = Arc::new(Self { library: library.clone(), list });
+        let first = unsafe { (library.table().get_device_list)(&raw mut count) };
+        let first = library.not_null(VERB, first)?;
+        let list = Arc::new(Self { library: library.clone(), list: Some(first) });
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the list has `count` devices, and is alive.
-        let raw = (0..count).filter_map(|i| NonNull::new(unsafe { *list.list.as_ptr().add(i) }));
+        let raw = (0..count).filter_map(|i| NonNull::new(unsafe { *first.as_ptr().add(i) }));
         Ok(raw.map(|raw| Device { raw, list: list.clone() }).collect())
     }
 }
@@ -53,7 +61,7 @@ impl DeviceList {
 /// A device that can be opened.
 #[derive(Clone, Debug)]
 pub struct Device {
-    raw: NonNull<abi::ibv_device>,
+    pub(crate) raw: NonNull<abi::ibv_device>,
     list: Arc<DeviceList>,
 }
 

@@ -1,11 +1,11 @@
 //! A library of verbs, and how its functions report errors.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdmalab_abi::{CmTable, LoadError, VerbsTable};
+use rdmalab_abi::{CmTable, LoadError, VerbsTable, ibv_device};
 
 use crate::context::{Device, DeviceList};
 use crate::error::VerbsError;
@@ -49,15 +49,25 @@ pub struct SoftHooks {
     pub load_cm: fn() -> Result<CmTable, LoadError>,
 }
 
+/// Lists the devices of one instance of a back end, as long as it lives; an error number when it
+/// cannot.
+pub type ListDevices = dyn Fn() -> Result<Vec<NonNull<ibv_device>>, c_int> + Send + Sync;
+
 /// A library of verbs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Library(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     table: VerbsTable,
     kind: Kind,
     hooks: Option<SoftHooks>,
+    instance: Option<Box<ListDevices>>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Library").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 impl Library {
@@ -84,13 +94,26 @@ impl Library {
     /// the manual page of libibverbs says; all of this crate's safety rests on it.
     #[must_use]
     pub fn new(table: VerbsTable, kind: Kind, hooks: Option<SoftHooks>) -> Self {
-        Self(Arc::new(Inner { table, kind, hooks }))
+        Self(Arc::new(Inner { table, kind, hooks, instance: None }))
+    }
+
+    /// A library whose devices are those of one instance of a back end, and not the process's: a
+    /// process may have several. Its table serves the devices of any instance of that back end, as
+    /// for [`Library::new`]. `devices` keeps the instance, and the library keeps `devices`.
+    #[must_use]
+    pub fn of_instance(table: VerbsTable, kind: Kind, devices: Box<ListDevices>) -> Self {
+        Self(Arc::new(Inner { table, kind, hooks: None, instance: Some(devices) }))
     }
 
     /// What stands behind it.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
+    }
+
+    /// What lists the devices, where that is not the table.
+    pub(crate) fn instance(&self) -> Option<&ListDevices> {
+        self.0.instance.as_deref()
     }
 
     /// The functions.

@@ -1,5 +1,7 @@
 //! The crate over a library that only remembers.
 
+use std::sync::Arc;
+
 use rdmalab_abi as abi;
 
 use crate::mock::{library, memory};
@@ -233,4 +235,31 @@ fn a_piece_beyond_its_region_is_refused() {
     let pd = context.alloc_pd().unwrap();
     let mr = pd.register(&Buffer::private(64).unwrap(), Access::LOCAL_WRITE).unwrap();
     let _ = mr.sge(60, 5);
+}
+
+#[test]
+fn a_library_of_an_instance_keeps_it_as_long_as_anything_of_it() {
+    let instance = Arc::new(library().devices().unwrap());
+    let table = *library().table();
+    let kept = instance.clone();
+    let list = move || Ok(kept.iter().map(|device| device.raw).collect());
+    let library = Library::of_instance(table, Kind::Sim, Box::new(list));
+    let device = library.devices().unwrap().remove(0);
+    drop(library);
+    let context = device.open().unwrap();
+    drop(device);
+    let domain = context.alloc_pd().unwrap();
+    assert_eq!(context.kind(), Kind::Sim);
+    drop(context);
+    assert_eq!(Arc::strong_count(&instance), 2, "the domain keeps all that it needs");
+    drop(domain);
+    assert_eq!(Arc::strong_count(&instance), 1);
+}
+
+#[test]
+fn an_instance_without_devices_says_why() {
+    let table = *library().table();
+    let library = Library::of_instance(table, Kind::Sim, Box::new(|| Err(libc::ENODEV)));
+    let error = library.devices().unwrap_err();
+    assert_eq!((error.verb, error.errno), ("ibv_get_device_list", libc::ENODEV));
 }

@@ -43,7 +43,7 @@ struct Device {
 
 impl Device {
     fn ask(info: DeviceInfo) -> VerbsResult<Device> {
-        let context = SoftNic::open(info.index)?;
+        let context = SoftNic.open(info.index)?;
         let port = SoftNic::query_port(&context, PORT)?;
         let gids = (0..port.gid_tbl_len).map(|at| SoftNic::query_gid(&context, PORT, at));
         let gids = gids.collect::<VerbsResult<_>>()?;
@@ -63,7 +63,7 @@ impl Tree {
     /// When they cannot be opened, with the reason.
     pub fn of_devices() -> Result<Tree, String> {
         let ask = || {
-            let devices = SoftNic::devices()?.into_iter().map(Device::ask);
+            let devices = SoftNic.devices()?.into_iter().map(Device::ask);
             devices.collect::<VerbsResult<Vec<_>>>()
         };
         let devices = ask().map_err(|error| error.to_string())?;
@@ -298,7 +298,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         tree.write(home.path()).unwrap();
         let read = |path: &str| std::fs::read_to_string(home.path().join(path)).unwrap();
-        for (index, info) in SoftNic::devices().unwrap().into_iter().enumerate() {
+        for (index, info) in SoftNic.devices().unwrap().into_iter().enumerate() {
             let at = format!("sys/class/infiniband/soft{index}");
             assert_eq!(read(&format!("{at}/node_guid")).trim(), guid(info.guid));
             assert_eq!(read(&format!("{at}/ports/1/state")), "4: ACTIVE\n");

@@ -9,7 +9,8 @@ use crate::cq::Wanted;
 use crate::object::{ChannelObject, ChannelOwn, CqObject};
 use crate::{answer, context, cq};
 
-/// Makes a completion channel, whose `fd` programs may poll; null and `errno` when that fails.
+/// Makes a completion channel, whose `fd` programs may poll unless it is -1; null and `errno` when
+/// that fails.
 pub unsafe extern "C-unwind" fn ibv_create_comp_channel<B: Backend>(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
@@ -17,7 +18,8 @@ pub unsafe extern "C-unwind" fn ibv_create_comp_channel<B: Backend>(
     let made = B::create_channel(unsafe { &context::own::<B>(context).backend }).map(|backend| {
         // SAFETY: by the contract of the module.
         unsafe { context::hold::<B>(context) };
-        let public = ibv_comp_channel { context, fd: B::channel_fd(&backend), refcnt: 0 };
+        let public =
+            ibv_comp_channel { context, fd: B::channel_fd(&backend).unwrap_or(-1), refcnt: 0 };
         ChannelObject::<B>::leak(public, ChannelOwn { backend })
     });
     answer::pointer("ibv_create_comp_channel", made)

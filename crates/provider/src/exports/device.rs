@@ -1,10 +1,10 @@
 //! Devices: listing, naming, opening, and what they can do.
 
 use core::ffi::{c_char, c_int};
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use rdmalab_abi::{ibv_context, ibv_device, ibv_device_attr};
-use rdmalab_engine::backend::{Backend, VerbsError, VerbsResult};
+use rdmalab_engine::backend::{Backend, ProcessBackend, VerbsError, VerbsResult};
 
 use crate::{answer, context, convert, device};
 
@@ -12,10 +12,10 @@ use crate::{answer, context, convert, device};
 /// `errno` when this process cannot have one. `num_devices` may be null.
 ///
 /// A device keeps its address from list to list, and outlives the list.
-pub unsafe extern "C-unwind" fn ibv_get_device_list<B: Backend>(
+pub unsafe extern "C-unwind" fn ibv_get_device_list<B: ProcessBackend>(
     num_devices: *mut c_int,
 ) -> *mut *mut ibv_device {
-    let devices = device::list::<B>();
+    let devices = device::of_process::<B>().present();
     let count = devices.as_ref().map_or(0, Vec::len);
     let list = devices.and_then(|devices| allocate(&devices));
     if !num_devices.is_null() {
@@ -26,7 +26,7 @@ pub unsafe extern "C-unwind" fn ibv_get_device_list<B: Backend>(
 }
 
 /// The devices and a final null, in memory that carries its own length.
-fn allocate(devices: &[*mut ibv_device]) -> VerbsResult<*mut *mut ibv_device> {
+fn allocate(devices: &[NonNull<ibv_device>]) -> VerbsResult<*mut *mut ibv_device> {
     // SAFETY: calloc takes any numbers; its memory is aligned for pointers and holds the devices
     // and one null more.
     unsafe {
@@ -35,7 +35,7 @@ fn allocate(devices: &[*mut ibv_device]) -> VerbsResult<*mut *mut ibv_device> {
             return Err(VerbsError::no_room("no memory for the list of devices"));
         }
         let list = list.cast::<*mut ibv_device>();
-        ptr::copy_nonoverlapping(devices.as_ptr(), list, devices.len());
+        ptr::copy_nonoverlapping(devices.as_ptr().cast(), list, devices.len());
         Ok(list)
     }
 }
@@ -60,13 +60,13 @@ pub unsafe extern "C-unwind" fn ibv_get_device_name<B: Backend>(
 /// The GUID of a device, in network byte order.
 pub unsafe extern "C-unwind" fn ibv_get_device_guid<B: Backend>(device: *mut ibv_device) -> u64 {
     // SAFETY: by the contract of the module.
-    unsafe { device::info(device) }.guid.to_be()
+    unsafe { device::own::<B>(device) }.info.guid.to_be()
 }
 
 /// The index of a device.
 pub unsafe extern "C-unwind" fn ibv_get_device_index<B: Backend>(device: *mut ibv_device) -> c_int {
     // SAFETY: by the contract of the module.
-    let index = unsafe { device::info(device) }.index;
+    let index = unsafe { device::own::<B>(device) }.info.index;
     c_int::try_from(index).unwrap_or(-1)
 }
 

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use rdmalab_abi::*;
-use rdmalab_engine::backend::{AsyncEvent, Backend, VerbsResult};
+use rdmalab_engine::backend::{AsyncEvent, Backend, Deadline, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AsyncEventObject;
 
 use crate::object::ChannelObject;
@@ -33,16 +33,35 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event<B: Backend>(
 /// `channel` is of this backend.
 unsafe fn next_cq<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<*mut ibv_cq> {
     // SAFETY: by the contract.
-    let (own, registry) = unsafe {
+    let (own, registry, fd) = unsafe {
         let context = context::own::<B>((*channel).context);
-        (ChannelObject::<B>::own(channel), &context.registry)
+        (ChannelObject::<B>::own(channel), &context.registry, (*channel).fd)
     };
     loop {
         // An event of a CQ that was destroyed meanwhile is not one.
-        if let Some(cq) = registry.deliver_completion(B::channel_next(&own.backend)?) {
+        let cookie = wait(fd, |until| B::wait_channel(&own.backend, until))?;
+        if let Some(cq) = registry.deliver_completion(cookie) {
             return Ok(cq);
         }
     }
+}
+
+/// What waits; where nothing does, what comes, unless the program made the descriptor non-blocking.
+fn wait<T>(fd: c_int, next: impl Fn(Deadline) -> VerbsResult<T>) -> VerbsResult<T> {
+    match next(Deadline::Now) {
+        Err(error) if error.errno == VerbsError::EAGAIN && !is_nonblocking(fd) => {
+            next(Deadline::Never)
+        }
+        looked => looked,
+    }
+}
+
+/// Whether a program may not be made to wait for what a descriptor tells. One that is none, -1,
+/// cannot say so.
+fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: F_GETFL takes no pointer, and fails for what is no descriptor.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
 /// Acknowledges `nevents` events of a CQ.
@@ -73,9 +92,9 @@ unsafe fn next_async<B: Backend>(
     context: *mut ibv_context,
 ) -> VerbsResult<(ibv_async_event_element, u32)> {
     // SAFETY: by the contract.
-    let own = unsafe { context::own::<B>(context) };
+    let (own, fd) = unsafe { (context::own::<B>(context), (*context).async_fd) };
     loop {
-        let event = B::next_async_event(&own.backend)?;
+        let event = wait(fd, |until| B::wait_async_event(&own.backend, until))?;
         // An event of an object that was destroyed meanwhile is not one.
         if let Some(element) = element_of(&own.registry, &event) {
             return Ok((element, event.event_type as u32));

@@ -10,7 +10,7 @@ use rdmalab_abi::{inline::*, *};
 use crate::fixture::{Fixture, RC, Wanted, errno, send, set_nonblocking};
 
 /// Sends one byte from `a` to `b`; both complete.
-fn exchange(f: &Fixture, flags: u32) {
+pub fn exchange(f: &Fixture, flags: u32) {
     f.receive(f.b, 1, f.sge(100, 1));
     let mut sge = f.sge(0, 1);
     let mut wr = send(2, IBV_WR_SEND, &mut sge);

@@ -60,6 +60,11 @@ pub fn open() -> (VerbsTable, *mut ibv_context) {
 impl Fixture {
     pub fn new(wanted: Wanted) -> Self {
         let (t, ctx) = open();
+        Self::on(t, ctx, wanted)
+    }
+
+    /// On an open device of the mock.
+    pub fn on(t: VerbsTable, ctx: *mut ibv_context, wanted: Wanted) -> Self {
         let mut memory = Box::new([0; 4096]);
         // SAFETY: the calls are those of a correct C program.
         unsafe {

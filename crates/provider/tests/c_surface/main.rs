@@ -6,6 +6,7 @@ mod device;
 mod events;
 mod extended;
 mod fixture;
+mod instances;
 mod memory;
 mod mock;
 mod post;

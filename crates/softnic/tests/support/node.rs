@@ -68,7 +68,7 @@ pub fn pages(len: usize) -> *mut u8 {
 impl Node {
     /// Opens `soft{device}`.
     pub fn open(device: u32) -> Node {
-        let ctx = SoftNic::open(device).expect("a soft device");
+        let ctx = SoftNic.open(device).expect("a soft device");
         let pd = SoftNic::alloc_pd(&ctx).expect("a protection domain");
         Node { device, ctx, pd }
     }

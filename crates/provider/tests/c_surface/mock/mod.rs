@@ -26,7 +26,20 @@ pub const LID: u16 = 0x1234;
 pub const GUID: u64 = 0x0201_02ff_fe03_0405;
 
 /// The backend.
-pub struct Mock;
+pub struct Mock {
+    /// What its devices are called, before their number.
+    pub name: &'static str,
+    /// How many there are.
+    pub count: u32,
+    /// Whether events can be polled for. Waiting works without.
+    pub has_descriptors: bool,
+}
+
+impl ProcessBackend for Mock {
+    fn of_process() -> Arc<Self> {
+        Arc::new(Mock { name: "mock", count: 2, has_descriptors: true })
+    }
+}
 
 fn gone<T>(what: &str) -> VerbsResult<T> {
     Err(VerbsError::invalid(format!("no such {what}")))
@@ -60,21 +73,21 @@ impl Backend for Mock {
     type Srq = Arc<Srq>;
     type Qp = Arc<Qp>;
 
-    fn devices() -> VerbsResult<Vec<DeviceInfo>> {
+    fn devices(&self) -> VerbsResult<Vec<DeviceInfo>> {
         let device = |index: u32| DeviceInfo {
-            name: format!("mock{index}"),
+            name: format!("{}{index}", self.name),
             dev_name: format!("uverbs{index}"),
             guid: GUID + u64::from(index),
             index,
         };
-        Ok(vec![device(0), device(1)])
+        Ok((0..self.count).map(device).collect())
     }
 
-    fn open(index: u32) -> VerbsResult<Arc<Ctx>> {
-        match index {
-            0 | 1 => Ok(Arc::new(Ctx { users: Users::default(), events: Waiting::new() })),
-            _ => Err(VerbsError::new(VerbsError::ENODEV, "no such device")),
+    fn open(&self, index: u32) -> VerbsResult<Arc<Ctx>> {
+        if index >= self.count {
+            return Err(VerbsError::new(VerbsError::ENODEV, "no such device"));
         }
+        Ok(Arc::new(Ctx { users: Users::default(), events: Waiting::new(self.has_descriptors) }))
     }
 
     fn close(ctx: &Arc<Ctx>) -> VerbsResult<()> {
@@ -156,12 +169,12 @@ impl Backend for Mock {
         if (port, index) == (1, 0) { Ok(PKey(0x8001)) } else { gone("P_Key") }
     }
 
-    fn async_fd(ctx: &Arc<Ctx>) -> RawFd {
-        ctx.events.bell.0
+    fn async_fd(ctx: &Arc<Ctx>) -> Option<RawFd> {
+        ctx.events.fd()
     }
 
-    fn next_async_event(ctx: &Arc<Ctx>) -> VerbsResult<AsyncEvent> {
-        ctx.events.take()
+    fn wait_async_event(ctx: &Arc<Ctx>, until: Deadline) -> VerbsResult<AsyncEvent> {
+        ctx.events.take(until)
     }
 
     fn read_clock(_: &Arc<Ctx>) -> u64 {
@@ -243,16 +256,16 @@ impl Backend for Mock {
 
     fn create_channel(ctx: &Arc<Ctx>) -> VerbsResult<Arc<Channel>> {
         ctx.users.add();
-        let (users, waiting) = (Users::default(), Waiting::new());
+        let (users, waiting) = (Users::default(), Waiting::new(ctx.events.fd().is_some()));
         Ok(Arc::new(Channel { ctx: Arc::clone(ctx), users, waiting }))
     }
 
-    fn channel_fd(channel: &Arc<Channel>) -> RawFd {
-        channel.waiting.bell.0
+    fn channel_fd(channel: &Arc<Channel>) -> Option<RawFd> {
+        channel.waiting.fd()
     }
 
-    fn channel_next(channel: &Arc<Channel>) -> VerbsResult<u64> {
-        channel.waiting.take()
+    fn wait_channel(channel: &Arc<Channel>, until: Deadline) -> VerbsResult<u64> {
+        channel.waiting.take(until)
     }
 
     fn destroy_channel(channel: &Arc<Channel>) -> VerbsResult<()> {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use rdmalab_engine::backend::{AsyncEvent, VerbsError, VerbsResult};
+use rdmalab_engine::backend::{AsyncEvent, Deadline, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::{AsyncEventType, QpAttr, QpCap, QpType, Sge, Wc};
 use rdmalab_wire::ids::Gid;
 
@@ -14,31 +14,29 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A descriptor that counts what waits, one at a time.
+/// A descriptor that counts what waits.
 #[derive(Debug)]
-pub struct Bell(pub RawFd);
+struct Bell(RawFd);
 
 impl Bell {
-    pub fn new() -> Self {
+    fn new() -> Self {
         // SAFETY: eventfd has no preconditions.
         Bell(unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) })
     }
 
-    pub fn ring(&self) {
+    fn add_one(&self) {
         let one = 1u64;
         // SAFETY: the descriptor is open while `self` lives; 8 bytes are read from `one`.
         let written = unsafe { libc::write(self.0, (&raw const one).cast(), 8) };
         assert_eq!(written, 8);
     }
 
-    /// Takes one; blocks unless the descriptor is non-blocking.
-    pub fn take(&self) -> VerbsResult<()> {
+    /// Takes one, of those that are there.
+    fn take_one(&self) {
         let mut one = 0u64;
         // SAFETY: the descriptor is open while `self` lives; 8 bytes are written to `one`.
-        match unsafe { libc::read(self.0, (&raw mut one).cast(), 8) } {
-            8 => Ok(()),
-            _ => Err(VerbsError::new(VerbsError::EAGAIN, "nothing waits")),
-        }
+        let read = unsafe { libc::read(self.0, (&raw mut one).cast(), 8) };
+        assert_eq!(read, 8);
     }
 }
 
@@ -49,26 +47,49 @@ impl Drop for Bell {
     }
 }
 
-/// Things that wait, with a descriptor that says so.
+/// Things that wait, where it was asked for with a descriptor that says so.
 #[derive(Debug)]
 pub struct Waiting<T> {
-    pub bell: Bell,
-    pub items: Mutex<VecDeque<T>>,
+    bell: Option<Bell>,
+    items: Mutex<VecDeque<T>>,
+    came: Condvar,
 }
 
 impl<T> Waiting<T> {
-    pub fn new() -> Self {
-        Waiting { bell: Bell::new(), items: Mutex::default() }
+    pub fn new(has_descriptor: bool) -> Self {
+        let bell = has_descriptor.then(Bell::new);
+        Waiting { bell, items: Mutex::default(), came: Condvar::new() }
+    }
+
+    pub fn fd(&self) -> Option<RawFd> {
+        self.bell.as_ref().map(|bell| bell.0)
     }
 
     pub fn push(&self, item: T) {
-        lock(&self.items).push_back(item);
-        self.bell.ring();
+        let mut items = lock(&self.items);
+        items.push_back(item);
+        if let Some(bell) = &self.bell {
+            bell.add_one();
+        }
+        self.came.notify_one();
     }
 
-    pub fn take(&self) -> VerbsResult<T> {
-        self.bell.take()?;
-        Ok(lock(&self.items).pop_front().expect("one for each ring of the bell"))
+    /// The first, which may come until then. The clock is [`tick`], which does not move by itself:
+    /// a time is over as soon as nothing waits.
+    pub fn take(&self, until: Deadline) -> VerbsResult<T> {
+        let mut items = lock(&self.items);
+        loop {
+            if let Some(item) = items.pop_front() {
+                if let Some(bell) = &self.bell {
+                    bell.take_one();
+                }
+                return Ok(item);
+            }
+            if until != Deadline::Never {
+                return Err(VerbsError::new(VerbsError::EAGAIN, "nothing waits"));
+            }
+            items = self.came.wait(items).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
     }
 }
 
