@@ -31,6 +31,7 @@ pub struct Deferral {
 /// A packet that waits for its time. Equal times go by arrival.
 #[derive(Debug)]
 struct Timed<T> {
+    flow: Flow,
     due_ns: u64,
     number: u64,
     bytes: usize,
@@ -60,7 +61,6 @@ impl<T> Ord for Timed<T> {
 /// A packet that waits to be overtaken.
 #[derive(Debug)]
 struct Overtaken<T> {
-    flow: Flow,
     left: u32,
     timed: Timed<T>,
 }
@@ -91,31 +91,41 @@ impl<T> Deferred<T> {
         self.len() == 0
     }
 
-    fn take_in(&mut self, due_ns: u64, bytes: usize, packet: T) -> Result<Timed<T>, Full> {
+    fn take_in(
+        &mut self,
+        flow: Flow,
+        due_ns: u64,
+        bytes: usize,
+        packet: T,
+    ) -> Result<Timed<T>, Full> {
         if self.len() >= MAX_DEFERRED || self.bytes + bytes > MAX_DEFERRED_BYTES {
             return Err(Full);
         }
         self.bytes += bytes;
         self.number += 1;
-        Ok(Timed { due_ns, number: self.number, bytes, packet })
+        Ok(Timed { flow, due_ns, number: self.number, bytes, packet })
     }
 
     /// Defers what `fate` says of a packet that is not lost, beside or instead of what is sent now;
-    /// `packet` makes a copy and says how many bytes that is.
+    /// `packet` makes a copy and says how many bytes that is. What is to go at once waits all the
+    /// same while others of its flow are due and not sent yet, and where `is_busy` says that one of
+    /// them is just being sent: it would overtake them.
     pub fn defer(
         &mut self,
         flow: &Flow,
         fate: &Fate,
         now_ns: u64,
+        is_busy: bool,
         mut packet: impl FnMut() -> (usize, T),
     ) -> Deferral {
-        let sends_now = fate.behind == 0 && fate.delay_ns == 0;
+        let is_prompt = fate.behind == 0 && fate.delay_ns == 0;
+        let sends_now = is_prompt && !is_busy && !self.is_overdue(flow, now_ns);
         let mut deferral = Deferral { sends_now, ..Deferral::default() };
         for copy in 0..fate.copies + !sends_now as u32 {
             let (bytes, packet) = packet();
             let deferred = match copy == fate.copies && fate.behind > 0 {
                 true => self.behind(*flow, fate.behind, now_ns, bytes, packet),
-                false => self.until(now_ns.saturating_add(fate.delay_ns), bytes, packet),
+                false => self.until(*flow, now_ns.saturating_add(fate.delay_ns), bytes, packet),
             };
             deferral.overflowed += deferred.is_err() as u64;
         }
@@ -125,12 +135,20 @@ impl<T> Deferred<T> {
         deferral
     }
 
+    /// Whether a packet of a flow that was delayed is due, and still here.
+    fn is_overdue(&self, flow: &Flow, now_ns: u64) -> bool {
+        let is_any = self.timed.peek().is_some_and(|Reverse(first)| first.due_ns <= now_ns);
+        let is_it =
+            |Reverse(timed): &Reverse<Timed<T>>| timed.flow == *flow && timed.due_ns <= now_ns;
+        is_any && self.timed.iter().any(is_it)
+    }
+
     /// Holds a packet until `due_ns`.
     ///
     /// # Errors
     /// [`Full`].
-    pub fn until(&mut self, due_ns: u64, bytes: usize, packet: T) -> Result<(), Full> {
-        let timed = self.take_in(due_ns, bytes, packet)?;
+    pub fn until(&mut self, flow: Flow, due_ns: u64, bytes: usize, packet: T) -> Result<(), Full> {
+        let timed = self.take_in(flow, due_ns, bytes, packet)?;
         self.timed.push(Reverse(timed));
         Ok(())
     }
@@ -147,15 +165,15 @@ impl<T> Deferred<T> {
         bytes: usize,
         packet: T,
     ) -> Result<(), Full> {
-        let timed = self.take_in(now_ns.saturating_add(OVERTAKING_NS), bytes, packet)?;
-        self.overtaken.push(Overtaken { flow, left: behind, timed });
+        let timed = self.take_in(flow, now_ns.saturating_add(OVERTAKING_NS), bytes, packet)?;
+        self.overtaken.push(Overtaken { left: behind, timed });
         Ok(())
     }
 
     /// A packet of a flow has passed. Returns whether something is due now because of it.
     pub fn passed(&mut self, flow: &Flow) -> bool {
         let mut any = false;
-        for waiting in self.overtaken.iter_mut().filter(|waiting| waiting.flow == *flow) {
+        for waiting in self.overtaken.iter_mut().filter(|waiting| waiting.timed.flow == *flow) {
             waiting.left = waiting.left.saturating_sub(1);
             if waiting.left == 0 {
                 waiting.timed.due_ns = 0;
@@ -172,8 +190,8 @@ impl<T> Deferred<T> {
         [overtaken, timed].into_iter().flatten().min()
     }
 
-    /// Takes the next packet that is due.
-    pub fn take_due(&mut self, now_ns: u64) -> Option<T> {
+    /// Takes the next packet that is due, and its flow.
+    pub fn take_due(&mut self, now_ns: u64) -> Option<(Flow, T)> {
         let at = self.overtaken.iter().position(|waiting| waiting.timed.due_ns <= now_ns);
         let timed = match at {
             Some(at) => self.overtaken.remove(at).timed,
@@ -181,6 +199,6 @@ impl<T> Deferred<T> {
             None => return None,
         };
         self.bytes -= timed.bytes;
-        Some(timed.packet)
+        Some((timed.flow, timed.packet))
     }
 }

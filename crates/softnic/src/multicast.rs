@@ -57,11 +57,15 @@ impl Process {
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                if !seen && inner.links.hooks.is_some() {
-                    inner.tap_in(&train, bytes);
-                    seen = true;
-                }
                 let copy = Train { dst_qpn: qpn, ..train };
+                if inner.links.hooks.is_some() {
+                    if !std::mem::replace(&mut seen, true) {
+                        inner.tap_in(&train, bytes);
+                    }
+                    if !inner.ring_accepted(&copy) {
+                        continue;
+                    }
+                }
                 // SAFETY: `data` checked that so many bytes lie there; null stands for none.
                 inner.take(&copy, unsafe { Arrived::new(bytes) });
             }

@@ -298,32 +298,55 @@ fn mistakes_teach() {
     assert_eq!(rules(&"drop;".repeat(MAX_LABELS)).labels().len(), MAX_LABELS);
 }
 
+/// The next packet that is due, without its flow.
+fn due(deferred: &mut Deferred<u64>, now_ns: u64) -> Option<u64> {
+    deferred.take_due(now_ns).map(|(_, packet)| packet)
+}
+
+/// A delay that is over lets nothing pass that leaves later, although the packet is still here.
+#[test]
+fn what_leaves_does_not_overtake_what_is_due() {
+    let mut deferred = Deferred::default();
+    let mut leaves = |of: &Flow, fate, now_ns, is_busy, number| {
+        let deferral = deferred.defer(of, &fate, now_ns, is_busy, || (1, number));
+        (deferral.sends_now, deferred.next_ns())
+    };
+    let (ours, other) = (flow(1, false), flow(2, false));
+    assert_eq!(leaves(&ours, Fate::delay(100), 0, false, 1), (false, Some(100)));
+    assert!(leaves(&ours, Fate::PASS, 99, false, 2).0, "the first is late on purpose");
+    assert!(!leaves(&ours, Fate::PASS, 100, false, 3).0);
+    assert!(leaves(&other, Fate::PASS, 100, false, 4).0);
+    assert!(!leaves(&other, Fate::PASS, 101, true, 5).0, "one is just being sent");
+    let order: Vec<u64> = std::iter::from_fn(|| due(&mut deferred, 101)).collect();
+    assert_eq!(order, [1, 3, 5]);
+}
+
 #[test]
 fn what_is_held_is_bounded_and_comes_in_order() {
     let mut deferred = Deferred::default();
     for n in 0..crate::deferred::MAX_DEFERRED as u64 {
-        deferred.until(1_000 - n % 10, 1, n).unwrap();
+        deferred.until(flow(1, false), 1_000 - n % 10, 1, n).unwrap();
     }
-    assert_eq!(deferred.until(0, 1, 0), Err(Full));
+    assert_eq!(deferred.until(flow(1, false), 0, 1, 0), Err(Full));
     assert_eq!(deferred.next_ns(), Some(991));
-    assert_eq!(deferred.take_due(990), None);
-    let first: Vec<u64> = (0..3).filter_map(|_| deferred.take_due(991)).collect();
+    assert_eq!(due(&mut deferred, 990), None);
+    let first: Vec<u64> = (0..3).filter_map(|_| due(&mut deferred, 991)).collect();
     assert_eq!(first, [9, 19, 29]);
     let mut deferred = Deferred::default();
-    deferred.until(1, crate::deferred::MAX_DEFERRED_BYTES, 1).unwrap();
-    assert_eq!(deferred.until(1, 1, 2), Err(Full));
-    assert_eq!(deferred.take_due(1), Some(1));
+    deferred.until(flow(1, false), 1, crate::deferred::MAX_DEFERRED_BYTES, 1).unwrap();
+    assert_eq!(deferred.until(flow(1, false), 1, 1, 2), Err(Full));
+    assert_eq!(due(&mut deferred, 1), Some(1));
     assert!(deferred.is_empty());
     // Overtaken by two of its own flow, not by others.
     deferred.behind(flow(1, false), 2, 100, 1, 7).unwrap();
     assert!(!deferred.passed(&flow(2, false)) && !deferred.passed(&flow(1, true)));
     assert!(!deferred.passed(&flow(1, false)));
-    assert_eq!(deferred.take_due(100), None);
+    assert_eq!(due(&mut deferred, 100), None);
     assert!(deferred.passed(&flow(1, false)));
-    assert_eq!(deferred.take_due(100), Some(7));
+    assert_eq!(due(&mut deferred, 100), Some(7));
     deferred.behind(flow(1, false), 2, 100, 1, 8).unwrap();
     assert_eq!(deferred.next_ns(), Some(100 + crate::deferred::OVERTAKING_NS));
-    assert_eq!(deferred.take_due(100 + crate::deferred::OVERTAKING_NS), Some(8));
+    assert_eq!(due(&mut deferred, 100 + crate::deferred::OVERTAKING_NS), Some(8));
 }
 
 /// A packet that chances decide about.

@@ -61,6 +61,8 @@ impl DeferredPacket {
 struct State {
     chain: Chain,
     deferred: Deferred<DeferredPacket>,
+    /// The flow of the deferred packet that is just being sent.
+    sending: Option<Flow>,
 }
 
 /// See the module's text.
@@ -134,7 +136,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
         disturbed: AtomicU64::new(0),
         watches_arrivals: chain.watches_arrivals(),
         watches_completions: chain.watches_completions(),
-        state: Mutex::new(State { chain, deferred: Deferred::default() }),
+        state: Mutex::new(State { chain, deferred: Deferred::default(), sending: None }),
         news: Condvar::new(),
         releasing: Mutex::new(()),
         overflowed: AtomicU64::new(0),
@@ -246,7 +248,8 @@ impl Faults {
     ) -> bool {
         let mut state = self.state.lock();
         let before_ns = state.deferred.next_ns();
-        let deferral = state.deferred.defer(flow, fate, decided_ns, || {
+        let is_busy = state.sending == Some(*flow);
+        let deferral = state.deferred.defer(flow, fate, decided_ns, is_busy, || {
             let packet = packet();
             (packet.bytes(), packet)
         });
@@ -292,14 +295,14 @@ impl Faults {
         let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
         loop {
             let mut state = self.state.lock();
-            let Some(packet) = state.deferred.take_due(now) else {
-                return state.deferred.next_ns();
-            };
+            let due = state.deferred.take_due(now);
+            state.sending = due.as_ref().map(|(flow, _)| *flow);
+            let Some((flow, packet)) = due else { return state.deferred.next_ns() };
             drop(state);
             if let Some(packet) = send(process, packet) {
                 let mut state = self.state.lock();
                 let bytes = packet.bytes();
-                if state.deferred.until(now + FULL_AGAIN_NS, bytes, packet).is_err() {
+                if state.deferred.until(flow, now + FULL_AGAIN_NS, bytes, packet).is_err() {
                     self.overflowed.fetch_add(1, Ordering::Relaxed);
                 }
             }

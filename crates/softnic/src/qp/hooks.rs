@@ -92,6 +92,11 @@ impl QpInner {
     #[inline(never)]
     pub(crate) fn ring_arrival(&mut self, train: &Train, bytes: *const u8) -> bool {
         self.tap_in(train, bytes);
+        self.ring_accepted(train)
+    }
+
+    /// Asks quirks about a train that came through the ring, as for [`QpInner::ring_arrival`].
+    pub(crate) fn ring_accepted(&mut self, train: &Train) -> bool {
         let Some(faults) = self.arrival_faults() else { return true };
         let tuple = *self.arrival_headers(train).tuple();
         self.is_accepted(faults, train, &tuple, Medium::Memory).is_ok_and(|accepted| accepted)

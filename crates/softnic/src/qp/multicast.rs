@@ -14,7 +14,6 @@ use rdmalab_wire::opcode::Transport;
 use super::{Place, QpInner, QpLinks};
 use crate::peer::Peer;
 use crate::ring_path::RingPath;
-use crate::udp::socket::Route;
 use crate::udp::{Network, NetworkPath};
 
 impl QpInner {
@@ -30,7 +29,7 @@ impl QpInner {
     pub(super) fn send_multicast(&mut self) -> Step {
         let Some(peers) = self.links.process.multicast_peers() else { return Step::Blocked };
         let Some(mut rings) = self.rings_with_room(&peers) else { return Step::Blocked };
-        let sent = match self.links.hooks {
+        let (sent, on_network) = match self.links.hooks {
             None => self.send_to_group(&mut rings),
             Some(hooks) => {
                 let mut around = Vec::with_capacity(rings.len());
@@ -43,13 +42,22 @@ impl QpInner {
             }
         };
         rings.into_iter().for_each(RingPath::ring_bell);
+        // The system call comes when others may write into the rings again.
+        if let Some(path) = on_network {
+            path.flush();
+        }
         sent
     }
 
-    fn send_to_group<P: Path<QpLinks>>(&mut self, rings: &mut [P]) -> Step {
-        let (network, mtu) = (self.links.process.network(), self.qp.mtu);
-        let mut group = Group { rings, network, mtu, route: None };
-        driver::send_request(&mut self.qp, &mut group, &mut self.links)
+    /// The datagram is in the rings afterwards, and waits for its flush on the path to the network.
+    fn send_to_group<P: Path<QpLinks>>(
+        &mut self,
+        rings: &mut [P],
+    ) -> (Step, Option<NetworkPath<'static>>) {
+        let (process, mtu) = (self.links.process, self.qp.mtu);
+        let mut group = Group { rings, network: process.network(), mtu, on_network: None };
+        let sent = driver::send_request(&mut self.qp, &mut group, &mut self.links);
+        (sent, group.on_network)
     }
 
     /// The rings of those that get a datagram now, held so that nobody fills them before it is in:
@@ -76,9 +84,10 @@ impl QpInner {
 struct Group<'a, P> {
     /// Of this host; all have room.
     rings: &'a mut [P],
-    network: Option<&'a Network>,
+    network: Option<&'static Network>,
     mtu: PathMtu,
-    route: Option<Route>,
+    /// The way to the members on other hosts.
+    on_network: Option<NetworkPath<'static>>,
 }
 
 impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
@@ -93,7 +102,10 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
             ring.address(train, to);
         }
         train.flags.0 |= TrainFlags::GRH;
-        self.route = self.network.and_then(|network| network.route(&to.ah));
+        self.on_network = self.network.and_then(|network| {
+            let route = network.route(&to.ah)?;
+            Some(NetworkPath::new(network, &route, Transport::Ud, self.mtu))
+        });
     }
 
     fn push(
@@ -106,11 +118,9 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
         for ring in self.rings.iter_mut() {
             result = result.and(ring.push(train, is_inline, &mut fill));
         }
-        if let (Some(network), Some(route)) = (self.network, &self.route) {
-            let mut path = NetworkPath::new(network, route, Transport::Ud, self.mtu);
+        if let Some(path) = &mut self.on_network {
             // What cannot be read was told by the copies for this host.
             let _ = path.push(train, is_inline, &mut fill);
-            path.flush();
         }
         result
     }

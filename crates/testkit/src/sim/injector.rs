@@ -80,7 +80,8 @@ impl FaultInjector {
             return None;
         }
         let size = train_data.payload.len();
-        let deferral = self.deferred.defer(&flow, &fate, now_ns, || (size, train_data.clone()));
+        let deferral =
+            self.deferred.defer(&flow, &fate, now_ns, false, || (size, train_data.clone()));
         deferral.sends_now.then_some(train_data)
     }
 
@@ -154,7 +155,7 @@ impl FaultInjector {
 
     /// Takes the next packet that has waited long enough.
     pub fn take_due(&mut self, now_ns: u64) -> Option<TrainData> {
-        self.deferred.take_due(now_ns)
+        self.deferred.take_due(now_ns).map(|(_, train_data)| train_data)
     }
 
     /// Whether a receiver takes a packet with one bit changed: only where nothing depends on it.
