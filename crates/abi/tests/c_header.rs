@@ -6,6 +6,7 @@
 use rdmalab_abi::consts::ALL_CONSTANTS;
 use rdmalab_abi::layout::Layout;
 use rdmalab_abi::types::{ALL_LAYOUTS, NEWER_THAN_44};
+use rdmalab_testing::skipped;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -161,12 +162,6 @@ fn values_from_c(scratch: &Path, program: &str) -> BTreeMap<usize, i64> {
             (index.parse().expect("an index"), value.parse().expect("a value"))
         })
         .collect()
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]

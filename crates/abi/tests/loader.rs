@@ -1,6 +1,7 @@
 //! The table of the system's library, when there is one, and the errors when there is not.
 
 use rdmalab_abi::{LoadError, VerbsTable};
+use rdmalab_testing::skipped;
 use std::ffi::CStr;
 
 #[test]
@@ -14,12 +15,6 @@ fn a_missing_library_is_named() {
 fn a_library_without_verbs_is_refused() {
     let error = VerbsTable::load(Some(c"libc.so.6")).unwrap_err();
     assert!(matches!(error, LoadError::Symbol { name: "ibv_get_device_list", .. }), "{error}");
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]

@@ -1,16 +1,15 @@
 //! Made-up runs with a known best, and with none. Seeds are fixed: what fails fails again.
 
+use rdmalab_random::Random;
+
 use super::*;
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
+/// Runs as a busy machine gives them.
+struct Runs(Random);
 
-impl Random {
+impl Runs {
     fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 
     /// Standard normal, by twelve uniforms: near enough, and bounded.
@@ -29,7 +28,7 @@ const TIMES: Rules = Rules { confidence: CONFIDENCE, zone: ZONE, more_is_better:
 const RATES: Rules = Rules { more_is_better: true, ..TIMES };
 
 /// Runs of ways that take so long in truth; all ways of a round are slower by up to `drift`.
-fn runs(random: &mut Random, truth: &[f64], rounds: usize, drift: f64) -> Vec<Candidate> {
+fn runs(random: &mut Runs, truth: &[f64], rounds: usize, drift: f64) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = truth
         .iter()
         .enumerate()
@@ -46,7 +45,7 @@ fn runs(random: &mut Random, truth: &[f64], rounds: usize, drift: f64) -> Vec<Ca
 
 /// Of so many tries with equal ways: how many named a best one, and how many called any one worse.
 fn false_claims(seed: u64, ways: usize, rounds: usize, drift: f64) -> (usize, usize) {
-    let mut random = Random(seed);
+    let mut random = Runs(Random::new(seed));
     let (mut best, mut worse) = (0, 0);
     for _ in 0..TRIES {
         let found = decide(&runs(&mut random, &vec![1000.0; ways], rounds, drift), &TIMES);
@@ -78,7 +77,7 @@ fn the_best_is_found_with_its_effect() {
     // Where too many runs were disturbed it is not told; a wrong one is never named.
     let (mut told, mut covered) = (0, 0);
     for seed in 100..300 {
-        let found = runs(&mut Random(seed), &[1300.0, 1000.0, 1600.0], 15, 0.05);
+        let found = runs(&mut Runs(Random::new(seed)), &[1300.0, 1000.0, 1600.0], 15, 0.05);
         let found = decide(&found, &TIMES).unwrap();
         if found.outcome == Outcome::Best {
             assert_eq!((found.leader, found.worse()), (1, vec![0, 2]), "seed {seed}: {found:?}");
@@ -94,7 +93,7 @@ fn the_best_is_found_with_its_effect() {
 fn a_drift_of_all_hides_nothing() {
     // Rounds differ by up to a half, ways by a tenth.
     let told = (300..400).filter(|seed| {
-        let mut random = Random(*seed);
+        let mut random = Runs(Random::new(*seed));
         let mut found = runs(&mut random, &[1100.0, 1000.0], 15, 0.5);
         // As calm as a quiet machine within a round.
         for i in 0..15 {
@@ -111,7 +110,7 @@ fn a_drift_of_all_hides_nothing() {
 
 #[test]
 fn intervals_cover_the_true_effect() {
-    let mut random = Random(7);
+    let mut random = Runs(Random::new(7));
     let missed = (0..TRIES)
         .filter(|_| {
             let found = decide(&runs(&mut random, &[1000.0, 1100.0], 8, 0.0), &TIMES).unwrap();
@@ -125,7 +124,7 @@ fn intervals_cover_the_true_effect() {
 
 #[test]
 fn rates_are_better_when_they_are_more() {
-    let mut random = Random(9);
+    let mut random = Runs(Random::new(9));
     let found = decide(&runs(&mut random, &[1e6, 2e6], 8, 0.0), &RATES).unwrap();
     assert_eq!((found.leader, found.outcome), (1, Outcome::Best));
     assert!(found.effects[0].unwrap().ratio.value < 0.7);

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use common::{Said, Watch, rdmalab, said, skipped};
+use common::{Said, Watch, rdmalab, said};
+use rdmalab_testing::skipped;
 use serde_json::Value;
 
 /// Measurements one after the other: each has two ends that spin.
@@ -273,7 +274,7 @@ fn what_fewer_messages_leave_names_the_optimum() {
     if !is_told(("1", 0.3)) || !is_told(("4", 0.7)) {
         let reason = common::too_busy().or_else(|| watch.too_busy());
         let reason = reason.unwrap_or_else(|| panic!("a calm machine: {answer:#}"));
-        common::skipped("advise under long-line with few messages", &reason);
+        rdmalab_testing::skipped("advise under long-line with few messages", &reason);
     }
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{ATTEMPTS, DISTURBED, Running, free_port, said, skipped};
+use common::{ATTEMPTS, DISTURBED, Running, free_port, said};
+use rdmalab_testing::skipped;
 
 /// Debian's programs that are tried.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];

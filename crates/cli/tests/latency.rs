@@ -8,8 +8,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Running, Said, rdmalab, said, skipped};
+use common::{Running, Said, rdmalab, said};
 use rdmalab_record::Record;
+use rdmalab_testing::skipped;
 
 const FILE: &str = "/dev/cpu_dma_latency";
 const US: i32 = 17;

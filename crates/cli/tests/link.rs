@@ -10,9 +10,10 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Running, Said, free_port, rdmalab, said, signal, skipped};
+use common::{Running, Said, free_port, rdmalab, said, signal};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::specification::Specification;
+use rdmalab_testing::skipped;
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;

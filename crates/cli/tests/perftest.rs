@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{ATTEMPTS, DISTURBED, Running, Said, free_port, rdmalab, said, skipped};
+use common::{ATTEMPTS, DISTURBED, Running, Said, free_port, rdmalab, said};
+use rdmalab_testing::skipped;
 
 /// Pairs one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());

@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, Said, free_port, processes, rdmalab, said, signal, skipped};
+use common::{Running, Said, free_port, processes, rdmalab, said, signal};
 use rdmalab_record::Record;
+use rdmalab_testing::skipped;
 use serde_json::Value;
 use tempfile::TempDir;
 

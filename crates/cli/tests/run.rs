@@ -251,7 +251,7 @@ fn ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured() {
     let ends: Vec<&str> = all.split(['-', ',']).collect();
     let [first, .., last] = ends[..] else {
         let reason = "needs two CPUs to tell the ranks apart";
-        common::skipped("ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured", reason);
+        rdmalab_testing::skipped("ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured", reason);
         return;
     };
     let home = tempfile::tempdir().unwrap();

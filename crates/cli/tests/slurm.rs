@@ -6,7 +6,8 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, Said, free_port, said, signal, skipped};
+use common::{Running, Said, free_port, said, signal};
+use rdmalab_testing::skipped;
 use serde_json::Value;
 use tempfile::TempDir;
 

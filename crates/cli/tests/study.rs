@@ -81,8 +81,8 @@ fn potter2018_in_quick_form() {
     let programs = records.iter().filter(|r| r.header.experiment == "ib_send_lat");
     let programs: Vec<&Record> = programs.filter(|r| !r.points.is_empty()).collect();
     if programs.is_empty() {
-        let line = "SKIPPED potter2018_in_quick_form, part B: no ib_send_lat on the soft device\n";
-        return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+        let name = "potter2018_in_quick_form, part B";
+        return rdmalab_testing::skipped(name, "no ib_send_lat on the soft device");
     }
     for part in ["perftest.default", "perftest.raised", "mtu", "cm"] {
         let has_points = |r: &&&Record| r.dir.file_name().is_some_and(|name| name == part);

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Running, rdmalab, skipped};
+use common::{Running, rdmalab};
+use rdmalab_testing::skipped;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,6 @@
 //! Many points from few words, and the order to measure them in.
 
+use rdmalab_random::Random;
 use std::fmt;
 
 use crate::common::option::OptionError;
@@ -101,34 +102,14 @@ pub struct Turn {
 /// one, so that drift is not mistaken for an effect. The same seed gives the same order.
 #[must_use]
 pub fn shuffle(points: usize, repetitions: usize, seed: u64) -> Vec<Turn> {
-    let mut random = SplitMix(seed);
+    let mut random = Random::new(seed);
     let mut turns = Vec::with_capacity(points.saturating_mul(repetitions));
     for repetition in 0..repetitions {
         let mut round: Vec<usize> = (0..points).collect();
-        // Fisher-Yates.
-        for i in (1..points).rev() {
-            round.swap(i, random.below(i + 1));
-        }
+        random.shuffle(&mut round);
         turns.extend(round.into_iter().map(|point| Turn { point, repetition }));
     }
     turns
-}
-
-/// SplitMix64 (Steele, Lea and Flood 2014): enough for an order.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`; the bias of 2^-64 n is far below one swap.
-    fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
-    }
 }
 
 #[cfg(test)]

@@ -116,12 +116,9 @@ mod tests {
         (json!({ "rx_depth": depth }), outcome)
     }
 
-    /// Noise of some hundredths, without a period: SplitMix64.
+    /// Noise of some hundredths, without a period.
     fn noise(i: u32) -> f64 {
-        let mixed = (u64::from(i) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 40) as f64 / 16_777_216.0 * 60.0
+        (rdmalab_random::nth(0, i.into()) >> 40) as f64 / 16_777_216.0 * 60.0
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Export, built_library, exports, systems_library};
+use rdmalab_testing::skipped;
 use std::collections::BTreeSet;
 
 /// The list in the repository.
@@ -42,12 +43,6 @@ fn the_library_exports_the_list() {
     let stray: Vec<_> =
         plain.iter().filter(|export| !export.name.starts_with("__rdmalab_")).collect();
     assert!(stray.is_empty(), "{stray:#?}");
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]

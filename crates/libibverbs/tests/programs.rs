@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Installed, program};
+use rdmalab_testing::skipped;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -43,12 +44,6 @@ fn assert_ours(library: &Path, program: &Path) {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains(library.to_str().expect("UTF-8")), "{text}");
     assert!(!text.contains("undefined symbol"), "{text}");
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use common::{built_library, systems_library};
 use rdmalab_abi::layout::{Field, Layout};
 use rdmalab_abi::types::*;
 use rdmalab_abi::{CLayout, VerbsTable};
+use rdmalab_testing::skipped;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
@@ -77,12 +78,6 @@ fn field_bytes(layout: &Layout, start: usize) -> Vec<usize> {
         field_bytes(&inner, offset)
     };
     layout.fields.iter().flat_map(bytes_of).collect()
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 /// Ours and the system's, or the reason to skip.

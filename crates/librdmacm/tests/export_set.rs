@@ -3,6 +3,7 @@
 use object::Endianness;
 use object::elf::{FileHeader64, SHT_DYNSYM};
 use object::read::elf::{FileHeader, Sym};
+use rdmalab_testing::skipped;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,12 +75,6 @@ fn the_library_exports_the_list() {
     // Without a version there are only the internal names behind the versioned ones.
     let stray: Vec<_> = plain.iter().filter(|(_, name)| !name.starts_with("__rdmalab_")).collect();
     assert!(stray.is_empty(), "{stray:#?}");
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]

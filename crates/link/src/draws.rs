@@ -17,12 +17,9 @@ pub struct Draws {
     qp_mask: u32,
 }
 
-/// Mixes a number into a hash (the finalizer of SplitMix64).
+/// Mixes a number into a hash.
 pub(crate) const fn mix(hash: u64, value: u64) -> u64 {
-    let mut z = (hash ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    rdmalab_random::nth(hash ^ value, 0)
 }
 
 fn mix_address(hash: u64, address: IpAddr) -> u64 {
@@ -31,11 +28,6 @@ fn mix_address(hash: u64, address: IpAddr) -> u64 {
         IpAddr::V6(v6) => v6.to_bits(),
     };
     mix(mix(hash, bits as u64), (bits >> 64) as u64)
-}
-
-/// A number below `most`, in proportion to a drawn one of 64 bits.
-pub(crate) fn scaled(drawn: u64, most: u64) -> u64 {
-    ((u128::from(drawn) * u128::from(most)) >> 64) as u64
 }
 
 impl Draws {

@@ -1,6 +1,5 @@
 //! The example of the book reads a record as we do.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -9,8 +8,7 @@ use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Record, Writer};
 
 fn skip(reason: &str) {
-    let line = format!("SKIPPED the_books_example_reads_a_record: {reason}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    rdmalab_testing::skipped("the_books_example_reads_a_record", reason);
 }
 
 /// A Python that has pandas; Debian's may stand behind another one in the path.

@@ -547,8 +547,7 @@ fn a_full_disk_keeps_what_was_measured() {
 }
 
 fn skip(reason: &str) {
-    let line = format!("SKIPPED a_full_disk_keeps_what_was_measured: {reason}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    rdmalab_testing::skipped("a_full_disk_keeps_what_was_measured", reason);
 }
 
 #[test]

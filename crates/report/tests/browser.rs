@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -61,8 +60,7 @@ fn browser() -> Option<PathBuf> {
 }
 
 fn skip(reason: &str) {
-    let line = format!("SKIPPED pages_fit_every_screen: {reason}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    rdmalab_testing::skipped("pages_fit_every_screen", reason);
 }
 
 /// Times that the browser is started, which now and then hangs, or dies, or shows the document

@@ -68,15 +68,8 @@ impl Made {
         let environment =
             Environment { kernel: Some("6.1.0".to_owned()), ..Environment::default() };
         let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment).unwrap();
-        let mut state = self.seed;
-        // SplitMix64 (Steele, Lea and Flood 2014).
-        let mut uniform = move || {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            (((z ^ (z >> 31)) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
-        };
+        let mut random = rdmalab_random::Random::new(self.seed);
+        let mut uniform = move || random.unit_above_0();
         for repetition in 0..self.runs {
             let is_cut = repetition + self.cut >= self.runs;
             let factor = self.session * if is_cut { 10.0 } else { 1.0 };

@@ -3,6 +3,7 @@
 mod common;
 
 use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_random::Random;
 use rdmalab_record::{DeviceKind, Environment, Record, Writer};
 use rdmalab_report::{Table, contents_markdown, contents_text, page, pages, warnings};
 use serde_json::json;
@@ -12,14 +13,14 @@ use tempfile::TempDir;
 const COLUMNS: usize = 100;
 
 /// What one point of `ping --threads 8 --rate R` brings: times and rates of all and of each.
-fn threads(random: &mut common::Random, samples: usize) -> Outcome {
+fn threads(random: &mut Random, samples: usize) -> Outcome {
     let mut outcome = Outcome::default();
     let names: Vec<String> = std::iter::once("all threads".to_owned())
         .chain((0..8).map(|thread| format!("thread {thread}")))
         .collect();
     for name in &names {
         for what in ["", "from the intended start, "] {
-            let times = (0..samples).map(|i| random.latency(8e5 + i as f64)).collect();
+            let times = (0..samples).map(|i| common::latency(random, 8e5 + i as f64)).collect();
             outcome.push_series(Quantity::RoundTrip, &format!("{what}{name}"), 0, times);
         }
         for what in ["offered", "achieved"] {
@@ -37,7 +38,7 @@ fn record_of_threads(samples: usize, sizes: u64, rates: u64) -> (TempDir, Record
     let header = common::header("ping", DeviceKind::Soft, &["rdmalab", "run", "ping"]);
     let mut writer = Writer::create_at(&dir.path().join("r"), header, &Environment::default());
     let writer = writer.as_mut().unwrap();
-    let mut random = common::Random(17);
+    let mut random = Random::new(17);
     let cells = (0..sizes).flat_map(|size| (0..rates).map(move |rate| (size, rate)));
     for (order, ((size, rate), repetition)) in
         cells.flat_map(|cell| (0..3).map(move |repetition| (cell, repetition))).enumerate()

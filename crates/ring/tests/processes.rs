@@ -4,12 +4,14 @@
 //! allocation, no locks, no panics. Children here end by `_exit` with a code that tells what
 //! failed.
 
+use rdmalab_random::Random;
 use rdmalab_ring::control_socket::{ControlSocket, SendError, list_live_slots};
 use rdmalab_ring::doorbell::{Bell, DOORBELL_BYTES, Doorbell, Event};
 use rdmalab_ring::epoch::{LANE_BYTES, LanePass, LaneSlots};
 use rdmalab_ring::fence;
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, BODY_WORDS, Consumer, Geometry, Producer};
+use rdmalab_testing::skipped;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -56,18 +58,6 @@ impl Drop for Child {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
         }
-    }
-}
-
-/// A small generator of our own: the tests print its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
     }
 }
 
@@ -146,7 +136,7 @@ fn a_producer_killed_anywhere_leaves_an_intact_prefix() {
     let _alone = alone();
     let seed = u64::from(std::process::id()) << 16 | 1;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut total = 0;
     for _ in 0..150 {
         let segment = new_ring();
@@ -368,12 +358,6 @@ fn slot_address(version: u32, uid: u32, slot: u16) -> (libc::sockaddr_un, libc::
     }
     let path_at = std::mem::offset_of!(libc::sockaddr_un, sun_path);
     (address, (path_at + 1 + name.len()) as libc::socklen_t)
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 /// Another user binds a name that claims to be ours, and sends datagrams from it.

@@ -6,6 +6,7 @@ mod support;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_softnic::SoftNic;
+use rdmalab_testing::skipped;
 use support::node::*;
 use support::*;
 
@@ -374,12 +375,6 @@ fn gibibyte(_stage: Stage) {
     for at in (0..1 << 30).step_by(4096) {
         assert_eq!(to.word(at), at as u64 * 0x9e37_79b9);
     }
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]

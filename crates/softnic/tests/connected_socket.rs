@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use rdmalab_engine::backend::{Backend, SendWr};
@@ -155,8 +154,7 @@ impl Talker {
     fn part(self, test: &str) {
         if self.had == 0 && self.begins {
             let reason = "other programs kept the ends from talking alone";
-            let line = format!("SKIPPED {test}: {reason}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            rdmalab_testing::skipped(test, reason);
         }
     }
 }

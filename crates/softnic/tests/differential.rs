@@ -6,6 +6,7 @@ mod support;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
+use rdmalab_random::Random;
 use rdmalab_softnic::SoftNic;
 use support::node::*;
 use support::*;
@@ -53,8 +54,8 @@ fn digest(mem: &Mem) -> u64 {
     })
 }
 
-fn fill_at_random(mem: &Mem, dice: &mut Dice) {
-    let bytes: Vec<u8> = (0..mem.len / 8).flat_map(|_| dice.next().to_le_bytes()).collect();
+fn fill_at_random(mem: &Mem, random: &mut Random) {
+    let bytes: Vec<u8> = (0..mem.len / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
     mem.write(0, &bytes);
 }
 
@@ -77,9 +78,9 @@ fn transport(args: &[u64]) -> QpType {
 
 /// The QP of an episode; now and then the responder's lacks a right.
 fn setup(args: &[u64], episode: u64, responder: bool) -> Setup {
-    let mut dice = Dice(args[0] ^ episode << 32);
-    let mut setup = Setup::new(transport(args)).mtu(1 + dice.below(5) as u32);
-    let lacking = match dice.below(6) {
+    let mut random = Random::new(args[0] ^ episode << 32);
+    let mut setup = Setup::new(transport(args)).mtu(1 + random.below(5) as u32);
+    let lacking = match random.below(6) {
         0 => Access::REMOTE_WRITE,
         1 => Access::REMOTE_READ,
         2 => Access::REMOTE_ATOMIC,
@@ -101,7 +102,7 @@ struct Target {
 
 /// Writes one episode's requests, and what came of them, into `report`.
 struct Author<'a> {
-    dice: Dice,
+    random: Random,
     endpoint: &'a Endpoint,
     mem: &'a Mem,
     read_only: &'a Mem,
@@ -114,15 +115,15 @@ struct Author<'a> {
 impl Author<'_> {
     /// One chance in `n`.
     fn chance(&mut self, n: u64) -> bool {
-        self.dice.below(n) == 0
+        self.random.below(n) == 0
     }
 
     fn length(&mut self) -> usize {
-        let length = match self.dice.below(4) {
-            0 => self.dice.below(40),
-            1 => self.dice.below(1024),
-            2 => self.dice.below(9000),
-            _ => [0, 8, 4096, 4097, 16_384][self.dice.below(5) as usize],
+        let length = match self.random.below(4) {
+            0 => self.random.below(40),
+            1 => self.random.below(1024),
+            2 => self.random.below(9000),
+            _ => [0, 8, 4096, 4097, 16_384][self.random.below(5) as usize],
         };
         length as usize
     }
@@ -134,14 +135,15 @@ impl Author<'_> {
         let half = ROOM / 2;
         while left > 0 && sges.len() < 4 {
             let take =
-                if sges.len() == 3 { left } else { 1 + self.dice.below(left as u64) as usize };
+                if sges.len() == 3 { left } else { 1 + self.random.below(left as u64) as usize };
             // What is written to lies apart, each piece in a quarter of its own.
             let quarter = half / 4;
             let at = match write {
                 true => {
-                    half + sges.len() * quarter + self.dice.below((quarter - take) as u64) as usize
+                    half + sges.len() * quarter
+                        + self.random.below((quarter - take) as u64) as usize
                 }
-                false => self.dice.below((half - take) as u64) as usize,
+                false => self.random.below((half - take) as u64) as usize,
             };
             sges.push(self.mem.sge(at, take));
             left -= take;
@@ -158,10 +160,10 @@ impl Author<'_> {
 
     /// A remote address and key, seldom wrong.
     fn remote(&mut self, length: usize) -> (u64, u32) {
-        let offset = self.dice.below((ROOM - length) as u64);
+        let offset = self.random.below((ROOM - length) as u64);
         let good = (self.target.addr + offset, self.target.keys[0]);
-        match self.dice.below(240) {
-            0..=3 => (good.0, self.target.keys[1 + self.dice.below(4) as usize]),
+        match self.random.below(240) {
+            0..=3 => (good.0, self.target.keys[1 + self.random.below(4) as usize]),
             4 => (self.target.addr + (ROOM - length) as u64 + 1, good.1),
             5 => (self.target.addr - 1, good.1),
             6 => (good.0, good.1 ^ 1),
@@ -172,7 +174,7 @@ impl Author<'_> {
 
     fn post_one(&mut self) {
         let rc = self.endpoint.setup.qp_type == QpType::Rc;
-        let opcode = match self.dice.below(if rc { 11 } else { 7 }) {
+        let opcode = match self.random.below(if rc { 11 } else { 7 }) {
             0..=3 => WrOpcode::Write,
             4 => WrOpcode::WriteImm,
             5 => WrOpcode::Send,
@@ -201,7 +203,7 @@ impl Author<'_> {
         }
         self.fence |= opcode.is_read_or_atomic();
         self.next_id += 1;
-        let (compare_add, swap) = (self.dice.below(3), self.dice.next());
+        let (compare_add, swap) = (self.random.below(3), self.random.next_u64());
         self.endpoint.send(SendWr {
             wr_id: self.next_id,
             flags,
@@ -216,7 +218,7 @@ impl Author<'_> {
     /// into `report`.
     fn write(&mut self, report: &mut Vec<u64>) {
         for _ in 0..10 {
-            let batch = 1 + self.dice.below(7);
+            let batch = 1 + self.random.below(7);
             self.fence = false;
             (0..batch).for_each(|_| self.post_one());
             let mut failed = false;
@@ -236,8 +238,8 @@ fn initiate(link: &Link, args: &[u64]) -> Vec<u64> {
     let node = Node::open(0);
     let mem = node.mem(ROOM, Kind::Heap);
     let read_only = node.mem_with(4096, Kind::Heap, Access::REMOTE_READ);
-    let mut dice = Dice(args[0]);
-    fill_at_random(&mem, &mut dice);
+    let mut random = Random::new(args[0]);
+    fill_at_random(&mem, &mut random);
     let theirs = link.get();
     let mut report = Vec::new();
     for episode in 0..EPISODES {
@@ -245,7 +247,7 @@ fn initiate(link: &Link, args: &[u64]) -> Vec<u64> {
         endpoint.connect_over(link);
         let keys = std::array::from_fn(|at| theirs[1 + at] as u32);
         let mut author = Author {
-            dice: Dice(dice.next()),
+            random: Random::new(random.next_u64()),
             endpoint: &endpoint,
             mem: &mem,
             read_only: &read_only,
@@ -274,7 +276,7 @@ fn respond(link: &Link, args: &[u64]) -> Vec<u64> {
     let node = Node::open(0);
     let other = Node::open(0);
     let mem = node.mem(ROOM, Kind::from_arg(args[1]));
-    fill_at_random(&mem, &mut Dice(!args[0]));
+    fill_at_random(&mem, &mut Random::new(!args[0]));
     let with = |node: &Node, access| node.register(mem.at, mem.len, access);
     let no_write = with(&node, Access::LOCAL_WRITE | Access::REMOTE_READ);
     let no_read = with(&node, Access::LOCAL_WRITE | Access::REMOTE_WRITE);

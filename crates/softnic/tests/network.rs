@@ -13,6 +13,7 @@ use rdmalab_engine::vocab::*;
 use rdmalab_link::address::{FourTuple, gid_of};
 use rdmalab_link::expand;
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
+use rdmalab_random::Random;
 use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
 use rdmalab_softnic::{SoftNic, network_drops, set_packet_hook};
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
@@ -20,7 +21,7 @@ use rdmalab_wire::opcode::Transport;
 use support::net::{MTU_1024, Net, ah_of, connect, enter};
 use support::node::*;
 use support::storm::{ROOM, Storm};
-use support::{Dice, Role, Stage, seeds, until};
+use support::{Role, Stage, seeds, until};
 
 const ROLES: &[(&str, Role)] = &[
     ("storm", storm),
@@ -57,14 +58,14 @@ impl PacketHook for Weather {
         }
         let flow = u64::from(context.destination_qp.get()) << 32 | u64::from(packet[0]) << 24;
         let which = u64::from(context.psn.get()) << 8 | u64::from(context.transmission);
-        let mut dice = Dice(self.seed ^ flow ^ which.wrapping_mul(0x9e37_79b9));
-        let fate = dice.below(1000);
+        let mut random = Random::new(self.seed ^ flow ^ which.wrapping_mul(0x9e37_79b9));
+        let fate = random.below(1000);
         if fate < self.lost {
             return Verdict::Drop;
         }
         if fate < self.lost + self.damaged {
-            let at = dice.below(packet.len() as u64) as usize;
-            packet[at] ^= 1 << dice.below(8);
+            let at = random.below(packet.len() as u64) as usize;
+            packet[at] ^= 1 << random.below(8);
         }
         Verdict::Pass
     }
@@ -151,13 +152,13 @@ fn letters(mut stage: Stage) {
     connect(&node, &endpoint, &link, gid_index);
     link.put(&[mem.addr(), mem.rkey as u64]);
     let theirs = link.get();
-    let mut dice = Dice(seed);
+    let mut random = Random::new(seed);
     let content = |round: u64, length: usize| -> Vec<u8> {
-        let mut dice = Dice(round ^ seed << 32);
-        (0..length).map(|_| dice.next() as u8).collect()
+        let mut random = Random::new(round ^ seed << 32);
+        (0..length).map(|_| random.next_u64() as u8).collect()
     };
     for round in 0..60 {
-        let length = [1, 7, 1023, 1024, 1025, 50_000, 200_000][dice.below(7) as usize];
+        let length = [1, 7, 1023, 1024, 1025, 50_000, 200_000][random.below(7) as usize];
         let bytes = content(round, length);
         if stage.index == 0 {
             mem.write(0, &bytes);
@@ -294,13 +295,13 @@ fn attacker(mut stage: Stage) {
         source_port: 4791,
         destination_port: 4791,
     };
-    let mut dice = Dice(stage.args[1]);
+    let mut random = Random::new(stage.args[1]);
     for shot in 0..20_000u64 {
-        let mut bytes = packet(&mut dice, words[0] as u32, words[1], words[2] as u32);
+        let mut bytes = packet(&mut random, words[0] as u32, words[1], words[2] as u32);
         match shot % 4 {
             0 => expand::seal(&tuple, 0, &mut bytes),
             1 => drop(bytes.pop()),
-            2 => bytes.iter_mut().take(64).for_each(|byte| *byte = dice.next() as u8),
+            2 => bytes.iter_mut().take(64).for_each(|byte| *byte = random.next_u64() as u8),
             // Says that it comes from the friend: the CRC fits, the datagram's source does not.
             _ => {
                 let friend = FourTuple { source: "10.92.0.2".parse().unwrap(), ..tuple };
@@ -323,15 +324,15 @@ fn attacker(mut stage: Stage) {
 }
 
 /// A packet that would do harm if it were believed.
-fn packet(dice: &mut Dice, qpn: u32, addr: u64, rkey: u32) -> Vec<u8> {
-    let kind = TrainKind::from_number(dice.below(8) as u8).expect("a kind");
-    let qpn = if dice.below(4) == 0 { dice.next() as u32 } else { qpn };
-    let psn = Psn::new(0x00ff_fff0 + dice.below(3) as u32);
+fn packet(random: &mut Random, qpn: u32, addr: u64, rkey: u32) -> Vec<u8> {
+    let kind = TrainKind::from_number(random.below(8) as u8).expect("a kind");
+    let qpn = if random.below(4) == 0 { random.next_u64() as u32 } else { qpn };
+    let psn = Psn::new(0x00ff_fff0 + random.below(3) as u32);
     let mut train = Train::new(kind, Qpn::new(qpn), Qpn::new(1), psn);
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::ACK_REQ);
     (train.remote_addr, train.rkey) = (addr, rdmalab_wire::ids::RKey(rkey));
     if matches!(kind, TrainKind::Send | TrainKind::Write | TrainKind::ReadResponse) {
-        train.payload_bytes = dice.below(1025) as u32;
+        train.payload_bytes = random.below(1025) as u32;
         train.dma_bytes = train.payload_bytes;
     }
     let mut bytes = vec![0x55; train.payload_bytes as usize + expand::MAX_OVERHEAD_BYTES];

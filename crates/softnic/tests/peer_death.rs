@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
+use rdmalab_random::Random;
 use rdmalab_softnic::SoftNic;
 use support::node::*;
 use support::storm::*;
@@ -119,14 +120,14 @@ fn kill_at_random(seed: u64, kind: u64, by_exec: u64) {
     let mut roles = vec![("survivor", survivor)];
     roles.extend(args.iter().map(|args| ("victim", &args[..])));
     let mut cast = Cast::start(&roles);
-    let mut dice = Dice(seed);
+    let mut random = Random::new(seed);
     for victim in 1..=VICTIMS {
         cast.link(0).get();
         let sockets = cast.link(victim).get();
         assert!(!sockets.is_empty());
         if by_exec == 0 {
             check_no_files(cast.pid(victim));
-            std::thread::sleep(Duration::from_micros(dice.below(20_000)));
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
             cast.kill(victim);
             let left: Vec<u64> = unix_sockets();
             assert!(sockets.iter().all(|inode| !left.contains(inode)), "a name is left");
@@ -222,12 +223,12 @@ fn a_stopped_peer_makes_nothing_fail() {
         let env = [("RDMALAB_LANE", lane)];
         let mut cast = Cast::start_plan(&Plan { roles, links: 1, env: &env });
         (0..2).for_each(|index| drop(cast.link(index).get()));
-        let mut dice = Dice(9);
+        let mut random = Random::new(9);
         for _ in 0..12 {
-            let index = dice.below(2) as usize;
-            std::thread::sleep(Duration::from_micros(dice.below(20_000)));
+            let index = random.below(2) as usize;
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
             cast.signal(index, libc::SIGSTOP);
-            std::thread::sleep(Duration::from_micros(dice.below(50_000)));
+            std::thread::sleep(Duration::from_micros(random.below(50_000)));
             cast.signal(index, libc::SIGCONT);
         }
         // The two stop posting at different times: each goes on answering until both are done.
@@ -243,7 +244,7 @@ fn a_stopped_peer_makes_nothing_fail() {
 fn target(mut stage: Stage) {
     let (kind, way) = (Kind::from_arg(stage.args[0]), stage.args[1]);
     let (node, link) = (Node::open(0), stage.link(1));
-    let mut dice = Dice(stage.args[2]);
+    let mut random = Random::new(stage.args[2]);
     for _ in 0..12 {
         let endpoint = node.endpoint(&impatient());
         endpoint.connect_over(&link);
@@ -253,7 +254,7 @@ fn target(mut stage: Stage) {
             poll(&endpoint.recv_cq, 1);
             mem.word(0) > 3
         });
-        std::thread::sleep(Duration::from_micros(dice.below(2000)));
+        std::thread::sleep(Duration::from_micros(random.below(2000)));
         match way {
             0 => SoftNic::dereg_mr(&mem.mr).expect("deregistration"),
             1 => SoftNic::destroy_qp(&endpoint.qp).expect("destruction"),
@@ -277,7 +278,7 @@ fn target(mut stage: Stage) {
 fn writer(mut stage: Stage) {
     let (node, link) = (Node::open(0), stage.link(0));
     let mem = node.mem(1 << 16, Kind::Heap);
-    let mut dice = Dice(stage.args[2]);
+    let mut random = Random::new(stage.args[2]);
     for _ in 0..12 {
         let endpoint = node.endpoint(&impatient());
         endpoint.connect_over(&link);
@@ -288,7 +289,7 @@ fn writer(mut stage: Stage) {
                 counter += 1;
                 mem.fill(0, 1 << 16, counter as u8);
                 mem.write(0, &counter.to_le_bytes());
-                let length = [8, 64, 4096, 1 << 16][dice.below(4) as usize];
+                let length = [8, 64, 4096, 1 << 16][random.below(4) as usize];
                 let sges = [mem.sge(0, length)];
                 endpoint.send(rdma(WrOpcode::Write, &sges, theirs[0], theirs[1] as u32));
                 outstanding += 1;

@@ -232,9 +232,7 @@ fn run_in(name: &str, asker: u64, target: u64, said: u64) {
     for by in [asker, target] {
         let mut cast = Cast::start(&[("prober", &[by])]);
         if !cast.wait(0).success() {
-            let line = format!("SKIPPED {name}: this user may not make these surroundings\n");
-            std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("stderr");
-            return;
+            return rdmalab_testing::skipped(name, "this user may not make these surroundings");
         }
     }
     let args = [asker, target, said];

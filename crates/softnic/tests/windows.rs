@@ -5,6 +5,7 @@ mod support;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
+use rdmalab_random::Random;
 use rdmalab_softnic::{Mw, SoftNic};
 use support::node::*;
 use support::*;
@@ -284,7 +285,7 @@ fn writer(mut stage: Stage) {
     let (node, link) = (Node::open(0), stage.link(0));
     let mem = node.mem(most, Kind::Heap);
     let lengths = [8, 64.min(most), most / 2, most];
-    let mut dice = Dice(5);
+    let mut random = Random::new(5);
     for _ in 0..rounds {
         let endpoint = node.endpoint(&Setup::new(QpType::Rc));
         endpoint.connect_over(&link);
@@ -295,7 +296,7 @@ fn writer(mut stage: Stage) {
             counter += 1;
             mem.write(0, &counter.to_le_bytes());
             mem.write(most - 8, &counter.to_le_bytes());
-            let length = if most > 1 << 20 { most } else { lengths[dice.below(4) as usize] };
+            let length = if most > 1 << 20 { most } else { lengths[random.below(4) as usize] };
             endpoint.send(rdma(WrOpcode::Write, &[mem.sge(0, length)], addr, key));
             let wc = endpoint.send_done();
             if wc.status != WcStatus::Success {
@@ -337,7 +338,7 @@ fn racing_owner(mut stage: Stage) {
     let (node, link) = (Node::open(0), stage.link(1));
     let (_window, mut key) =
         SoftNic::alloc_mw(&node.pd, MwType::Type2).expect("a window of the second type");
-    let mut dice = Dice(6);
+    let mut random = Random::new(6);
     for _ in 0..rounds {
         let mem = node.mem(most, Kind::from_arg(stage.args[2]));
         let endpoint = open_window(&node, &link, &mem, key, key ^ 1);
@@ -346,7 +347,7 @@ fn racing_owner(mut stage: Stage) {
             poll(&endpoint.recv_cq, 1);
             mem.word(0) > 3
         });
-        std::thread::sleep(std::time::Duration::from_micros(dice.below(500)));
+        std::thread::sleep(std::time::Duration::from_micros(random.below(500)));
         done_or_flushed(invalidate(&endpoint, key));
         let then = mem.read(0, mem.len);
         for _ in 0..50 {

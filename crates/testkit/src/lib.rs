@@ -9,6 +9,5 @@ pub mod compiled;
 pub mod fuzz;
 pub mod hostile;
 pub mod programs;
-pub mod rng;
 pub mod sim;
 pub mod workload;

@@ -3,9 +3,10 @@
 //! Nothing here hangs and nothing stays: a program has a limit, and is killed (by its own process
 //! id) when the test lets go of it.
 
+pub use rdmalab_testing::skipped;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write as _};
+use std::io::{self, Read, Seek};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
@@ -108,13 +109,6 @@ pub fn connected(
 ) -> Option<Connected> {
     let once = || Some(Connected::of(start()?, limit, patience));
     again_while(once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
-}
-
-/// Says that a test cannot run here, in the form that `.ci/run` collects.
-pub fn skipped(name: &str, reason: &str) {
-    // The test harness swallows what `eprintln!` prints. Whoever closed standard error does not
-    // want to know.
-    let _ = io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
 }
 
 /// An installed program; `None` when there is none of this name.

@@ -3,8 +3,8 @@
 
 use std::panic::catch_unwind;
 
+use rdmalab_random::Random;
 use rdmalab_testkit::hostile;
-use rdmalab_testkit::rng::Rng;
 
 /// Seeds that are played when `RDMALAB_SEEDS` does not say.
 const SEEDS: u64 = 100_000;
@@ -13,9 +13,9 @@ const SEEDS: u64 = 100_000;
 const REGRESSIONS: &[u64] = &[];
 
 fn play(seed: u64) {
-    let mut rng = Rng::new(seed);
-    let length = rng.between(200, 4000) as usize;
-    let bytes = rng.bytes(length);
+    let mut random = Random::new(seed);
+    let length = random.between(200, 4000) as usize;
+    let bytes = random.bytes(length);
     if catch_unwind(|| hostile::play(&bytes)).is_err() {
         panic!("seed {seed}");
     }

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use rdmalab_link::address::FourTuple;
 use rdmalab_link::expand;
 use rdmalab_link::receive::{self, Expected, Verifier};
+use rdmalab_random::Random;
 use rdmalab_testkit::fuzz;
-use rdmalab_testkit::rng::Rng;
 use rdmalab_trace::file::Capture;
 use rdmalab_wire::frame::{Datagram, EthernetFrame, Network};
 use rdmalab_wire::ids::{PathMtu, Qpn};
@@ -119,25 +119,25 @@ fn the_frames_have_every_form_that_was_captured() {
 }
 
 /// A frame that is wrong in some way, or in none.
-fn spoilt(frames: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
-    let mut bytes = frames[rng.below(frames.len() as u64) as usize].clone();
-    for _ in 0..rng.below(4) {
-        let at = rng.below(bytes.len() as u64 + 1) as usize;
-        match rng.below(6) {
+fn spoilt(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut bytes = frames[random.below(frames.len() as u64) as usize].clone();
+    for _ in 0..random.below(4) {
+        let at = random.below(bytes.len() as u64 + 1) as usize;
+        match random.below(6) {
             0 => bytes.truncate(at),
-            1 => bytes.insert(at, rng.next_u32() as u8),
+            1 => bytes.insert(at, random.next_u32() as u8),
             2 => {
-                let length = rng.below(20) as usize;
-                bytes.extend(rng.bytes(length));
+                let length = random.below(20) as usize;
+                bytes.extend(random.bytes(length));
             }
             3 => {
-                let other = &frames[rng.below(frames.len() as u64) as usize];
+                let other = &frames[random.below(frames.len() as u64) as usize];
                 bytes.truncate(at);
                 bytes.extend(other.iter().skip(at));
             }
             _ => {
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << rng.below(8);
+                    *byte ^= 1 << random.below(8);
                 }
             }
         }
@@ -146,8 +146,8 @@ fn spoilt(frames: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
 }
 
 /// The packet in a frame, for the receiver, with what that is to expect in front.
-fn received(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
-    let mut bytes = rng.bytes(2);
+fn received(frame: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = random.bytes(2);
     match EthernetFrame::parse(frame) {
         Ok(found) => bytes.extend(found.datagram.packet),
         // From where a packet stands over IPv4.
@@ -157,12 +157,16 @@ fn received(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
 }
 
 /// A capture of up to eight frames, in the form of [`fuzz::trace_read`].
-fn captured(frames: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+fn captured(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for _ in 0..=rng.below(8) {
-        let frame = spoilt(frames, rng);
+    for _ in 0..=random.below(8) {
+        let frame = spoilt(frames, random);
         // Most of them as what they are, Ethernet.
-        let link = if rng.below(8) == 0 { rng.next_u32() as u8 } else { (rng.below(8) << 5) as u8 };
+        let link = if random.below(8) == 0 {
+            random.next_u32() as u8
+        } else {
+            (random.below(8) << 5) as u8
+        };
         bytes.push(link);
         bytes.extend((frame.len() as u16).to_le_bytes());
         bytes.extend(frame);
@@ -172,16 +176,16 @@ fn captured(frames: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
 
 /// Whether the parsers took it, and the receiver, and how many packets a capture had.
 fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool, usize) {
-    let mut rng = Rng::new(seed);
-    let bytes = match rng.below(8) {
+    let mut random = Random::new(seed);
+    let bytes = match random.below(8) {
         0 => {
-            let length = rng.below(200) as usize;
-            rng.bytes(length)
+            let length = random.below(200) as usize;
+            random.bytes(length)
         }
-        _ => spoilt(frames, &mut rng),
+        _ => spoilt(frames, &mut random),
     };
-    let packet = received(&bytes, &mut rng);
-    let capture = captured(frames, &mut rng);
+    let packet = received(&bytes, &mut random);
+    let capture = captured(frames, &mut random);
     let run =
         || (fuzz::wire_parse(&bytes), fuzz::link_receive(&packet), fuzz::trace_read(&capture));
     let Ok(taken) = catch_unwind(AssertUnwindSafe(run)) else {
@@ -273,10 +277,10 @@ fn path_of(datagram: &Datagram<'_>) -> (FourTuple, u16) {
 #[ignore = "for fuzzers: cargo test -p rdmalab-testkit --test simulate_packets -- --ignored"]
 fn the_corpus_of_the_fuzzers() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let mut rng = Rng::new(1);
+    let mut random = Random::new(1);
     let mut taken = 0;
     for (number, frame) in frames().into_iter().enumerate() {
-        let packet = received(&frame, &mut rng);
+        let packet = received(&frame, &mut random);
         let mut capture = vec![0];
         capture.extend((frame.len() as u16).to_le_bytes());
         capture.extend(&frame);

@@ -5,7 +5,7 @@ use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::qp::{Accept, CopyError, Plan, Qp, Response};
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
-use rdmalab_testkit::rng::Rng;
+use rdmalab_random::Random;
 use rdmalab_testkit::sim::{Knobs, LEFT, Pair, PairConfig, RIGHT, TrainData, blank, cut};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{PathMtu, Psn};
@@ -31,16 +31,16 @@ fn offer(pair: &mut Pair, at: rdmalab_testkit::sim::At, train_data: TrainData) {
 }
 
 /// Trains that an RC or UC requester sent, some of them overlapping what came before, some missing.
-fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<TrainData> {
+fn draw_trains(pair: &mut Pair, random: &mut Random, target: (u64, u32)) -> Vec<TrainData> {
     let mut trains = Vec::new();
-    for wr_id in 0..rng.between(1, 8) {
-        let length = rng.pick(&[0, 1, 255, 256, 257, 1000, 2048, 5000]);
-        let bytes = rng.bytes(length);
+    for wr_id in 0..random.between(1, 8) {
+        let length = random.pick(&[0, 1, 255, 256, 257, 1000, 2048, 5000]);
+        let bytes = random.bytes(length);
         let sge = pair.buffer(LEFT, &bytes);
         let connected = pair.world.qp(LEFT).qp.qp_type == QpType::Uc;
         let opcode = match connected {
-            true => rng.pick(&[WrOpcode::Send, WrOpcode::WriteImm, WrOpcode::Write]),
-            false => rng.pick(&[
+            true => random.pick(&[WrOpcode::Send, WrOpcode::WriteImm, WrOpcode::Write]),
+            false => random.pick(&[
                 WrOpcode::Send,
                 WrOpcode::WriteImm,
                 WrOpcode::Write,
@@ -52,7 +52,7 @@ fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<TrainD
         let wr = SendWr {
             sges: &element,
             remote_addr: target.0,
-            rkey: if rng.chance(50) { 0 } else { target.1 },
+            rkey: if random.chance(50) { 0 } else { target.1 },
             imm_or_rkey: 5,
             ..blank(wr_id, opcode)
         };
@@ -65,16 +65,16 @@ fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<TrainD
     let mtu = PathMtu::Mtu256;
     let mut out = Vec::new();
     for train_data in trains {
-        if rng.chance(60) {
+        if random.chance(60) {
             continue;
         }
         let packets = train_data.train.packets;
-        if train_data.train.kind != TrainKind::ReadRequest && packets > 1 && rng.chance(200) {
-            let count = rng.between(1, packets as u64) as u32;
+        if train_data.train.kind != TrainKind::ReadRequest && packets > 1 && random.chance(200) {
+            let count = random.between(1, packets as u64) as u32;
             out.push(cut(&train_data, 0, count, mtu));
         }
         out.push(train_data.clone());
-        if rng.chance(100) {
+        if random.chance(100) {
             out.push(train_data);
         }
     }
@@ -84,22 +84,22 @@ fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<TrainD
 #[test]
 fn a_train_and_its_packets_are_the_same_to_a_responder() {
     for seed in 0..1500 {
-        let mut rng = Rng::new(seed);
-        let mut config = PairConfig::new(rng.pick(&[QpType::Rc, QpType::Rc, QpType::Uc]));
+        let mut random = Random::new(seed);
+        let mut config = PairConfig::new(random.pick(&[QpType::Rc, QpType::Rc, QpType::Uc]));
         config.mtu = PathMtu::Mtu256;
         config.psn = [0xff_fff0, 3];
-        let make = |rng: &mut Rng| {
+        let make = |random: &mut Random| {
             let mut pair = Pair::new(config);
             let target = pair.region(RIGHT, &[0; 6000], Access(0xf));
-            for wr_id in 0..rng.below(7) {
+            for wr_id in 0..random.below(7) {
                 pair.receive(RIGHT, wr_id, 4000);
             }
             (pair, target)
         };
-        let mut again = rng.clone();
-        let (mut whole, target) = make(&mut rng);
+        let mut again = random.clone();
+        let (mut whole, target) = make(&mut random);
         let (mut single, _) = make(&mut again);
-        for train_data in draw_trains(&mut whole, &mut rng, target) {
+        for train_data in draw_trains(&mut whole, &mut random, target) {
             let packets = match train_data.train.kind {
                 TrainKind::ReadRequest => 1,
                 _ => train_data.train.packets,
@@ -129,14 +129,15 @@ fn a_train_and_its_packets_are_the_same_to_a_responder() {
 #[test]
 fn a_response_and_its_packets_are_the_same_to_a_requester() {
     for seed in 0..300 {
-        let mut rng = Rng::new(seed);
+        let mut random = Random::new(seed);
         let mut config = PairConfig::new(QpType::Rc);
         config.mtu = PathMtu::Mtu256;
         config.psn = [0xff_fffe, 3];
-        let length = rng.between(300, 4000) as usize;
+        let length = random.between(300, 4000) as usize;
         let make = || {
             let mut pair = Pair::new(config);
-            let (remote_addr, rkey) = pair.region(RIGHT, &Rng::new(9).bytes(length), Access(0xf));
+            let (remote_addr, rkey) =
+                pair.region(RIGHT, &Random::new(9).bytes(length), Access(0xf));
             for wr_id in 0..2 {
                 let sge = pair.buffer(LEFT, &vec![0; length]);
                 let read = blank(wr_id, WrOpcode::Read);
@@ -147,9 +148,9 @@ fn a_response_and_its_packets_are_the_same_to_a_requester() {
             pair
         };
         let (mut whole, mut single) = (make(), make());
-        let max_payload = rng.between(256, 5000) as u32;
+        let max_payload = random.between(256, 5000) as u32;
         while let Some(answer) = whole.device(RIGHT).next_answer(0, max_payload) {
-            if rng.chance(100) {
+            if random.chance(100) {
                 continue;
             }
             for index in 0..answer.train.packets {

@@ -457,8 +457,8 @@ mod tests {
         assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
         let Ok(found) = words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes")
         else {
-            let line = b"SKIPPED our_options_become_those_of_perftest: no ib_send_lat\n";
-            return std::io::Write::write_all(&mut std::io::stderr(), line).unwrap();
+            let name = "our_options_become_those_of_perftest";
+            return rdmalab_testing::skipped(name, "no ib_send_lat");
         };
         let said: Vec<String> = found.iter().map(Case::described).collect();
         assert_eq!(said[1], "ib_send_lat -F -U -c UD -s 8 -n 100000 -I 0 -R");

@@ -4,7 +4,7 @@
 pub mod shapes;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -23,11 +23,6 @@ pub fn rdmalab(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("rdmalab"));
     command.args(arguments).stdin(Stdio::null());
     command
-}
-
-/// Says that a test cannot run here, in the form that `.ci/run` collects.
-pub fn skipped(name: &str, reason: &str) {
-    let _ = std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
 }
 
 /// Why times of messages cannot be told here and now, where so many programs want each processor

@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::{QpInit, RecvWr, SendWr};
 use crate::mr::{Backing, KeyKind};
 use crate::train::{Fold, TrainFlags, TrainKind};
+use rdmalab_random::Random;
 use rdmalab_wire::ids::{Psn, RKey};
 
 /// A driver that only listens.
@@ -42,16 +43,6 @@ impl Env for Ear {
     }
 }
 
-/// Numbers that look random enough.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % sides
-    }
-}
-
 fn qp() -> Qp {
     let cap = QpCap {
         max_send_wr: 16,
@@ -83,7 +74,7 @@ fn state_of(qp: &Qp) -> String {
     format!("{qp:?}")
 }
 
-fn send_one(qp: &mut Qp, dice: &mut Dice) {
+fn send_one(qp: &mut Qp, random: &mut Random) {
     const OPCODES: [WrOpcode; 9] = [
         WrOpcode::Send,
         WrOpcode::Send,
@@ -95,7 +86,7 @@ fn send_one(qp: &mut Qp, dice: &mut Dice) {
         WrOpcode::Write,
         WrOpcode::Read,
     ];
-    let opcode = OPCODES[dice.below(9) as usize];
+    let opcode = OPCODES[random.below(9) as usize];
     let mut flags = SendFlags::NONE;
     for (flag, odds) in [
         (SendFlags::SIGNALED, 8),
@@ -103,18 +94,18 @@ fn send_one(qp: &mut Qp, dice: &mut Dice) {
         (SendFlags::FENCE, 9),
         (SendFlags::INLINE, 2),
     ] {
-        if dice.below(odds) == 0 && (flag != SendFlags::INLINE || opcode != WrOpcode::Read) {
+        if random.below(odds) == 0 && (flag != SendFlags::INLINE || opcode != WrOpcode::Read) {
             flags = flags | flag;
         }
     }
     let sge = |length| Sge { addr: 1, length, lkey: 2 };
-    let sges = [sge(dice.below(40) as u32), sge(dice.below(2) as u32 * 3)];
+    let sges = [sge(random.below(40) as u32), sge(random.below(2) as u32 * 3)];
     let wr = SendWr {
-        wr_id: dice.below(1000),
+        wr_id: random.below(1000),
         opcode,
         flags,
         imm_or_rkey: 77,
-        sges: &sges[..1 + dice.below(2) as usize],
+        sges: &sges[..1 + random.below(2) as usize],
         remote_addr: 64,
         rkey: 9,
         compare_add: 0,
@@ -131,21 +122,21 @@ fn send_one(qp: &mut Qp, dice: &mut Dice) {
 }
 
 /// Answers what was sent, as a peer may: acknowledgements, and now and then a NAK.
-fn answer(qp: &mut Qp, dice: &mut Dice, ear: &mut Ear) {
+fn answer(qp: &mut Qp, random: &mut Random, ear: &mut Ear) {
     let in_flight = qp.req.psn_limit.distance_from(qp.req.acked_psn) as u64;
     if in_flight == 0 {
         return;
     }
-    let psn = qp.req.acked_psn.add(dice.below(in_flight) as u32);
+    let psn = qp.req.acked_psn.add(random.below(in_flight) as u32);
     let mut ack = Train::new(TrainKind::Ack, qp.qpn, qp.remote_qpn, psn);
     ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-    match dice.below(40) {
+    match random.below(40) {
         0 => ack.syndrome = rdmalab_wire::aeth::Syndrome::from_byte(0x2c).unwrap(),
         1 => ack.syndrome = rdmalab_wire::aeth::Syndrome::from_byte(0x60).unwrap(),
         _ => {}
     }
     qp.accept(&ack, ear);
-    if qp.req.is_paused() && dice.below(2) == 0 {
+    if qp.req.is_paused() && random.below(2) == 0 {
         qp.on_timer(u64::MAX, ear);
     }
 }
@@ -154,13 +145,13 @@ fn answer(qp: &mut Qp, dice: &mut Dice, ear: &mut Ear) {
 fn a_single_send_is_what_plan_would_send() {
     let (mut taken, mut left) = (0, 0);
     for seed in 0..300 {
-        let (mut dice, mut qp, mut ear) = (Dice(seed), qp(), Ear::default());
+        let (mut random, mut qp, mut ear) = (Random::new(seed), qp(), Ear::default());
         for _ in 0..200 {
-            if dice.below(3) > 0 {
-                send_one(&mut qp, &mut dice);
+            if random.below(3) > 0 {
+                send_one(&mut qp, &mut random);
             }
-            if dice.below(4) == 0 {
-                answer(&mut qp, &mut dice, &mut ear);
+            if random.below(4) == 0 {
+                answer(&mut qp, &mut random, &mut ear);
             }
             if qp.state != QpState::Rts {
                 break;
@@ -195,24 +186,24 @@ fn a_single_send_is_what_plan_would_send() {
 }
 
 /// A train that may be the expected SEND, or differ from it in one thing.
-fn arrival(qp: &Qp, dice: &mut Dice) -> Train {
+fn arrival(qp: &Qp, random: &mut Random) -> Train {
     let mut psn = qp.expected_psn();
     let mut flags = TrainFlags::FIRST | TrainFlags::LAST;
     let mut kind = TrainKind::Send;
-    let (mut bytes, mut fold) = (1 + dice.below(40) as u32, Fold::default());
+    let (mut bytes, mut fold) = (1 + random.below(40) as u32, Fold::default());
     for flag in [TrainFlags::ACK_REQ, TrainFlags::SOLICITED, TrainFlags::IMM] {
-        if dice.below(2) == 0 {
+        if random.below(2) == 0 {
             flags |= flag;
         }
     }
-    match dice.below(60) {
-        0 => psn = psn.add(dice.below(3) as u32),
-        1 => psn = psn.sub(dice.below(3) as u32),
+    match random.below(60) {
+        0 => psn = psn.add(random.below(3) as u32),
+        1 => psn = psn.sub(random.below(3) as u32),
         2 => flags = (flags & !TrainFlags::IMM) | TrainFlags::INV,
         3 => (flags, bytes) = (TrainFlags::FIRST, 256),
         4 => flags &= !TrainFlags::FIRST,
         5 => (kind, flags, bytes) = (TrainKind::Write, TrainFlags::FIRST, 256),
-        6 => bytes = dice.below(300) as u32,
+        6 => bytes = random.below(300) as u32,
         7 => fold = Fold { packets: 1, messages: 1 },
         _ => {}
     }
@@ -229,22 +220,22 @@ fn arrival(qp: &Qp, dice: &mut Dice) -> Train {
 fn a_single_receive_ends_as_accept_and_retire_do() {
     let (mut taken, mut left) = (0, 0);
     for seed in 0..300 {
-        let (mut dice, mut qp) = (Dice(seed), qp());
+        let (mut random, mut qp) = (Random::new(seed), qp());
         for _ in 0..100 {
-            for wr_id in 0..dice.below(3) {
-                let sge = Sge { addr: 64, length: 10 + dice.below(300) as u32, lkey: 3 };
+            for wr_id in 0..random.below(3) {
+                let sge = Sge { addr: 64, length: 10 + random.below(300) as u32, lkey: 3 };
                 let sges = [sge, sge];
-                let sges = &sges[..1 + (dice.below(5) == 0) as usize];
+                let sges = &sges[..1 + (random.below(5) == 0) as usize];
                 let _ = qp.post_recv(&RecvWr { wr_id, sges });
             }
-            if dice.below(5) > 0 {
+            if random.below(5) > 0 {
                 qp.fetch_receives();
             }
-            if dice.below(3) == 0 {
+            if random.below(3) == 0 {
                 while qp.next_response(1024, &mut Ear::default()).is_some() {}
             }
             let (mut twin, mut general, mut short) = (qp.clone(), Ear::default(), Ear::default());
-            let train = arrival(&qp, &mut dice);
+            let train = arrival(&qp, &mut random);
             let accepted = twin.accept(&train, &mut general);
             if let Accept::Place(placement) = &accepted {
                 twin.retire_request(&train, placement, Ok(()), &mut general);

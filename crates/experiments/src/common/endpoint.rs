@@ -94,13 +94,9 @@ pub(crate) fn psn(seed: u64, rank: usize, qp: &Qp) -> u32 {
     psn_of(seed, rank, qp.qp_num() & COUNTED)
 }
 
-/// The output function of SplitMix64 (Steele, Lea and Flood 2014).
 fn psn_of(seed: u64, rank: usize, qp: u32) -> u32 {
     let which = (rank as u64) << 48 | u64::from(qp) << 32;
-    let z = (seed ^ which).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 40) as u32
+    (rdmalab_random::nth(seed ^ which, 0) >> 40) as u32
 }
 
 /// What peers may do with the memory for messages.

@@ -2,6 +2,7 @@
 //! posts at once, and its lateness counts: the time from the intended start leaves nothing out.
 
 use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
+use rdmalab_random::{Random, scrambled};
 use rdmalab_rank::{Rank, Stopped};
 
 use crate::common::params::{Arrivals, Common, Polling};
@@ -20,7 +21,7 @@ pub(crate) struct Pace {
     arrivals: Arrivals,
     /// Of the next one, since the start.
     due_ns: f64,
-    state: u64,
+    random: Random,
 }
 
 impl Pace {
@@ -33,7 +34,7 @@ impl Pace {
             arrivals: common.arrivals,
             due_ns: 0.0,
             // The seed itself for the first thread of the first repetition: 0 stays 0.
-            state: common.seed ^ scrambled(common.stream),
+            random: Random::new(common.seed ^ scrambled(common.stream)),
         })
     }
 
@@ -53,22 +54,9 @@ impl Pace {
     pub fn advance(&mut self) {
         self.due_ns += match self.arrivals {
             Arrivals::Constant => self.gap_ns,
-            Arrivals::Poisson => -self.gap_ns * self.uniform().ln(),
+            Arrivals::Poisson => -self.gap_ns * self.random.unit_above_0().ln(),
         };
     }
-
-    /// Above 0, at most 1: splitmix64.
-    fn uniform(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        ((scrambled(self.state) >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// The output function of splitmix64.
-const fn scrambled(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 impl Common {

@@ -88,7 +88,7 @@ impl Schedule {
             (Sizes::Alone, _) => 0,
             (Sizes::Series, None) => repetition % count,
             (Sizes::Series, Some(i)) => i / self.messages % count,
-            (Sizes::Random, _) => drawn(self.seed, repetition) % count,
+            (Sizes::Random, _) => rdmalab_random::nth(self.seed, repetition) % count,
         };
         index as usize
     }
@@ -96,14 +96,6 @@ impl Schedule {
     pub fn size(&self, repetition: u64) -> u64 {
         self.sizes[self.index(repetition)]
     }
-}
-
-/// `SplitMix64` of a counter.
-fn drawn(seed: u64, counter: u64) -> u64 {
-    let mut z = seed.wrapping_add(counter.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Where messages lie in the memory of a rank. A message ends where its place ends, whatever its

@@ -93,9 +93,8 @@ fn without_descriptors(checks: impl FnOnce(RawFd) + Send + 'static) {
         true
     });
     if !without_descriptors.join().expect("the checks hold") {
-        use std::io::Write as _;
-        let _ = io::stderr()
-            .write_all(b"SKIPPED without_descriptors: no table of descriptors of one's own\n");
+        let reason = "no table of descriptors of one's own";
+        rdmalab_testing::skipped("without_descriptors", reason);
     }
 }
 

@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use rdmalab_wire::ids::{Psn, Qpn};
 
 use crate::bounded::BoundedMap;
-use crate::draws::{mix, scaled};
+use rdmalab_random::scaled;
+
+use crate::draws::mix;
 use crate::packet::{Flow, Medium, PacketInfo, Payload};
 use crate::quirk::{Answer, Fate, Moment, Quirk, Reception, Reply};
 

@@ -19,9 +19,9 @@ use rdmalab_wire::ids::Qpn;
 
 use super::{Fate, Moment, Quirk, Reception};
 use crate::bounded::BoundedMap;
-use crate::draws::scaled;
 use crate::packet::{Class, PacketInfo};
 use crate::units;
+use rdmalab_random::scaled;
 
 /// How long a repeated READ is served without other times, ns.
 const SERVICE_NS: (u64, u64) = (75_000, 1_500_000);

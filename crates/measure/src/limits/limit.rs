@@ -1,5 +1,6 @@
 //! What a limit is, and how runs of several take turns.
 
+use rdmalab_random::Random;
 use std::fmt;
 
 use crate::clock::Clock;
@@ -107,9 +108,9 @@ pub fn interleave(
 ) -> Vec<Result<Spread, Unsupported>> {
     let mut results: Vec<Result<Vec<f64>, Unsupported>> = vec![Ok(Vec::new()); limits.len()];
     let mut order: Vec<usize> = (0..limits.len()).collect();
-    let mut state = seed;
+    let mut random = Random::new(seed);
     for _ in 0..rounds.max(1) {
-        shuffle(&mut order, &mut state);
+        random.shuffle(&mut order);
         for &i in &order {
             let Ok(runs) = &mut results[i] else { continue };
             match limits[i].run() {
@@ -130,18 +131,6 @@ pub fn interleave(
 /// Those of [`Limit::run`].
 pub fn measure(limit: &mut dyn Limit, rounds: usize) -> Result<Spread, Unsupported> {
     interleave(&mut [limit], rounds, 0).swap_remove(0)
-}
-
-/// Fisher and Yates, with SplitMix64; the bias of the remainder is below 2^-50 here.
-pub(super) fn shuffle(order: &mut [usize], state: &mut u64) {
-    for last in (1..order.len()).rev() {
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let drawn = (z ^ (z >> 31)) % (last as u64 + 1);
-        order.swap(last, drawn as usize);
-    }
 }
 
 /// The median, over `batches`, of the ns that one of `per_batch` calls of `act` takes.

@@ -1,9 +1,9 @@
 //! Each limit ends and gives a sane number. How fast it is belongs to the machine, not to a test.
 
-use super::limit::shuffle;
 use super::*;
 use crate::clock::Clock;
 use crate::quantity::Quantity;
+use rdmalab_testing::skipped;
 
 /// Runs twice and checks what holds on every machine.
 fn check(limit: &mut dyn Limit) {
@@ -65,12 +65,6 @@ fn datagrams_go_round() {
             }
         }
     }
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 #[test]
@@ -169,18 +163,4 @@ fn rounds_are_interleaved_and_a_failure_stays_alone() {
     assert_eq!(spread.estimate(0.95).interval, None);
     assert_eq!(results[1], Err(Unsupported("as scripted".to_owned())));
     assert_eq!((good.runs, bad.runs), (5, 2));
-}
-
-#[test]
-fn the_order_is_a_permutation_that_the_seed_decides() {
-    let draw = |seed| {
-        let (mut order, mut state) = ((0..20).collect::<Vec<_>>(), seed);
-        shuffle(&mut order, &mut state);
-        order
-    };
-    assert_eq!(draw(1), draw(1));
-    assert_ne!(draw(1), draw(2));
-    let mut order = draw(1);
-    order.sort_unstable();
-    assert!(order.into_iter().eq(0..20));
 }

@@ -22,7 +22,7 @@ pub fn scores_within(samples: &[f64], period: usize) -> Vec<f64> {
         order.extend((place..samples.len()).step_by(period).filter(|i| !samples[*i].is_nan()));
         order.sort_unstable_by(|a, b| {
             let by_value = samples[*a].total_cmp(&samples[*b]);
-            by_value.then_with(|| hash(*a).cmp(&hash(*b)))
+            by_value.then_with(|| scattered(*a).cmp(&scattered(*b)))
         });
         let count = order.len() as f64;
         for (rank, index) in order.iter().enumerate() {
@@ -32,12 +32,9 @@ pub fn scores_within(samples: &[f64], period: usize) -> Vec<f64> {
     scores
 }
 
-/// The finaliser of `SplitMix64`.
-fn hash(index: usize) -> u64 {
-    let mut z = (index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// A number without any order that follows from an index.
+fn scattered(index: usize) -> u64 {
+    rdmalab_random::nth(0, index as u64)
 }
 
 /// What a folding gave.

@@ -1,43 +1,27 @@
+use rdmalab_random::Random;
+
 use super::*;
 
-/// `SplitMix64` (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in 0 .. 1.
-    fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Normal: Box and Muller 1958.
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
-    }
+/// Normal: Box and Muller 1958.
+fn normal(random: &mut Random) -> f64 {
+    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+    radius * (2.0 * std::f64::consts::PI * random.unit()).cos()
 }
 
 /// A shape of noise without memory.
 type Noise = fn(&mut Random) -> f64;
 
 const NOISES: [(&str, Noise); 5] = [
-    ("normal", |r| r.normal()),
-    ("long to the right", |r| (2.0 * r.normal()).exp()),
-    ("without a mean", |r| 1.0 / (1e-9 + r.uniform())),
+    ("normal", |r| normal(r)),
+    ("long to the right", |r| (2.0 * normal(r)).exp()),
+    ("without a mean", |r| 1.0 / (1e-9 + r.unit())),
     // As a clock that ticks in tens of ns shows them.
-    ("in steps", |r| (r.normal() * 2.0).round() * 10.0),
-    ("seldom anything", |r| if r.uniform() < 0.02 { 1e6 } else { 1e3 }),
+    ("in steps", |r| (normal(r) * 2.0).round() * 10.0),
+    ("seldom anything", |r| if r.unit() < 0.02 { 1e6 } else { 1e3 }),
 ];
 
 fn noise(n: usize, seed: u64, one: Noise) -> Vec<f64> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     (0..n).map(|_| one(&mut random)).collect()
 }
 
@@ -80,7 +64,7 @@ fn in_white_noise_there_is_none_as_often_as_promised() {
 #[test]
 fn the_chance_that_is_stated_is_neither_too_small_nor_idle() {
     // A false-alarm probability of 0.5 is a bound: it must hold, and not be out of reach either.
-    let alarms = (0..200).filter(|s| find_with(&noise(200, *s, |r| r.normal()), 0, 0.5).is_some());
+    let alarms = (0..200).filter(|s| find_with(&noise(200, *s, |r| normal(r)), 0, 0.5).is_some());
     let alarms = alarms.count();
     assert!((5..=130).contains(&alarms), "{alarms} of 200");
 }
@@ -89,11 +73,11 @@ fn the_chance_that_is_stated_is_neither_too_small_nor_idle() {
 fn noise_with_a_memory_is_no_pattern() {
     for (memory, most) in [(0.5, 4), (0.9, 4), (0.99, 4)] {
         let alarms = (0..40u64).filter(|seed| {
-            let mut random = Random(77 + seed);
+            let mut random = Random::new(77 + seed);
             let mut state = 0.0;
             let samples: Vec<f64> = (0..2000)
                 .map(|_| {
-                    state = memory * state + random.normal();
+                    state = memory * state + normal(&mut random);
                     state
                 })
                 .collect();
@@ -103,7 +87,7 @@ fn noise_with_a_memory_is_no_pattern() {
         assert!(alarms <= most, "memory {memory}: {alarms} of 40");
     }
     // A level that changes now and then, as when a core slows down.
-    let mut samples = noise(4000, 5, |r| r.normal());
+    let mut samples = noise(4000, 5, |r| normal(r));
     samples[1234..2345].iter_mut().for_each(|s| *s += 5.0);
     assert_eq!(find(&samples, 0), None);
 }
@@ -118,7 +102,7 @@ fn a_peak_is_found_in_any_noise_at_several_heights() {
             }
             let at = period - 1;
             let samples =
-                with_pattern(n, 3 + period as u64, |r| r.normal(), period, &[(at, height)]);
+                with_pattern(n, 3 + period as u64, |r| normal(r), period, &[(at, height)]);
             let pattern = find(&samples, 0).unwrap_or_else(|| panic!("{period} {height}"));
             assert_eq!((pattern.period, places(&pattern)), (period, vec![at]), "{height}");
             let found = pattern.peaks[0].height;
@@ -131,7 +115,7 @@ fn a_peak_is_found_in_any_noise_at_several_heights() {
 
 #[test]
 fn outliers_do_not_hide_it_and_do_not_make_it() {
-    let rare: Noise = |r| if r.uniform() < 0.01 { 1e7 * r.uniform() } else { r.normal() };
+    let rare: Noise = |r| if r.unit() < 0.01 { 1e7 * r.unit() } else { normal(r) };
     let samples = with_pattern(4000, 9, rare, 32, &[(30, 4.0), (31, 4.0)]);
     let pattern = find(&samples, 0).expect("a pattern");
     assert_eq!((pattern.period, places(&pattern)), (32, vec![30, 31]));
@@ -148,7 +132,7 @@ fn the_patterns_of_the_study_come_out() {
         (128, &[(126, 1.33), (127, 1.33)]),
         (256, &[(126, 1.35), (127, 1.35), (254, 2.35), (255, 2.35)]),
     ];
-    let noise: Noise = |r| 3.15 + 0.05 * r.normal() + if r.uniform() < 0.003 { 10.0 } else { 0.0 };
+    let noise: Noise = |r| 3.15 + 0.05 * normal(r) + if r.unit() < 0.003 { 10.0 } else { 0.0 };
     for (period, peaks) in cases {
         let samples = with_pattern(10_000, period as u64, noise, period, peaks);
         let pattern = find(&samples, 0).expect("a pattern");
@@ -169,7 +153,7 @@ fn a_harmonic_is_not_taken_for_the_period() {
     for (second, period) in [(3.0, 24), (1.5, 48), (0.0, 48)] {
         let peaks = [(5, 3.0), (29, second)];
         for seed in 0..10 {
-            let samples = with_pattern(6000, seed, |r| r.normal(), 48, &peaks);
+            let samples = with_pattern(6000, seed, |r| normal(r), 48, &peaks);
             let pattern = find(&samples, 0).expect("a pattern");
             assert_eq!(pattern.period, period, "{second}, seed {seed}");
         }
@@ -177,7 +161,7 @@ fn a_harmonic_is_not_taken_for_the_period() {
     // A wave has nothing but its period.
     let wave = |i: usize| (i as f64 * 2.0 * std::f64::consts::PI / 60.0).sin() * 2.0;
     for seed in 0..10 {
-        let mut samples = noise(6000, seed, |r| r.normal());
+        let mut samples = noise(6000, seed, |r| normal(r));
         samples.iter_mut().enumerate().for_each(|(i, s)| *s += wave(i));
         assert_eq!(find(&samples, 0).expect("a wave").period, 60, "seed {seed}");
     }
@@ -185,12 +169,12 @@ fn a_harmonic_is_not_taken_for_the_period() {
 
 #[test]
 fn places_count_from_the_first_index_and_gaps_stay_gaps() {
-    let mut samples = with_pattern(4000, 4, |r| r.normal(), 20, &[(7, 6.0)]);
+    let mut samples = with_pattern(4000, 4, |r| normal(r), 20, &[(7, 6.0)]);
     let pattern = find(&samples[1003..], 1003).expect("a pattern");
     assert_eq!((pattern.period, places(&pattern)), (20, vec![7]));
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     for sample in &mut samples {
-        if random.uniform() < 0.3 {
+        if random.unit() < 0.3 {
             *sample = f64::NAN;
         }
     }
@@ -220,15 +204,15 @@ fn too_little_is_no_pattern() {
 /// A cause that strikes once in 16, far above all else, on a device that has a peak of its own once
 /// in `own`, with pauses from elsewhere: 400 samples, as `recvq` has them.
 fn struck(random: &mut Random, own: usize, pauses: usize) -> Vec<f64> {
-    let place = (random.next() % 16) as usize;
+    let place = (random.next_u64() % 16) as usize;
     let mut sample = |i: usize| {
-        let noise = 2e3 * (0.3 * random.normal()).exp();
+        let noise = 2e3 * (0.3 * normal(random)).exp();
         let own = if i % own == 1 { 1.5e3 } else { 0.0 };
         noise + own + if i % 16 == place { 3e6 } else { 0.0 }
     };
     let mut samples: Vec<f64> = (0..400).map(&mut sample).collect();
     for _ in 0..pauses {
-        let at = (random.next() % 400) as usize;
+        let at = (random.next_u64() % 400) as usize;
         samples[at] = if at % 16 == place { 2e3 } else { 4e6 };
     }
     samples
@@ -241,7 +225,7 @@ fn a_cause_is_not_taken_for_half_its_period() {
     const SERIES: usize = 200;
     for (own, period) in [(1, 16), (2, 16), (4, 16), (8, 16), (16, 16), (3, 48)] {
         for pauses in [0, 2, 4] {
-            let mut random = Random(own as u64 * 100 + pauses as u64);
+            let mut random = Random::new(own as u64 * 100 + pauses as u64);
             let periods: Vec<usize> = (0..SERIES)
                 .map(|_| find(&struck(&mut random, own, pauses), 0).map_or(0, |p| p.period))
                 .collect();
@@ -270,7 +254,7 @@ fn what_is_ragged_says_no_more_than_its_divisor() {
     for (name, missing, n) in ragged {
         let (mut squares, mut freedom) = (0.0, 0.0);
         for seed in 0..SERIES {
-            let mut samples = noise(n, 500 + seed, |r| r.normal());
+            let mut samples = noise(n, 500 + seed, |r| normal(r));
             (0..n).filter(|at| missing(*at)).for_each(|at| samples[at] = f64::NAN);
             let search = Search::new(&samples).expect("enough");
             let within = fold::scores_within(&samples, 100);

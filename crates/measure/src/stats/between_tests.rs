@@ -15,7 +15,7 @@ fn ratio(a: &[Vec<f64>], b: &[Vec<f64>], q: f64) -> Option<RunRatio> {
 /// How often sides of a few runs, of which the second is slower by `factor`, come out different,
 /// worse, and with an interval that misses `factor`.
 fn tally(count: usize, between: f64, q: f64, factor: f64) -> (u32, u32, u32) {
-    let mut random = Random(17);
+    let mut random = Random::new(17);
     let (mut differ, mut worse, mut missed) = (0, 0, 0);
     for _ in 0..TRIES {
         let a = random.runs(count, 300, 0.5, between);
@@ -50,7 +50,7 @@ fn a_few_runs_differ_from_their_like_as_seldom_as_they_may() {
         }
     }
     // Runs of two kinds: one in five takes twice as long.
-    let mut random = Random(21);
+    let mut random = Random::new(21);
     let mut side = |count| {
         let mut runs = random.runs(count, 100, 0.5, 0.02);
         for run in &mut runs {
@@ -78,7 +78,7 @@ fn a_few_runs_differ_from_their_like_as_seldom_as_they_may() {
 fn what_looks_within_runs_only_errs_often() {
     // The reason why one run a side decides nothing: runs of the same thing that differ by 3 % are
     // called different by what their samples know, most of the time.
-    let mut random = Random(18);
+    let mut random = Random::new(18);
     let mut differ = 0;
     for _ in 0..100 {
         let (a, b) = (random.runs(1, 5000, 0.2, 0.03), random.runs(1, 5000, 0.2, 0.03));
@@ -93,7 +93,7 @@ fn what_looks_within_runs_only_errs_often() {
 
 #[test]
 fn shifts_between_runs_are_covered() {
-    let mut random = Random(19);
+    let mut random = Random::new(19);
     let mut missed = 0;
     for _ in 0..TRIES {
         let a = random.runs(3, 200, 0.3, 0.05);
@@ -131,7 +131,7 @@ fn sessions(random: &mut Random, count: usize, sessions: f64, runs: f64) -> Vec<
 fn what_differs_between_sessions_is_no_difference_of_the_sides() {
     for (of_a, of_b) in [(2, 2), (3, 3), (5, 3), (1, 4), (3, 1)] {
         for (between, within) in [(0.03, 0.01), (0.0, 0.02)] {
-            let mut random = Random(22);
+            let mut random = Random::new(22);
             let (mut differ, mut worse, mut figures, mut shifts) = (0, 0, 0, 0);
             for _ in 0..TRIES {
                 let a = sessions(&mut random, of_a, between, within);
@@ -157,7 +157,7 @@ fn what_differs_between_sessions_is_no_difference_of_the_sides() {
         }
     }
     // As if each run were of its own: the reason why sessions count as one.
-    let mut random = Random(23);
+    let mut random = Random::new(23);
     let mut side = || -> Vec<Vec<f64>> { sessions(&mut random, 3, 0.03, 0.01).concat() };
     let pooled = (0..100).filter(|_| ratio(&side(), &side(), 0.5).unwrap().p_value() < 0.05);
     assert!(pooled.count() > 25);
@@ -165,7 +165,7 @@ fn what_differs_between_sessions_is_no_difference_of_the_sides() {
 
 #[test]
 fn what_is_there_is_found_in_sessions_too() {
-    let mut random = Random(24);
+    let mut random = Random::new(24);
     let (mut found, mut missed) = (0, 0);
     for _ in 0..100 {
         let a = sessions(&mut random, 4, 0.03, 0.01);

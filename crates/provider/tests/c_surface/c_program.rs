@@ -9,6 +9,7 @@ use rdmalab_abi::VerbsTable;
 use rdmalab_provider::table::table;
 
 use crate::mock::Mock;
+use rdmalab_testing::skipped;
 
 /// The functions in the order of the slots of `shim.c`.
 fn slots(t: &VerbsTable) -> [*const c_void; 24] {
@@ -38,12 +39,6 @@ fn slots(t: &VerbsTable) -> [*const c_void; 24] {
         t.query_gid_ex as *const c_void,
         t.wc_status_str as *const c_void,
     ]
-}
-
-/// Says that a test cannot run here. The harness swallows what the printing macros say.
-fn skipped(name: &str, reason: &str) {
-    let line = format!("SKIPPED {name}: {reason}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 /// Compiles the program; `None`, said aloud, where there is no compiler or no header.

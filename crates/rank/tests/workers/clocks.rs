@@ -1,7 +1,6 @@
 //! Clocks of two machines, which are one: so the truth is known.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -122,9 +121,7 @@ fn the_error_of_clocks_across_a_network_covers_the_truth() {
     let hosts = match Hosts::new() {
         Ok(hosts) => hosts,
         Err(why) => {
-            let line = format!("SKIPPED the_error_of_clocks_across_a_network: {why}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            return;
+            return rdmalab_testing::skipped("the_error_of_clocks_across_a_network", why);
         }
     };
     let [a, b] = &hosts.0;

@@ -1,6 +1,5 @@
 //! A network that goes away without a word, as when a host loses power.
 
-use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
@@ -18,10 +17,8 @@ fn a_host_that_vanishes_is_noticed_at_both_ends() {
     isolated.arg(&this.program).args(&this.args).env(VANISH, "1").env_remove(MARK);
     let probe = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
     if !probe.is_ok_and(|o| o.status.success()) {
-        let line = "SKIPPED a_host_that_vanishes_is_noticed_at_both_ends: \
-                    needs root, unshare and ip\n";
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        return;
+        let name = "a_host_that_vanishes_is_noticed_at_both_ends";
+        return rdmalab_testing::skipped(name, "needs root, unshare and ip");
     }
     let output = isolated.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

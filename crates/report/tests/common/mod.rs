@@ -5,29 +5,18 @@
 use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_random::Random;
 use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Skipped, Writer,
 };
 use serde_json::json;
 use tempfile::TempDir;
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (((z ^ (z >> 31)) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
-    }
-
-    /// A latency: a floor, a little above it, and now and then an interrupt.
-    pub fn latency(&mut self, floor_ns: f64) -> f64 {
-        let near = floor_ns * (1.0 - 0.08 * self.uniform().ln());
-        if self.uniform() < 0.002 { near + 4000.0 * (1.0 - self.uniform().ln()) } else { near }
-    }
+/// A latency: a floor, a little above it, and now and then an interrupt.
+pub fn latency(random: &mut Random, floor_ns: f64) -> f64 {
+    let mut ln = || random.unit_above_0().ln();
+    let near = floor_ns * (1.0 - 0.08 * ln());
+    if ln() < 0.002f64.ln() { near + 4000.0 * (1.0 - ln()) } else { near }
 }
 
 pub fn environment(kernel: &str) -> Environment {
@@ -86,7 +75,7 @@ pub fn ping(n: usize, sizes: &[u64]) -> (TempDir, Record) {
     header.planned_points = sizes.len() as u64 * 4 + 1;
     let mut writer =
         Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0")).unwrap();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut order = 0;
     for repetition in 0..2 {
         for size in sizes.iter().rev() {
@@ -96,7 +85,7 @@ pub fn ping(n: usize, sizes: &[u64]) -> (TempDir, Record) {
                     "poll_send": "busy", "poll_recv": "busy",
                 }));
                 let floor = base + *size as f64 * 0.09;
-                let samples = (0..n + 100).map(|_| random.latency(floor)).collect();
+                let samples = (0..n + 100).map(|_| latency(&mut random, floor)).collect();
                 let mut outcome = Outcome::default();
                 outcome.push_series(Quantity::HalfRoundTrip, "", 100, samples);
                 outcome.push_fact("placement", if op == "write" { "lane" } else { "ring" });
@@ -181,11 +170,11 @@ pub fn words() -> (TempDir, Record) {
     let header = header("ping", DeviceKind::Soft, &["rdmalab", "run", "ping"]);
     let mut writer = Writer::create_at(&dir.path().join("r"), header, &Environment::default());
     let writer = writer.as_mut().unwrap();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let cells = [("rc", "send", 500.0), ("rc", "write", 410.0), ("uc", "send", 480.0)];
     for (i, (transport, op, floor)) in cells.into_iter().enumerate() {
         let mut outcome = Outcome::default();
-        let samples = (0..3000).map(|_| random.latency(floor)).collect();
+        let samples = (0..3000).map(|_| latency(&mut random, floor)).collect();
         outcome.push_series(Quantity::RoundTrip, "", 0, samples);
         outcome.push_figure(Quantity::CpuShare, "rank 0", 0.9 - 0.1 * i as f64);
         let parameters = object(json!({ "transport": transport, "op": op, "size_bytes": 64 }));
@@ -201,13 +190,13 @@ pub fn grid() -> (TempDir, Record) {
     let header = header("blast", DeviceKind::Soft, &["rdmalab", "run", "blast"]);
     let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
     let writer = writer.as_mut().unwrap();
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let cells = [64u64, 512, 4096].into_iter();
     let cells = cells.flat_map(|size| [1u64, 2, 4, 8].map(|buffers| (size, buffers)));
     for (i, (size, buffers)) in cells.enumerate() {
         let floor = 300.0 + size as f64 / 4.0 / buffers as f64;
         let mut outcome = Outcome::default();
-        let samples = (0..500).map(|_| random.latency(floor)).collect();
+        let samples = (0..500).map(|_| latency(&mut random, floor)).collect();
         outcome.push_series(Quantity::MessageTime, "runs", 0, samples);
         outcome.push_figure(Quantity::Rate, "", 1e9 / floor);
         let parameters = object(json!({ "op": "send", "size_bytes": size, "buffers": buffers }));
@@ -355,14 +344,14 @@ pub fn fan(peers: u64) -> (TempDir, Record) {
     let header = header("fan", DeviceKind::Soft, &["rdmalab", "run", "fan"]);
     let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
     let writer = writer.as_mut().unwrap();
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for (order, (n, transport)) in
         (1..=peers).flat_map(|n| ["rc", "ud"].map(|transport| (n, transport))).enumerate()
     {
         let mut outcome = Outcome::default();
         for peer in 1..=n {
             let floor = 500.0 + 20.0 * peer as f64;
-            let samples = (0..60).map(|_| random.latency(floor)).collect();
+            let samples = (0..60).map(|_| latency(&mut random, floor)).collect();
             outcome.push_series(Quantity::RoundTrip, &format!("peer {peer}"), 0, samples);
         }
         let parameters = object(json!({ "transport": transport, "peers": n }));
@@ -378,8 +367,8 @@ pub fn patterned() -> (TempDir, Record) {
     let header = header("recvq", DeviceKind::Soft, &["rdmalab", "run", "recvq"]);
     let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
     let writer = writer.as_mut().unwrap();
-    let mut random = Random(9);
-    let sample = |i: usize| random.latency(if i % 32 >= 30 { 4000.0 } else { 3000.0 });
+    let mut random = Random::new(9);
+    let sample = |i: usize| latency(&mut random, if i % 32 >= 30 { 4000.0 } else { 3000.0 });
     let mut outcome = Outcome::default();
     outcome.push_series(Quantity::RoundTrip, "rank 0", 100, (0..4100).map(sample).collect());
     outcome.push_fact("pattern_rank_0", "every 32");

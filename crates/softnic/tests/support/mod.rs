@@ -317,25 +317,6 @@ pub fn until_stopped(pid: i32) {
     });
 }
 
-/// A small generator of pseudo-random numbers (SplitMix64): a seed replays a run.
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// The seeds to run: `RDMALAB_SEED` alone, or `RDMALAB_SEEDS` times `count` from `first` on.
 pub fn seeds(first: u64, count: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());

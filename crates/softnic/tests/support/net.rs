@@ -1,7 +1,6 @@
 //! Hosts of their own for children: network namespaces on one switch.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +12,7 @@ use rdmalab_wire::ids::Gid;
 
 use super::node::*;
 use super::{Cast, Link, Plan};
+use rdmalab_testing::skipped;
 
 /// Path MTU 1024, which fits an Ethernet interface.
 pub const MTU_1024: u32 = 3;
@@ -40,11 +40,6 @@ fn run(program: &str, arguments: &str) -> Result<String, String> {
 
 fn ip(arguments: &str) -> Result<(), String> {
     run("ip", arguments).map(drop)
-}
-
-/// Says that a test cannot run here, in the form that `.ci/run` collects.
-fn skipped(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
 
 fn must(arguments: &str) {

@@ -2,8 +2,8 @@
 
 use rdmalab_engine::vocab::*;
 
-use super::Dice;
 use super::node::*;
+use rdmalab_random::Random;
 
 /// Receives that are kept posted.
 pub const RECEIVES: usize = 32;
@@ -18,7 +18,7 @@ pub struct Storm {
     pub mem: Mem,
     /// Address and remote key of the other side's memory.
     pub theirs: (u64, u32),
-    pub dice: Dice,
+    pub random: Random,
     /// Sends and receives posted and not complete.
     pub sends: usize,
     pub receives: usize,
@@ -31,9 +31,9 @@ pub struct Storm {
 impl Storm {
     /// A side with its receives posted.
     pub fn new(endpoint: Endpoint, mem: Mem, theirs: (u64, u32), seed: u64) -> Storm {
-        let (failed, dice) = ((Vec::new(), Vec::new()), Dice(seed));
+        let (failed, random) = ((Vec::new(), Vec::new()), Random::new(seed));
         let mut storm =
-            Storm { endpoint, mem, theirs, dice, sends: 0, receives: 0, done: 0, failed };
+            Storm { endpoint, mem, theirs, random, sends: 0, receives: 0, done: 0, failed };
         storm.post_receives();
         storm
     }
@@ -46,7 +46,7 @@ impl Storm {
     }
 
     fn post_one(&mut self) {
-        let opcode = match self.dice.below(8) {
+        let opcode = match self.random.below(8) {
             0 | 1 => WrOpcode::Write,
             2 => WrOpcode::WriteImm,
             3 | 4 => WrOpcode::Send,
@@ -56,7 +56,7 @@ impl Storm {
         };
         let length = match opcode {
             WrOpcode::FetchAdd | WrOpcode::CmpSwap => 8,
-            _ => [0, 8, 32, 4096, 10_000, 1 << 17][self.dice.below(6) as usize],
+            _ => [0, 8, 32, 4096, 10_000, 1 << 17][self.random.below(6) as usize],
         };
         let sges = [self.mem.sge(0, length)];
         let (addr, rkey) = self.theirs;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::injector::FaultInjector;
-use crate::rng::Rng;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_link::expand;
+use rdmalab_random::Random;
 use rdmalab_wire::ids::PathMtu;
 
 /// A train with its payload.
@@ -59,7 +59,7 @@ pub struct Link {
     pub sent: u64,
     /// A copy of everything that is sent, where somebody wants it.
     pub kept: Option<Vec<(TrainData, PathMtu)>>,
-    rng: Rng,
+    random: Random,
     on_the_way: BTreeMap<(u64, u64), TrainData>,
     number: u64,
     /// When the newest train in order arrives, by its sender's and receiver's device.
@@ -67,14 +67,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link without faults yet; `rng` decides when they strike.
-    pub fn new(rng: Rng) -> Self {
+    /// A link without faults yet; `random` decides when they strike.
+    pub fn new(random: Random) -> Self {
         Link {
             faults: Faults::default(),
             injector: None,
             sent: 0,
             kept: None,
-            rng,
+            random,
             on_the_way: BTreeMap::new(),
             number: 0,
             newest_ns: BTreeMap::new(),
@@ -101,28 +101,29 @@ impl Link {
             return;
         }
         let one = train_data.train.packets == 1 || train_data.train.kind == TrainKind::ReadRequest;
-        if one || !self.rng.chance(self.faults.split) {
+        if one || !self.random.chance(self.faults.split) {
             return self.send_one(now_ns, train_data);
         }
         let mut start = 0;
         while start < train_data.train.packets {
             let most = (train_data.train.packets - start) as u64;
-            let count = if self.rng.chance(500) { 1 } else { self.rng.between(1, most) as u32 };
+            let count =
+                if self.random.chance(500) { 1 } else { self.random.between(1, most) as u32 };
             self.send_one(now_ns, cut(&train_data, start, count, mtu));
             start += count;
         }
     }
 
     fn send_one(&mut self, now_ns: u64, train_data: TrainData) {
-        if self.faults.partitioned || self.rng.chance(self.faults.drop) {
+        if self.faults.partitioned || self.random.chance(self.faults.drop) {
             return;
         }
-        if self.rng.chance(self.faults.duplicate) {
-            let late_ns = self.rng.between(1, 40_000);
+        if self.random.chance(self.faults.duplicate) {
+            let late_ns = self.random.between(1, 40_000);
             self.deliver_at(now_ns + LATENCY_NS + late_ns, train_data.clone());
         }
-        if self.rng.chance(self.faults.reorder) {
-            let late_ns = self.rng.between(1, 40_000);
+        if self.random.chance(self.faults.reorder) {
+            let late_ns = self.random.between(1, 40_000);
             return self.deliver_at(now_ns + LATENCY_NS + late_ns, train_data);
         }
         self.deliver_in_order(now_ns, train_data);
@@ -131,7 +132,7 @@ impl Link {
     fn deliver_in_order(&mut self, now_ns: u64, train_data: TrainData) {
         let way = (train_data.train.src_qpn.get() >> 8, train_data.train.dst_qpn.get() >> 8);
         let newest_ns = self.newest_ns.entry(way).or_default();
-        let at_ns = (now_ns + LATENCY_NS + self.rng.below(200)).max(*newest_ns);
+        let at_ns = (now_ns + LATENCY_NS + self.random.below(200)).max(*newest_ns);
         *newest_ns = at_ns;
         self.deliver_at(at_ns, train_data);
     }

@@ -5,7 +5,6 @@ use super::drive::{Offered, Step};
 use super::injector::FaultInjector;
 use super::link::{Link, TrainData};
 use super::memory::Memory;
-use crate::rng::Rng;
 use rdmalab_driver as driver;
 use rdmalab_driver::lane::{self, Granted};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
@@ -13,6 +12,7 @@ use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::qp::{Qp, Timer};
 use rdmalab_engine::vocab::*;
 use rdmalab_link::quirk::{Answer, Reply};
+use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
 
 /// A queue pair of the world.
@@ -66,7 +66,7 @@ pub struct World {
     pub trace: std::collections::VecDeque<String>,
     /// Whether events are kept.
     pub tracing: bool,
-    rng: Rng,
+    random: Random,
 }
 
 /// Events that a trace keeps.
@@ -85,7 +85,7 @@ pub const LIMITS: Limits = Limits {
 impl World {
     /// A world of `devices` devices; everything that happens by chance comes from `seed`.
     pub fn new(devices: usize, seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut random = Random::new(seed);
         let mut devices: Vec<Device> = (0..devices).map(Device::new).collect();
         for (index, device) in devices.iter_mut().enumerate() {
             device.short_ways = seed >> index & 1 == 1;
@@ -93,11 +93,11 @@ impl World {
         World {
             now_ns: 0,
             devices,
-            link: Link::new(rng.fork()),
+            link: Link::new(random.fork()),
             knobs: Knobs::default(),
             trace: Default::default(),
             tracing: false,
-            rng,
+            random,
         }
     }
 
@@ -188,8 +188,8 @@ impl World {
     /// When the adapter reads the WQE that is posted now; `None`: at once. WQEs are read in order,
     /// so one that is posted while another waits is read with that.
     fn draw_fetch_at_ns(&mut self) -> Option<u64> {
-        let late = self.rng.chance(self.knobs.late_fetch);
-        let fetch_at_ns = self.now_ns + self.rng.between(100, 20_000);
+        let late = self.random.chance(self.knobs.late_fetch);
+        let fetch_at_ns = self.now_ns + self.random.between(100, 20_000);
         late.then_some(fetch_at_ns)
     }
 
@@ -343,8 +343,8 @@ impl World {
             return false;
         };
         let train = train_data.train;
-        let late = self.rng.chance(self.knobs.late_retire);
-        let due_ns = self.now_ns + if late { self.rng.between(1, 5_000) } else { 0 };
+        let late = self.random.chance(self.knobs.late_retire);
+        let due_ns = self.now_ns + if late { self.random.between(1, 5_000) } else { 0 };
         match self.devices[at.device].offer(at.qp, train_data, due_ns) {
             Offered::Done => {
                 self.note(|| format!("{at:?} took {train:?}"));
@@ -422,7 +422,7 @@ impl World {
         let Some(position) = sim.qp.lane_candidate() else {
             return false;
         };
-        if !sim.is_quiet() || !self.rng.chance(self.knobs.lane) {
+        if !sim.is_quiet() || !self.random.chance(self.knobs.lane) {
             return false;
         }
         let Some(target) = self.find(self.qp(at).qp.remote_qpn) else {

@@ -2,10 +2,10 @@
 
 use super::flow::{Flow, Transcript};
 use super::scenario::Scenario;
-use crate::rng::Rng;
 use crate::sim::{Faults, LEFT, Pair, RIGHT};
 use rdmalab_engine::qp::Timer;
 use rdmalab_engine::vocab::{QpState, QpType};
+use rdmalab_random::Random;
 
 /// Virtual time within which every queue pair must have drained or failed once the faults are over:
 /// the longest time-out (4.096 us x 2^17) for each of seven retries, and as much again.
@@ -18,7 +18,7 @@ pub struct Player {
     pub pair: Pair,
     flows: Vec<Flow>,
     scenario: Scenario,
-    rng: Rng,
+    random: Random,
     wake_ns: u64,
 }
 
@@ -37,8 +37,8 @@ impl Player {
             pair.disturb(rules);
         }
         let flows = [LEFT, RIGHT].map(|at| Flow::new(&mut pair, at, scenario)).into();
-        let rng = Rng::new(scenario.seed ^ 0xac7);
-        Player { pair, flows, scenario: scenario.clone(), rng, wake_ns: 0 }
+        let random = Random::new(scenario.seed ^ 0xac7);
+        Player { pair, flows, scenario: scenario.clone(), random, wake_ns: 0 }
     }
 
     /// Plays to the end.
@@ -92,14 +92,14 @@ impl Player {
 
     fn act(&mut self) {
         for flow in &mut self.flows {
-            if self.rng.chance(700) {
-                flow.post_receives(&mut self.pair, self.rng.below(5) as u32);
+            if self.random.chance(700) {
+                flow.post_receives(&mut self.pair, self.random.below(5) as u32);
             }
-            if self.rng.chance(700) {
-                flow.post_sends(&mut self.pair, self.rng.below(9) as u32);
+            if self.random.chance(700) {
+                flow.post_sends(&mut self.pair, self.random.below(9) as u32);
             }
         }
-        let pause_ns = self.rng.between(1, self.scenario.pause_ns);
+        let pause_ns = self.random.between(1, self.scenario.pause_ns);
         self.wake_ns = self.pair.world.now_ns + pause_ns;
     }
 

@@ -1,8 +1,8 @@
 //! What happens in a run, drawn from a seed.
 
-use crate::rng::Rng;
 use crate::sim::{Faults, Knobs, PairConfig};
 use rdmalab_engine::vocab::*;
+use rdmalab_random::Random;
 use rdmalab_wire::ids::PathMtu;
 
 /// A work request of a scenario.
@@ -91,73 +91,73 @@ pub struct Scenario {
 impl Scenario {
     /// The scenario that `seed` names.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let ty = rng.pick(&[QpType::Rc, QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
-        let config = draw_config(&mut rng, ty, seed);
-        let faults = draw_faults(&mut rng);
-        let partition = ty == QpType::Rc && !faults.lossless() && rng.chance(150);
-        let from_ns = rng.below(500_000);
+        let mut random = Random::new(seed);
+        let ty = random.pick(&[QpType::Rc, QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
+        let config = draw_config(&mut random, ty, seed);
+        let faults = draw_faults(&mut random);
+        let partition = ty == QpType::Rc && !faults.lossless() && random.chance(150);
+        let from_ns = random.below(500_000);
         let mut scenario = Scenario {
             seed,
             config,
-            knobs: draw_knobs(&mut rng, ty, &faults),
+            knobs: draw_knobs(&mut random, ty, &faults),
             faults,
             rules: None,
-            heal_ns: rng.between(10_000, 20_000_000),
-            partition_ns: partition.then(|| (from_ns, from_ns + rng.below(20_000_000))),
+            heal_ns: random.between(10_000, 20_000_000),
+            partition_ns: partition.then(|| (from_ns, from_ns + random.below(20_000_000))),
             ops: [Vec::new(), Vec::new()],
-            receives_first: rng.below(12) as u32,
-            receive_bytes: config.mtu.bytes() * rng.between(1, 9) as u32 + 1,
-            target_bytes: config.mtu.bytes() * 16 + rng.below(300) as u32,
-            pause_ns: rng.pick(&[500, 5_000, 50_000]),
+            receives_first: random.below(12) as u32,
+            receive_bytes: config.mtu.bytes() * random.between(1, 9) as u32 + 1,
+            target_bytes: config.mtu.bytes() * 16 + random.below(300) as u32,
+            pause_ns: random.pick(&[500, 5_000, 50_000]),
         };
         if !scenario.lossless() {
-            scenario.config.attr.timeout = rng.between(6, 11) as u8;
+            scenario.config.attr.timeout = random.between(6, 11) as u8;
         }
-        let both = rng.chance(600);
+        let both = random.chance(600);
         for end in 0..if both { 2 } else { 1 } {
-            let count = rng.between(1, 60) as usize;
-            scenario.ops[end] = scenario.draw_ops(count, &mut rng);
+            let count = random.between(1, 60) as usize;
+            scenario.ops[end] = scenario.draw_ops(count, &mut random);
         }
-        if rng.chance(150) {
-            scenario.spoil_one(&mut rng);
+        if random.chance(150) {
+            scenario.spoil_one(&mut random);
         }
         if seed % RULED_EVERY == RULED_EVERY - 2 {
-            scenario.rule(&mut Rng::new(seed ^ 0x7a17));
+            scenario.rule(&mut Random::new(seed ^ 0x7a17));
         }
         scenario
     }
 
     /// Has rules disturb the link, drawn apart from everything else.
-    fn rule(&mut self, rng: &mut Rng) {
+    fn rule(&mut self, random: &mut Random) {
         self.faults = Faults::default();
         self.partition_ns = None;
         self.knobs.lane = 0;
-        self.config.attr.timeout = rng.between(6, 11) as u8;
+        self.config.attr.timeout = random.between(6, 11) as u8;
         // Long enough for some of the traffic to meet them.
         self.heal_ns = self.heal_ns.max(2_000_000);
-        self.rules = Some(draw_rules(rng, self.heal_ns));
+        self.rules = Some(draw_rules(random, self.heal_ns));
     }
 
     /// A scenario for comparing lane and link: RC, nothing is lost, one end sends, and what it
     /// sends has one outcome only.
     pub fn one_sided(seed: u64) -> Self {
-        let mut rng = Rng::new(seed ^ 0x1a2e);
+        let mut random = Random::new(seed ^ 0x1a2e);
         let mut scenario = Scenario::new(seed);
-        scenario.config = draw_config(&mut rng, QpType::Rc, seed);
+        scenario.config = draw_config(&mut random, QpType::Rc, seed);
         scenario.config.attr.rnr_retry = 7;
         scenario.faults = Faults::default();
         scenario.rules = None;
         scenario.partition_ns = None;
         scenario.knobs.lane = 0;
-        let count = rng.between(10, 60) as usize;
-        scenario.ops = [scenario.draw_ops(count, &mut rng), Vec::new()];
+        let count = random.between(10, 60) as usize;
+        scenario.ops = [scenario.draw_ops(count, &mut random), Vec::new()];
         for op in &mut scenario.ops[0] {
             // Without a fence a READ may return what a later WRITE stored.
             op.flags = op.flags | SendFlags::FENCE;
         }
-        if rng.chance(200) {
-            scenario.spoil_one(&mut rng);
+        if random.chance(200) {
+            scenario.spoil_one(&mut random);
         }
         scenario
     }
@@ -190,15 +190,15 @@ impl Scenario {
         self.ops.iter().flatten().any(|op| op.trouble.is_some())
     }
 
-    fn draw_ops(&self, count: usize, rng: &mut Rng) -> Vec<Op> {
+    fn draw_ops(&self, count: usize, random: &mut Random) -> Vec<Op> {
         // Unsignalled requests keep their slots until a later completion is polled.
         let every = (self.config.cap.max_send_wr as u64).div_ceil(2);
         let mut run = 0;
         let mut ops: Vec<Op> = (0..count)
             .map(|_| {
-                let mut op = self.draw_op(rng);
+                let mut op = self.draw_op(random);
                 run += 1;
-                if run >= every || rng.chance(400) {
+                if run >= every || random.chance(400) {
                     op.flags = op.flags | SendFlags::SIGNALED;
                     run = 0;
                 }
@@ -211,10 +211,10 @@ impl Scenario {
         ops
     }
 
-    fn draw_op(&self, rng: &mut Rng) -> Op {
+    fn draw_op(&self, random: &mut Random) -> Op {
         use WrOpcode as O;
         let opcode = match self.config.qp_type {
-            QpType::Rc => rng.pick(&[
+            QpType::Rc => random.pick(&[
                 O::Send,
                 O::Send,
                 O::SendImm,
@@ -231,38 +231,38 @@ impl Scenario {
                 O::FetchAdd,
                 O::LocalInv,
             ]),
-            QpType::Uc => rng.pick(&[O::Send, O::SendImm, O::Write, O::WriteImm]),
-            QpType::Ud => rng.pick(&[O::Send, O::SendImm]),
+            QpType::Uc => random.pick(&[O::Send, O::SendImm, O::Write, O::WriteImm]),
+            QpType::Ud => random.pick(&[O::Send, O::SendImm]),
         };
-        let length = self.draw_length(opcode, rng);
+        let length = self.draw_length(opcode, random);
         let room = (self.target_bytes - length.min(self.target_bytes)) as u64;
         let mut op = Op {
             opcode,
             flags: SendFlags::NONE,
             data: Vec::new(),
             length,
-            offset: rng.between(0, room) as u32,
-            imm: rng.next_u32(),
-            compare_add: rng.below(3),
-            swap: rng.below(3),
-            elements: rng.between(1, self.config.cap.max_send_sge as u64) as u32,
+            offset: random.between(0, room) as u32,
+            imm: random.next_u32(),
+            compare_add: random.below(3),
+            swap: random.below(3),
+            elements: random.between(1, self.config.cap.max_send_sge as u64) as u32,
             trouble: None,
         };
         for (flag, per_mille) in [(SendFlags::SOLICITED, 200), (SendFlags::FENCE, 150)] {
-            if rng.chance(per_mille) {
+            if random.chance(per_mille) {
                 op.flags = op.flags | flag;
             }
         }
         if !opcode.is_read_or_atomic() && !opcode.is_local() {
-            op.data = rng.bytes(length as usize);
-            if length <= self.config.cap.max_inline_data && rng.chance(300) {
+            op.data = random.bytes(length as usize);
+            if length <= self.config.cap.max_inline_data && random.chance(300) {
                 op.flags = op.flags | SendFlags::INLINE;
             }
         }
         op
     }
 
-    fn draw_length(&self, opcode: WrOpcode, rng: &mut Rng) -> u32 {
+    fn draw_length(&self, opcode: WrOpcode, random: &mut Random) -> u32 {
         let mtu = self.config.mtu.bytes() as u64;
         let most = match opcode {
             WrOpcode::CmpSwap | WrOpcode::FetchAdd => return 8,
@@ -271,25 +271,25 @@ impl Scenario {
             WrOpcode::Write | WrOpcode::WriteImm | WrOpcode::Read => self.target_bytes as u64,
             _ => self.receive_bytes as u64,
         };
-        let length = match rng.below(6) {
+        let length = match random.below(6) {
             0 => 0,
-            1 => rng.below(65),
-            2 => mtu - 1 + rng.below(3),
-            3 => mtu * rng.below(5),
-            _ => rng.below(most + 1),
+            1 => random.below(65),
+            2 => mtu - 1 + random.below(3),
+            3 => mtu * random.below(5),
+            _ => random.below(most + 1),
         };
         length.min(most) as u32
     }
 
-    fn spoil_one(&mut self, rng: &mut Rng) {
+    fn spoil_one(&mut self, random: &mut Random) {
         use WrOpcode as O;
-        let end = rng.below(2) as usize;
+        let end = random.below(2) as usize;
         let ty = self.config.qp_type;
         let too_long = self.receive_bytes + 1;
         if self.ops[end].is_empty() {
             return;
         }
-        let index = rng.below(self.ops[end].len() as u64) as usize;
+        let index = random.below(self.ops[end].len() as u64) as usize;
         let op = &mut self.ops[end][index];
         let trouble = match op.opcode {
             _ if ty == QpType::Ud => return,
@@ -297,9 +297,9 @@ impl Scenario {
                 Trouble::RemoteKey
             }
             O::CmpSwap | O::FetchAdd => Trouble::RemoteKey,
-            O::Send | O::SendImm if ty == QpType::Rc && rng.chance(500) => {
+            O::Send | O::SendImm if ty == QpType::Rc && random.chance(500) => {
                 op.length = too_long;
-                op.data = rng.bytes(too_long as usize);
+                op.data = random.bytes(too_long as usize);
                 op.flags = op.flags.without(SendFlags::INLINE);
                 Trouble::TooLong
             }
@@ -313,43 +313,43 @@ impl Scenario {
     }
 }
 
-fn draw_config(rng: &mut Rng, ty: QpType, seed: u64) -> PairConfig {
+fn draw_config(random: &mut Random, ty: QpType, seed: u64) -> PairConfig {
     let mut config = PairConfig::new(ty);
     config.seed = seed ^ 0x5eed;
-    config.mtu = rng.pick(&[
+    config.mtu = random.pick(&[
         PathMtu::Mtu256,
         PathMtu::Mtu512,
         PathMtu::Mtu1024,
         PathMtu::Mtu2048,
         PathMtu::Mtu4096,
     ]);
-    config.cap.max_send_wr = rng.pick(&[2, 3, 8, 64]);
-    config.cap.max_recv_wr = rng.pick(&[2, 5, 64]);
-    config.sq_sig_all = rng.chance(200);
-    config.srq_limit = rng.chance(200).then_some(1);
+    config.cap.max_send_wr = random.pick(&[2, 3, 8, 64]);
+    config.cap.max_recv_wr = random.pick(&[2, 5, 64]);
+    config.sq_sig_all = random.chance(200);
+    config.srq_limit = random.chance(200).then_some(1);
     // Half of all connections begin just before the numbers wrap.
-    config.psn = [0, 1].map(|_| match rng.chance(500) {
-        true => 0x100_0000 - 1 - rng.below(100) as u32,
-        false => rng.next_u32() & 0xff_ffff,
+    config.psn = [0, 1].map(|_| match random.chance(500) {
+        true => 0x100_0000 - 1 - random.below(100) as u32,
+        false => random.next_u32() & 0xff_ffff,
     });
-    let most = rng.between(1, 4) as u8;
+    let most = random.between(1, 4) as u8;
     config.attr.max_rd_atomic = most;
-    config.attr.max_dest_rd_atomic = most + rng.below(3) as u8;
-    config.attr.min_rnr_timer = rng.between(1, 8) as u8;
+    config.attr.max_dest_rd_atomic = most + random.below(3) as u8;
+    config.attr.min_rnr_timer = random.between(1, 8) as u8;
     config.attr.timeout = 17;
-    config.attr.retry_cnt = if rng.chance(850) { 7 } else { rng.below(7) as u8 };
-    config.attr.rnr_retry = if rng.chance(850) { 7 } else { rng.below(7) as u8 };
+    config.attr.retry_cnt = if random.chance(850) { 7 } else { random.below(7) as u8 };
+    config.attr.rnr_retry = if random.chance(850) { 7 } else { random.below(7) as u8 };
     config
 }
 
-fn draw_faults(rng: &mut Rng) -> Faults {
+fn draw_faults(random: &mut Random) -> Faults {
     let mut faults = Faults::default();
-    if rng.chance(350) {
+    if random.chance(350) {
         // Nothing is lost, but trains and packets mix.
-        faults.split = rng.pick(&[0, 300, 1000]);
+        faults.split = random.pick(&[0, 300, 1000]);
         return faults;
     }
-    let mut level = |levels: &[u32]| if rng.chance(600) { rng.pick(levels) } else { 0 };
+    let mut level = |levels: &[u32]| if random.chance(600) { random.pick(levels) } else { 0 };
     faults.drop = level(&[5, 30, 120]);
     faults.duplicate = level(&[5, 50, 200]);
     faults.reorder = level(&[5, 50, 200]);
@@ -361,48 +361,49 @@ fn draw_faults(rng: &mut Rng) -> Faults {
 const RULED_EVERY: u64 = 5;
 
 /// Rules that end at `heal_ns`: one to four, each of any kind.
-fn draw_rules(rng: &mut Rng, heal_ns: u64) -> String {
-    let mut text = format!("seed={}", rng.next_u32());
-    for _ in 0..rng.between(1, 4) {
-        let action = match rng.below(7) {
+fn draw_rules(random: &mut Random, heal_ns: u64) -> String {
+    let mut text = format!("seed={}", random.next_u32());
+    for _ in 0..random.between(1, 4) {
+        let action = match random.below(7) {
             0 | 1 => "drop".to_owned(),
             2 => "duplicate".to_owned(),
-            3 => format!("reorder {}", rng.between(1, 9)),
+            3 => format!("reorder {}", random.between(1, 9)),
             4 => "corrupt".to_owned(),
             5 => {
-                let (ns, more_ns) = (rng.between(1, 60_000), rng.between(1, 60_000));
+                let (ns, more_ns) = (random.between(1, 60_000), random.between(1, 60_000));
                 format!("delay {ns}ns jitter {more_ns}ns")
             }
-            _ => format!("rate {}Mbit", rng.pick(&[200, 1_000, 10_000])),
+            _ => format!("rate {}Mbit", random.pick(&[200, 1_000, 10_000])),
         };
-        let which = match rng.below(6) {
-            0 | 1 => format!("{}%", rng.pick(&[1, 5, 20])),
-            2 => format!("nth {},{}", rng.between(1, 9), rng.between(10, 40)),
-            3 => format!("every {}", rng.between(2, 20)),
+        let which = match random.below(6) {
+            0 | 1 => format!("{}%", random.pick(&[1, 5, 20])),
+            2 => format!("nth {},{}", random.between(1, 9), random.between(10, 40)),
+            3 => format!("every {}", random.between(2, 20)),
             4 => "30% first".to_owned(),
-            _ => format!("10% again of {}", rng.pick(&["request", "response"])),
+            _ => format!("10% again of {}", random.pick(&["request", "response"])),
         };
-        let types = rng.pick(&["", "", " of request", " of response", " of ack,nak", " of send"]);
+        let types =
+            random.pick(&["", "", " of request", " of response", " of ack,nak", " of send"]);
         // The last selector of a kind counts.
         let types = if which.contains(" of ") { "" } else { types };
-        let from_ns = rng.pick(&[0, heal_ns / 3]);
+        let from_ns = random.pick(&[0, heal_ns / 3]);
         text += &format!("; {action} {which}{types} {from_ns}ns..{heal_ns}ns");
     }
-    if rng.chance(200) {
-        let from_ns = rng.below(heal_ns);
+    if random.chance(200) {
+        let from_ns = random.below(heal_ns);
         text +=
-            &format!("; partition {from_ns}ns..{heal_ns}ns to {:#x}", rng.pick(&[0x101, 0x201]));
+            &format!("; partition {from_ns}ns..{heal_ns}ns to {:#x}", random.pick(&[0x101, 0x201]));
     }
     text
 }
 
-fn draw_knobs(rng: &mut Rng, ty: QpType, faults: &Faults) -> Knobs {
-    let lane = ty == QpType::Rc && faults.lossless() && rng.chance(500);
+fn draw_knobs(random: &mut Random, ty: QpType, faults: &Faults) -> Knobs {
+    let lane = ty == QpType::Rc && faults.lossless() && random.chance(500);
     Knobs {
-        max_train_bytes: rng.pick(&[1, 4096, 10_000, 64 << 10, u32::MAX]),
-        late_retire: rng.pick(&[0, 0, 200, 1000]),
-        late_fetch: rng.pick(&[0, 0, 300]),
-        lane: if lane { rng.pick(&[300, 1000]) } else { 0 },
+        max_train_bytes: random.pick(&[1, 4096, 10_000, 64 << 10, u32::MAX]),
+        late_retire: random.pick(&[0, 0, 200, 1000]),
+        late_fetch: random.pick(&[0, 0, 300]),
+        lane: if lane { random.pick(&[300, 1000]) } else { 0 },
         ..Knobs::default()
     }
 }

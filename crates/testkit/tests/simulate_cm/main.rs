@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdmalab_engine::cm::{CommId, Config, Event, Manager, Output, State};
-use rdmalab_testkit::rng::Rng;
+use rdmalab_random::Random;
 use rdmalab_wire::cm::{IpHeader, Mad, Message, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
 use rdmalab_wire::ids::{Psn, Qpn};
 
@@ -72,7 +72,7 @@ impl Host {
 }
 
 struct World {
-    rng: Rng,
+    random: Random,
     hosts: Vec<Host>,
     /// Datagrams on their way: when they arrive, from, to, what.
     wire: Vec<(u64, usize, usize, Mad)>,
@@ -155,16 +155,16 @@ fn sidr_rep() -> SidrRep {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let host = |host: usize, rng: &mut Rng| {
-            let mut cm = Manager::new(config(host, rng.next_u32()));
+        let mut random = Random::new(seed);
+        let host = |host: usize, random: &mut Random| {
+            let mut cm = Manager::new(config(host, random.next_u32()));
             cm.listen(SERVICE, BACKLOG);
             cm.listen(DATAGRAMS, BACKLOG);
             Host::new(cm)
         };
-        let hosts = vec![host(0, &mut rng), host(1, &mut rng)];
+        let hosts = vec![host(0, &mut random), host(1, &mut random)];
         Self {
-            rng,
+            random,
             hosts,
             wire: Vec::new(),
             now_ns: 1,
@@ -197,12 +197,12 @@ impl World {
         self.note(|| format!("{from} -> {to}  {}", mad.message.name()));
         self.count(from, to, &mad);
         let copies = match self.is_faulty {
-            true if self.rng.chance(200) => 0,
-            true if self.rng.chance(150) => 2,
+            true if self.random.chance(200) => 0,
+            true if self.random.chance(150) => 2,
             _ => 1,
         };
         for _ in 0..copies {
-            let late = if self.is_faulty { self.rng.below(20_000_000) } else { 1_000 };
+            let late = if self.is_faulty { self.random.below(20_000_000) } else { 1_000 };
             self.wire.push((self.now_ns + 1 + late, from, to, mad.clone()));
         }
     }
@@ -286,16 +286,16 @@ impl World {
 
     /// A host does something that its connections allow, or that they do not.
     fn act(&mut self) {
-        let at = self.rng.below(2) as usize;
+        let at = self.random.below(2) as usize;
         let (now_ns, peer) = (self.now_ns, 1 - at);
         let ids: Vec<CommId> = self.hosts[at].seen.keys().copied().collect();
-        if ids.is_empty() || self.rng.chance(250) {
+        if ids.is_empty() || self.random.chance(250) {
             self.begin(at, peer);
             return;
         }
-        let id = self.rng.pick(&ids);
+        let id = self.random.pick(&ids);
         let qpn = self.draw_qpn();
-        let choice = self.rng.below(9);
+        let choice = self.random.below(9);
         self.note(|| format!("{at} does {choice} to {id:?}"));
         let host = &mut self.hosts[at];
         let guid = host.cm.guid();
@@ -358,8 +358,8 @@ impl World {
     /// A queue pair: mostly a new one.
     fn draw_qpn(&mut self) -> u32 {
         self.next_qpn += 1;
-        if self.rng.chance(100) {
-            2 + self.rng.below(self.next_qpn.into()) as u32
+        if self.random.chance(100) {
+            2 + self.random.below(self.next_qpn.into()) as u32
         } else {
             self.next_qpn
         }
@@ -369,7 +369,7 @@ impl World {
         let (now_ns, qpn) = (self.now_ns, self.draw_qpn());
         let mut req = req(qpn);
         req.ca_guid = self.hosts[at].cm.guid();
-        let is_datagram = self.rng.chance(200);
+        let is_datagram = self.random.chance(200);
         let host = &mut self.hosts[at];
         let asked = if is_datagram {
             let private_data = [5; SidrReq::PRIVATE_BYTES];
@@ -408,10 +408,10 @@ impl World {
 
     fn play(&mut self) {
         for _ in 0..STEPS {
-            if self.rng.chance(400) {
+            if self.random.chance(400) {
                 self.act();
             } else {
-                let limit_ns = 1 + self.rng.below(30_000_000);
+                let limit_ns = 1 + self.random.below(30_000_000);
                 self.go_on(limit_ns);
             }
         }

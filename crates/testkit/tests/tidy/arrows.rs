@@ -7,11 +7,13 @@ use crate::tree::{Offence, SourceFile, Tree};
 
 /// `ROOM -> ROOMS THAT IT MAY USE | WHY`; a star is every room but the test kit.
 const HOUSE: &str = "
+    random      ->                       | numbers from a seed, arithmetic
+    testing     ->                       | what tests of every room say, without the product
     wire        ->                       | formats as plain values, below everything
     engine      -> wire                  | the protocol without clock, thread, socket or memory
     driver      -> engine wire           | plan, move the bytes, retire: once for every path and
                                            memory, real or simulated
-    link        -> engine wire           | carries the engine's trains, and knows no socket
+    link        -> engine wire random    | carries the engine's trains, and knows no socket
     ring        ->                       | lock-free memory, small enough for a model checker
     profile     -> wire link             | devices as data; their costs are rules of faults
     softnic     -> driver engine wire link ring profile | the engine in real time
@@ -28,8 +30,8 @@ const HOUSE: &str = "
     verbs       -> abi                   | safe Rust over whichever table is loaded
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates
-    experiments -> verbs rank measure    | run unchanged in real and in virtual time
-    measure     ->                       | clocks, statistics and units are arithmetic
+    experiments -> verbs rank measure random | run unchanged in real and in virtual time
+    measure     -> random                | clocks, statistics and units are arithmetic
     record      -> measure               | files and schema of what was measured
     findings    -> record measure        | what points say together is arithmetic over records
     study       -> record measure        | published studies as data, held against records
@@ -43,8 +45,10 @@ const HOUSE: &str = "
     testkit     -> *                     | tests may use everything
 ";
 
-/// The room that ships nowhere; any room may use it in its tests.
-const TESTKIT: &str = "testkit";
+/// The rooms that ship nowhere; any room may use them in its tests.
+const TEST_ROOMS: [&str; 2] = ["testkit", "testing"];
+/// The room that any other may use in its tests.
+const RANDOM: &str = "random";
 
 /// One room of the house.
 struct Room {
@@ -103,10 +107,13 @@ fn check(
         let Some(&target) = rooms.get(package.as_str()) else {
             continue;
         };
-        let may = if target == TESTKIT {
+        let may = if TEST_ROOMS.contains(&target) && this != "testkit" {
             *is_dev
         } else {
-            target == this || allowed.may_use.contains(&"*") || allowed.may_use.contains(&target)
+            (target == RANDOM && *is_dev)
+                || target == this
+                || allowed.may_use.contains(&"*")
+                || allowed.may_use.contains(&target)
         };
         if !may {
             found.push(Offence::new(&manifest.path, 0, explain(allowed, target, *is_dev)));
@@ -117,10 +124,12 @@ fn check(
 fn explain(from: &Room, target: &str, is_dev: bool) -> String {
     let (this, why) = (from.name, &from.why);
     match (target, is_dev) {
-        (TESTKIT, _) => format!("`{this}` ships {TESTKIT}; make it a dev-dependency"),
+        (target, _) if TEST_ROOMS.contains(&target) => {
+            format!("`{this}` ships {target}; make it a dev-dependency")
+        }
         (_, true) => format!(
             "the tests of `{this}` may not use `{target}` ({why}); put the test where both meet, \
-             or the harness into {TESTKIT}"
+             or the harness into testkit"
         ),
         (_, false) => format!(
             "`{this}` may not use `{target}` ({why}); turn the arrow round, pass a value in, \
