@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use common::{Said, Watch, rdmalab, said};
-use rdmalab_testing::skipped;
+use common::{Said, rdmalab, said};
+use rdmalab_testing::{Watch, skipped, too_busy};
 use serde_json::Value;
 
 /// Measurements one after the other: each has two ends that spin.
@@ -252,7 +252,7 @@ fn what_fewer_messages_leave_names_the_optimum() {
     let place = out.path().to_str().unwrap();
     let asked = ["--quick", "--ask", "buffers", "--for", "rate", "--size", "4096", "--json"];
     let how = ["--max-time", "10s", "--repeat", "7", "--profile", "long-line", "--out", place];
-    let watch = common::Watch::begin();
+    let watch = Watch::begin();
     let said = advise(&[&asked[..], &how, &["--device", "soft0"]].concat());
     let fewer = "runs of 1 of 1 sweep have fewer messages, at least 128";
     assert!(said.stderr.contains(fewer), "{said:?}");
@@ -272,7 +272,7 @@ fn what_fewer_messages_leave_names_the_optimum() {
         way["relation"] == "worse" && high.is_some_and(|high| high < most)
     };
     if !is_told(("1", 0.3)) || !is_told(("4", 0.7)) {
-        let reason = common::too_busy().or_else(|| watch.too_busy());
+        let reason = too_busy().or_else(|| watch.too_busy());
         let reason = reason.unwrap_or_else(|| panic!("a calm machine: {answer:#}"));
         rdmalab_testing::skipped("advise under long-line with few messages", &reason);
     }

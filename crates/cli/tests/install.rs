@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{ATTEMPTS, DISTURBED, Running, free_port, said};
-use rdmalab_testing::skipped;
+use common::{Running, free_port, said};
+use rdmalab_testing::{PERFTEST_DISTURBED, again_while, skipped};
 
 /// Debian's programs that are tried.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
@@ -98,12 +98,14 @@ impl Root {
         assert!(devices.contains("soft0  (soft)"), "{devices}");
         let info = run(&mut self.command(&[rdmalab, "exec", "--", "ibv_devinfo"]));
         assert!(info.contains("soft0") && info.contains("PORT_ACTIVE"), "{info}");
-        let table = (0..ATTEMPTS).find_map(|_| self.latency(rdmalab));
+        let why = "perftest could not tell its clock";
+        let table = again_while(why, || self.latency(rdmalab), Option::is_none);
         let table = table.expect("perftest measures its processor's clock");
         assert!(table.contains("t_typical") && table.contains(" 200 "), "{table}");
     }
 
-    /// What perftest's client shows; `None` where one of its ends was [`DISTURBED`].
+    /// What perftest's client shows; `None` where one of its ends was
+    /// [disturbed](PERFTEST_DISTURBED).
     fn latency(&self, rdmalab: &str) -> Option<String> {
         let port = free_port();
         let of_port = port.to_string();
@@ -112,12 +114,12 @@ impl Root {
         let mut server = Running::start(&mut self.command(&call));
         server.listens_on(port);
         let client = said(&mut self.command(&[&call[..], &["127.0.0.1"]].concat()));
-        if client.stderr.contains(DISTURBED) {
+        if client.stderr.contains(PERFTEST_DISTURBED) {
             return None;
         }
         assert_eq!(client.code, Some(0), "{client:?}");
         let server = server.end();
-        if server.stderr.contains(DISTURBED) {
+        if server.stderr.contains(PERFTEST_DISTURBED) {
             return None;
         }
         assert_eq!(server.code, Some(0), "{server:?}");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{Running, Said, free_port, rdmalab, said, signal};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::specification::Specification;
-use rdmalab_testing::skipped;
+use rdmalab_testing::{again_while, skipped};
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
@@ -201,21 +201,15 @@ fn a_seed_decides_the_same_again() {
 
 /// Waits for a processor that may change what is counted within half a second.
 const STARVED: Duration = Duration::from_millis(200);
-/// Times that a command runs whose workers were kept from their processors.
-const ATTEMPTS: u32 = 3;
-
 /// What a command says. Other counts than these are its own fault where its workers have had their
 /// processors; otherwise what came in time was the machine's doing, and it runs again.
 fn counted(command: &mut Command, expected: &[(&str, u64)]) -> Said {
-    for _ in 1..ATTEMPTS {
-        let (said, waited) = watched(command);
+    let is_spoiled = |(said, waited): &(Said, Duration)| {
         let has =
             |(name, count): &(&str, u64)| json(&said.stdout)["points"][0]["counts"][name] == *count;
-        if waited < STARVED || said.code != Some(0) || expected.iter().all(has) {
-            return said;
-        }
-    }
-    said(command)
+        *waited >= STARVED && said.code == Some(0) && !expected.iter().all(has)
+    };
+    again_while("a worker waited for its processor", || watched(command), is_spoiled).0
 }
 
 /// What a command says, and the longest time that one of its workers was ready to run and did not.
@@ -285,13 +279,10 @@ fn a_late_answer_is_not_lost() {
 /// that is kept from its processor for so long sends the follower too late. Then it runs again;
 /// where nothing is ever overtaken, each run says so, and so does the last.
 fn overtaken(command: &mut Command) -> Said {
-    for _ in 1..ATTEMPTS {
-        let said = said(command);
-        if said.code != Some(0) || json(&said.stdout)["points"][0]["counts"]["reordered"] != 0 {
-            return said;
-        }
-    }
-    said(command)
+    let is_spoiled = |said: &Said| {
+        said.code == Some(0) && json(&said.stdout)["points"][0]["counts"]["reordered"] == 0
+    };
+    again_while("the follower came too late to overtake", || said(command), is_spoiled)
 }
 
 /// Which message came is known, by its immediate data or by its payload: two are lost, one comes

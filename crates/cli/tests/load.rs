@@ -5,8 +5,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Watch, rdmalab, said};
-use rdmalab_testing::skipped;
+use common::{rdmalab, said};
+use rdmalab_testing::{Watch, skipped};
 use serde_json::Value;
 
 /// Messages of 4096 bytes: as frames 4160 to 4180, with or without an IPv6 header.

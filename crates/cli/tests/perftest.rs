@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{ATTEMPTS, DISTURBED, Running, Said, free_port, rdmalab, said};
-use rdmalab_testing::skipped;
+use common::{Running, Said, free_port, rdmalab, said};
+use rdmalab_testing::{PERFTEST_DISTURBED, again_while, skipped};
 
 /// Pairs one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
@@ -15,17 +15,13 @@ static ONE: Mutex<()> = Mutex::new(());
 /// Makes an end's command.
 type End<'a> = &'a dyn Fn() -> Command;
 
-/// Server and client, again if perftest was [`DISTURBED`]; what the client said.
+/// Server and client, again if perftest was [disturbed](PERFTEST_DISTURBED); what the client said.
 fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Said {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut ends = pair_once(server, client, arguments);
-    for _ in 1..ATTEMPTS {
-        if !ends.iter().any(|said| said.stderr.contains(DISTURBED)) {
-            break;
-        }
-        ends = pair_once(server, client, arguments);
-    }
-    let [server, client] = ends;
+    let once = || pair_once(server, client, arguments);
+    let [server, client] = again_while("perftest could not tell its clock", once, |ends| {
+        ends.iter().any(|said| said.stderr.contains(PERFTEST_DISTURBED))
+    });
     let both = format!("{}{}", client.stderr, server.stderr);
     assert_eq!(server.code, Some(0), "{arguments:?}: {}{both}", server.stdout);
     client

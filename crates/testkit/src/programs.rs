@@ -3,7 +3,8 @@
 //! Nothing here hangs and nothing stays: a program has a limit, and is killed (by its own process
 //! id) when the test lets go of it.
 
-pub use rdmalab_testing::skipped;
+use rdmalab_testing::PERFTEST_DISTURBED;
+pub use rdmalab_testing::{again_while, skipped};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -27,8 +28,6 @@ const PORTS: std::ops::Range<u16> = 19_000..31_000;
 /// Where distributions put programs.
 const PROGRAM_DIRS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"];
 
-/// What perftest says when somebody else took its processor while it measured that one's clock.
-const DISTURBED: &str = "Can't produce a report";
 /// What clients of the connection manager say whom nobody listened to: rping, ucmatose and cmtime,
 /// udaddy, perftest by the event's number, those that say what the call failed with, and rstream,
 /// which polls for it (and says which error the last call had).
@@ -40,27 +39,14 @@ const REFUSED: [&str; 6] = [
     "Connection refused",
     "rpoll: ",
 ];
+/// Why a pair of programs runs again.
+pub const SPOILED: &str = "perftest could not tell its clock, or nobody listened yet";
 /// How long a server whose client failed is given.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often what was spoiled runs.
-const ATTEMPTS: usize = 5;
-
-/// Runs something, and again while it is spoiled by what says nothing about us; the fifth time is
-/// the last one.
-pub fn again_while<T>(mut run: impl FnMut() -> T, is_spoiled: impl Fn(&T) -> bool) -> T {
-    for _ in 1..ATTEMPTS {
-        let found = run();
-        if !is_spoiled(&found) {
-            return found;
-        }
-    }
-    run()
-}
-
 /// Whether among these words is that perftest could not measure its processor's clock, which says
 /// nothing about us.
 pub fn are_disturbed(words: &str) -> bool {
-    words.contains(DISTURBED)
+    words.contains(PERFTEST_DISTURBED)
 }
 
 /// Whether among these words is that nobody listened where a connection was asked for. A server is
@@ -108,7 +94,7 @@ pub fn connected(
     patience: Duration,
 ) -> Option<Connected> {
     let once = || Some(Connected::of(start()?, limit, patience));
-    again_while(once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
+    again_while(SPOILED, once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
 }
 
 /// An installed program; `None` when there is none of this name.

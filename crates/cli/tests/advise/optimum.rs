@@ -19,8 +19,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{answers, are_worse};
-use crate::common::{Watch, too_busy};
-use rdmalab_testing::skipped;
+
+use rdmalab_testing::{Watch, skipped, too_busy};
 
 /// No more rounds are measured after so long: until then the answer is waited for.
 pub const BUDGET: Duration = Duration::from_secs(120);

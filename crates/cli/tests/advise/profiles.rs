@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use super::answers;
 use super::optimum::BUDGET;
-use crate::common::Watch;
-use rdmalab_testing::skipped;
+
+use rdmalab_testing::{Watch, skipped};
 
 /// What is run for a profile's optimum, and by which factor the worse ways are worse at least.
 const RUNS: [(&str, &str, &str, f64); 5] = [

@@ -13,94 +13,10 @@ use std::time::{Duration, Instant};
 /// How long anything may take, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// What perftest says when somebody else took its processor while it measured that one's clock. It
-/// says nothing about us, and who hears it runs the pair again.
-pub const DISTURBED: &str = "Can't produce a report";
-/// Times that such a pair runs.
-pub const ATTEMPTS: usize = 5;
-
 pub fn rdmalab(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("rdmalab"));
     command.args(arguments).stdin(Stdio::null());
     command
-}
-
-/// Why times of messages cannot be told here and now, where so many programs want each processor
-/// that it is them who are measured.
-pub fn too_busy() -> Option<String> {
-    const PER_PROCESSOR: f64 = 3.0;
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let load: f64 = text.split(' ').next()?.parse().ok()?;
-    let processors = std::thread::available_parallelism().ok()?.get() as f64;
-    let is_busy = load > PER_PROCESSOR * processors;
-    is_busy.then(|| format!("a load of {load} on {processors} processors leaves it open"))
-}
-
-/// Looks at the machine for as long as something is tried, to tell whether that had processors.
-pub struct Watch {
-    began: Instant,
-    at_first: Figures,
-}
-
-/// What the kernel has counted.
-struct Figures {
-    /// Of all processors together, in ticks: taken by other guests of the hypervisor, and all.
-    stolen: u64,
-    ticks: u64,
-    /// That somebody waited for a processor; `None` where the kernel does not tell.
-    waited: Option<Duration>,
-}
-
-impl Watch {
-    /// From now on.
-    pub fn begin() -> Self {
-        Self { began: Instant::now(), at_first: Figures::now() }
-    }
-
-    /// Whether there is no time for another attempt.
-    pub fn is_over(&self, budget: Duration) -> bool {
-        self.began.elapsed() >= budget
-    }
-
-    /// Why times of messages could not be told, where others took the processors meanwhile.
-    pub fn too_busy(&self) -> Option<String> {
-        /// One tick in so many is a message in some, which is late by milliseconds.
-        const STOLEN: f64 = 0.02;
-        /// Two ends and who started them are below that by themselves on two processors.
-        const WAITED: f64 = 0.6;
-        let (first, now) = (&self.at_first, Figures::now());
-        let ticks = now.ticks.saturating_sub(first.ticks).max(1) as f64;
-        let stolen = now.stolen.saturating_sub(first.stolen) as f64 / ticks;
-        let waited = now.waited.zip(first.waited).map(|(now, first)| now.saturating_sub(first));
-        let waited = waited.unwrap_or_default().as_secs_f64() / self.began.elapsed().as_secs_f64();
-        let is_busy = stolen > STOLEN || waited > WAITED;
-        let told = || {
-            format!(
-                "the hypervisor took {:.0} % of the processors, and for {:.0} % of the time \
-                 somebody waited for one: that leaves it open",
-                100.0 * stolen,
-                100.0 * waited
-            )
-        };
-        is_busy.then(told).or_else(too_busy)
-    }
-}
-
-impl Figures {
-    fn now() -> Self {
-        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let all = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
-        // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
-        let ticks: Vec<u64> = all.take(8).filter_map(|word| word.parse().ok()).collect();
-        let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
-        let some = pressure.lines().find(|line| line.starts_with("some "));
-        let total = some.and_then(|line| line.split_once("total=")?.1.trim().parse().ok());
-        Self {
-            stolen: ticks.get(7).copied().unwrap_or_default(),
-            ticks: ticks.iter().sum(),
-            waited: total.map(Duration::from_micros),
-        }
-    }
 }
 
 /// How a command ended, and what it said.

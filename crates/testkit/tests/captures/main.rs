@@ -25,7 +25,7 @@ type Variables<'a> = &'a [(&'a str, &'a str)];
 /// A server and its client, both ended, again where perftest was disturbed; `None` where the
 /// program is not installed.
 fn pair(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(Ended, Ended)> {
-    programs::again_while(|| pair_once(line, server, client), is_disturbed)
+    programs::again_while(programs::SPOILED, || pair_once(line, server, client), is_disturbed)
 }
 
 fn is_disturbed(ends: &Option<(Ended, Ended)>) -> bool {
@@ -120,7 +120,10 @@ fn every_packet_is_well_formed() {
             directory.empty();
             pair_once(line, &variables, &variables)
         };
-        let Some((server, client)) = programs::again_while(alone, is_disturbed) else { continue };
+        let Some((server, client)) = programs::again_while(programs::SPOILED, alone, is_disturbed)
+        else {
+            continue;
+        };
         let reports = format!("{}{}", server.report(), client.report());
         assert!(server.succeeded() && client.succeeded(), "{reports}");
         let captures = directory.captures();

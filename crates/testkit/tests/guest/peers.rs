@@ -12,9 +12,6 @@ use crate::guest::{Done, GUEST, Guest, HOST};
 /// How long our side may take: the guest emulates each packet of it.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How often a pair may try that is spoiled by what says nothing about us.
-const ATTEMPTS: usize = 3;
-
 /// Programs with their options; `@gid` stands for the GID of the family that is used. Device and
 /// port are added. perftest asks its own device for as many READs under way as the peer can serve,
 /// which is 128 for rxe and 16 for us: `-o` says how many both can.
@@ -116,13 +113,12 @@ struct Pair<'a> {
 impl Pair<'_> {
     /// Runs both ends; what went wrong the last time, if something did.
     fn run(&mut self) -> Result<(), String> {
-        let mut ends = self.run_once();
-        for _ in 1..ATTEMPTS {
-            if ends.are_fine() || !self.is_spoiled(&ends) {
-                break;
-            }
-            ends = self.run_once();
-        }
+        let once = || {
+            let ends = self.run_once();
+            let is_spoiled = !ends.are_fine() && self.is_spoiled(&ends);
+            (ends, is_spoiled)
+        };
+        let (ends, _) = programs::again_while(programs::SPOILED, once, |(_, spoiled)| *spoiled);
         if ends.are_fine() { Ok(()) } else { Err(ends.report()) }
     }
 
@@ -336,8 +332,16 @@ fn connected_to_us(guest: &mut Guest, [server, client]: [&str; 2]) -> Connected 
 fn check_connected(guest: &mut Guest, pairs: &[[&str; 2]]) {
     let mut failures = Vec::new();
     for pair in pairs {
-        let kernel = programs::again_while(|| connected_to_the_kernel(guest, *pair), |ends| ends.2);
-        let us = programs::again_while(|| connected_to_us(guest, *pair), |ends| ends.2);
+        let kernel = programs::again_while(
+            programs::SPOILED,
+            || connected_to_the_kernel(guest, *pair),
+            |ends| ends.2,
+        );
+        let us = programs::again_while(
+            programs::SPOILED,
+            || connected_to_us(guest, *pair),
+            |ends| ends.2,
+        );
         for (who, (here, there, _)) in [("the kernel", kernel), ("us", us)] {
             // rping's server ends with an error when its client has gone; what it says counts.
             let fine = here.succeeded() && there.status == 0;

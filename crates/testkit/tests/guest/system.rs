@@ -77,7 +77,7 @@ fn measured(guest: &mut Guest, what: &str) -> String {
     };
     let may_lose = ["--transport uc", "--transport ud"].iter().any(|way| what.contains(way));
     let run = || guest.run(&command).expect();
-    let result = again_while(run, |result| may_lose && !is_lossless(result));
+    let result = again_while("a datagram was lost", run, |result| may_lose && !is_lossless(result));
     assert!(result.contains("\"device_kind\": \"system\""), "{command}:\n{result}");
     assert!(is_lossless(&result), "{command}:\n{result}");
     result

@@ -70,6 +70,7 @@ impl Case {
         let is_spoiled =
             |side: &Ended| side.is_disturbed() || side.stderr.contains(EVENT_OF_NOTHING);
         programs::again_while(
+            programs::SPOILED,
             || self.run_once(path),
             |(server, client)| is_spoiled(server) || client.as_ref().is_some_and(is_spoiled),
         )

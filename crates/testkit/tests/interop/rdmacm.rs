@@ -245,7 +245,7 @@ fn a_persistent_server_goes_on() {
     };
     let once = || client("-C 5").end_by(Instant::now() + LIMIT);
     for round in 0..3 {
-        let ended = programs::again_while(once, Ended::is_refused);
+        let ended = programs::again_while(programs::SPOILED, once, Ended::is_refused);
         assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
         let mut killed = client("");
         let until = Instant::now() + LIMIT;
@@ -282,7 +282,9 @@ fn a_killed_client_is_noticed() {
         Some((server.end_by(Instant::now() + patience), is_too_early))
     };
     let is_too_early = |ends: &Option<(Ended, bool)>| ends.as_ref().is_some_and(|ends| ends.1);
-    let Some((server, _)) = programs::again_while(once, is_too_early) else { return };
+    let Some((server, _)) = programs::again_while(programs::SPOILED, once, is_too_early) else {
+        return;
+    };
     assert!(server.status.is_some(), "the server never noticed\n{}", server.report());
     assert!(server.stdout.contains("server ping data"), "{}", server.report());
 }

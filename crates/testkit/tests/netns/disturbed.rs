@@ -15,7 +15,7 @@ use crate::lab::{GRACE, LIMIT, Lab};
 fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
     let is_disturbed =
         |(server, client): &(Ended, Ended)| server.is_disturbed() || client.is_disturbed();
-    programs::again_while(|| pair_once(lab, line, files, faults), is_disturbed)
+    programs::again_while(programs::SPOILED, || pair_once(lab, line, files, faults), is_disturbed)
 }
 
 fn pair_once(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {

@@ -38,7 +38,11 @@ fn what_ends_is_over() {
     let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
     for faults in RULES {
         // A machine may be too busy to send anything in that time.
-        let ends = programs::again_while(|| pair(&lab, faults), |ends| !has_met(&ends[0]));
+        let ends = programs::again_while(
+            programs::SPOILED,
+            || pair(&lab, faults),
+            |ends| !has_met(&ends[0]),
+        );
         for ended in &ends {
             assert!(ended.succeeded(), "{faults}: {}", ended.report());
         }

@@ -174,7 +174,11 @@ impl Lab {
         let is_disturbed = |ends: &Result<_, String>| {
             ends.as_ref().is_err_and(|report| programs::are_disturbed(report))
         };
-        programs::again_while(|| self.pair_once(hosts, server, client), is_disturbed)
+        programs::again_while(
+            programs::SPOILED,
+            || self.pair_once(hosts, server, client),
+            is_disturbed,
+        )
     }
 
     fn pair_once(

@@ -26,8 +26,9 @@ fn a_connection_outlives_the_link_address_of_its_peer() {
     let mut links = 0x70..;
     for _ in 0..ATTEMPTS {
         let once = || run(&lab, links.next().expect("a link address"));
-        let attempt =
-            programs::again_while(once, |attempt| attempt.ends.iter().any(Ended::is_disturbed));
+        let attempt = programs::again_while(programs::SPOILED, once, |attempt| {
+            attempt.ends.iter().any(Ended::is_disturbed)
+        });
         for ended in &attempt.ends {
             assert!(ended.succeeded(), "{}", ended.report());
         }

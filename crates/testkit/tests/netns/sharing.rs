@@ -61,7 +61,7 @@ fn the_port_outlives_its_reader() {
     let once = || pair_without_readers(&lab);
     let was_too_fast =
         |(in_time, ends): &(bool, [Ended; 2])| !in_time && ends.iter().all(Ended::succeeded);
-    let (in_time, ends) = programs::again_while(once, was_too_fast);
+    let (in_time, ends) = programs::again_while(programs::SPOILED, once, was_too_fast);
     for ended in &ends {
         assert!(ended.succeeded(), "{}", ended.report());
     }

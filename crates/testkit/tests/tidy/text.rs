@@ -67,8 +67,8 @@ fn unfinished(file: &SourceFile, found: &mut Vec<Offence>) {
             found.push(Offence::new(&file.path, number, what));
         }
         if swallows_a_skip(code, line) {
-            let what = "nobody sees it: the test harness swallows what macros print; write \
-                        `SKIPPED NAME: REASON` to stderr by write_all";
+            let what = "nobody sees it: the test harness swallows what macros print; call \
+                        rdmalab_testing::skipped";
             found.push(Offence::new(&file.path, number, what));
         }
     }
