@@ -32,7 +32,7 @@ const RUNS: [(&str, &str, &str, f64); 5] = [
     (
         "long-line",
         "buffers",
-        "blast --poll event --size 4096 --buffers 4,16,64 --tx-depth 128 --messages 300 \
+        "blast --poll event --size 4096 --buffers 4,16,64 --tx-depth 128 --messages 150 \
          --warm-up 0 --runs 1 --repeat 7",
         1.3,
     ),
