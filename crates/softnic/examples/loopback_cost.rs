@@ -1,8 +1,10 @@
-//! What the software of one 32-byte SEND costs without any other processor: one thread, two queue
-//! pairs of this process, every cache line at home. Prints ns per message for the whole way (post,
-//! ring, responder, completion, acknowledgement, repost) and for the posting half.
+//! What the software of one message costs without any other processor: one thread, two queue pairs
+//! of this process, every cache line at home. Prints ns per message for the whole way (post, ring,
+//! responder, completion, acknowledgement, repost) and for the posting half.
 //!
-//! `cargo run --release -p rdmalab-softnic --example loopback_cost [MESSAGES]`
+//! `cargo run --release -p rdmalab-softnic --example loopback_cost [MESSAGES] [send|write|write-imm]
+//! [BYTES]`; 32 bytes are sent unless said otherwise. Under `valgrind --tool=callgrind` it compares
+//! the instructions of two versions.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -16,15 +18,18 @@ mod common;
 /// Unless the argument says otherwise.
 const MESSAGES: u32 = 3_000_000;
 
-fn inline_send(wr_id: u64, flags: SendFlags, sges: &[Sge]) -> SendWr<'_> {
+/// Bytes that a request carries itself.
+const INLINE_BYTES: u32 = 64;
+
+fn request<'a>(wr_id: u64, flags: SendFlags, sges: &'a [Sge], remote: Remote) -> SendWr<'a> {
     SendWr {
         wr_id,
-        opcode: WrOpcode::Send,
+        opcode: remote.opcode,
         flags,
         imm_or_rkey: 0,
         sges,
-        remote_addr: 0,
-        rkey: 0,
+        remote_addr: remote.addr,
+        rkey: remote.rkey,
         compare_add: 0,
         swap: 0,
         ud: None,
@@ -32,13 +37,32 @@ fn inline_send(wr_id: u64, flags: SendFlags, sges: &[Sge]) -> SendWr<'_> {
     }
 }
 
+/// What is done, and where to.
+#[derive(Clone, Copy)]
+struct Remote {
+    opcode: WrOpcode,
+    addr: u64,
+    rkey: u32,
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let messages = std::env::args().nth(1).map_or(Ok(MESSAGES), |count| count.parse())?;
+    let word = |at| std::env::args().nth(at);
+    let messages = word(1).map_or(Ok(MESSAGES), |count| count.parse())?;
+    let opcode = match word(2).as_deref() {
+        None | Some("send") => WrOpcode::Send,
+        Some("write") => WrOpcode::Write,
+        Some("write-imm") => WrOpcode::WriteImm,
+        Some(other) => return Err(format!("{other} is none of send, write, write-imm").into()),
+    };
+    let length: u32 = word(3).map_or(Ok(32), |bytes| bytes.parse())?;
     let context = SoftNic.open(0)?;
     let pd = SoftNic::alloc_pd(&context)?;
-    let mut memory = vec![0u8; 4096];
-    let addr = memory.as_mut_ptr() as u64;
-    let (_mr, keys) = SoftNic::reg_mr(&pd, addr, 4096, addr, Access::LOCAL_WRITE)?;
+    let mut memory = vec![0u8; 2 * length.max(64) as usize];
+    let (addr, bytes) = (memory.as_mut_ptr() as u64, memory.len() as u64);
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let (_mr, keys) = SoftNic::reg_mr(&pd, addr, bytes, addr, rights)?;
+    let target = addr + bytes / 2;
+    let remote = Remote { opcode, addr: target, rkey: keys.rkey };
     let cq = |cookie| {
         let (timestamps, ignore_overrun) = (false, false);
         let init = CqInit { cqe: 1024, channel: None, timestamps, ignore_overrun, cookie };
@@ -50,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_recv_wr: 256,
         max_send_sge: 1,
         max_recv_sge: 1,
-        max_inline_data: 64,
+        max_inline_data: INLINE_BYTES,
     };
     let qp = |cookie| {
         let (send_cq, recv_cq) = (&send_cq, &recv_cq);
@@ -60,24 +84,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ((one, one_qpn, _), (two, two_qpn, _)) = (qp(3)?, qp(4)?);
     common::connect(&one, two_qpn.get())?;
     common::connect(&two, one_qpn.get())?;
-    let receive = [Sge { addr: addr + 2048, length: 64, lkey: keys.lkey }];
+    let receive = [Sge { addr: target, length: length.max(64), lkey: keys.lkey }];
     let post_recv = || SoftNic::post_recv(&two, [RecvWr { wr_id: 1, sges: &receive }].into_iter());
     for _ in 0..200 {
         post_recv().map_err(|(_, error)| format!("{error:?}"))?;
     }
-    let gather = [Sge { addr, length: 32, lkey: keys.lkey }];
+    let gather = [Sge { addr, length, lkey: keys.lkey }];
+    let inline = if length <= INLINE_BYTES { SendFlags::INLINE } else { SendFlags::NONE };
+    let receives = if opcode == WrOpcode::Write { 0 } else { 64 };
     let mut out = [MaybeUninit::<Wc>::uninit(); 16];
     let (mut posting_ns, start) = (0.0, Instant::now());
     for batch in 0..messages / 64 {
         let posted = Instant::now();
         for index in 0..64 {
             let signaled = if index == 63 { SendFlags::SIGNALED } else { SendFlags::NONE };
-            let wr = inline_send(batch as u64, SendFlags::INLINE | signaled, &gather);
+            let wr = request(batch as u64, inline | signaled, &gather, remote);
             SoftNic::post_send(&one, [wr].into_iter()).map_err(|(_, e)| format!("{e:?}"))?;
         }
         posting_ns += posted.elapsed().as_nanos() as f64;
         let mut received = 0;
-        while received < 64 {
+        while received < receives {
             let got = SoftNic::poll_cq(&recv_cq, &mut out[..1])?;
             for _ in 0..got {
                 post_recv().map_err(|(_, error)| format!("{error:?}"))?;
