@@ -5,7 +5,6 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, Cq, Mr, Qp, QpState, RemoteBuffer, Wc};
 
 use crate::common::completions::failed;
-use crate::common::failure::Diagnose;
 use crate::common::limits::Limits;
 use crate::common::links::{LinkOptions, Links};
 use crate::common::params::Common;

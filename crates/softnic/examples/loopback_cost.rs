@@ -2,9 +2,9 @@
 //! of this process, every cache line at home. Prints ns per message for the whole way (post, ring,
 //! responder, completion, acknowledgement, repost) and for the posting half.
 //!
-//! `cargo run --release -p rdmalab-softnic --example loopback_cost [MESSAGES] [send|write|write-imm]
-//! [BYTES]`; 32 bytes are sent unless said otherwise. Under `valgrind --tool=callgrind` it compares
-//! the instructions of two versions.
+//! `cargo run --release -p rdmalab-softnic --example loopback_cost [MESSAGES]
+//! [send|write|write-imm] [BYTES]`; 32 bytes are sent unless said otherwise. Under `valgrind
+//! --tool=callgrind` it compares the instructions of two versions.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -45,16 +45,21 @@ struct Remote {
     rkey: u32,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// How many messages, what each does, and its bytes.
+fn asked() -> Result<(u32, WrOpcode, u32), Box<dyn std::error::Error>> {
     let word = |at| std::env::args().nth(at);
-    let messages = word(1).map_or(Ok(MESSAGES), |count| count.parse())?;
     let opcode = match word(2).as_deref() {
         None | Some("send") => WrOpcode::Send,
         Some("write") => WrOpcode::Write,
         Some("write-imm") => WrOpcode::WriteImm,
         Some(other) => return Err(format!("{other} is none of send, write, write-imm").into()),
     };
-    let length: u32 = word(3).map_or(Ok(32), |bytes| bytes.parse())?;
+    let messages = word(1).map_or(Ok(MESSAGES), |count| count.parse())?;
+    Ok((messages, opcode, word(3).map_or(Ok(32), |bytes| bytes.parse())?))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (messages, opcode, length) = asked()?;
     let context = SoftNic.open(0)?;
     let pd = SoftNic::alloc_pd(&context)?;
     let mut memory = vec![0u8; 2 * length.max(64) as usize];

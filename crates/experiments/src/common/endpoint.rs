@@ -1,18 +1,20 @@
-//! One end: its queue pairs, its memory, and what it knows of the other end.
+//! One end: what it has, and what it knows of the other end.
+
+use std::ops::Deref;
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
-    Access, AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType,
-    ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, UDP_QKEY, Wc,
+    Access, AddressHandle, Context, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType, ReadyToReceive,
+    ReadyToSend, RemoteBuffer, SendRequest, UDP_QKEY, Wc,
 };
 
 use crate::common::completions::{Completions, failed, tag_of, thread_of};
-use crate::common::failure::Diagnose;
-use crate::common::granted::Granted;
+use crate::common::handshake::{self, Handshake};
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
-use crate::common::params::{Common, Memory, Op, Transport};
+use crate::common::local_end::{self, LocalEnd};
+use crate::common::params::{Common, Op, Transport};
 use crate::common::thread_tag::{TAG_BYTE, ThreadTag};
 
 /// Q_Key of both ends: that of groups which the connection manager joins.
@@ -35,39 +37,15 @@ pub(crate) struct Peer {
 
 /// One end, connected.
 pub(crate) struct Endpoint {
-    pub qps: Vec<Qp>,
-    pub send: Completions,
-    pub recv: Completions,
-    pub mr: Mr,
+    local: LocalEnd,
     pub layout: Layout,
     pub peer: Peer,
     /// Whether messages of this point go inline.
     pub inline: bool,
-    /// Inline bytes granted.
-    pub inline_bytes: u32,
     /// Above the number of each request: whose it is, where threads share queue pairs.
     pub tag: u64,
     /// What messages say of that.
     pub thread_tag: ThreadTag,
-    pd: Pd,
-    transport: QpType,
-    path: Path,
-    mtu: Mtu,
-    kind: Kind,
-    device: String,
-    gid: String,
-    link_layer: String,
-}
-
-/// What is made before anything is known of the other end.
-struct Local {
-    qps: Vec<Qp>,
-    send: Completions,
-    recv: Completions,
-    mr: Mr,
-    thread_tag: ThreadTag,
-    pd: Pd,
-    inline_bytes: u32,
 }
 
 pub(crate) fn qp_type(transport: Transport) -> QpType {
@@ -106,16 +84,7 @@ pub(crate) fn rights() -> Access {
 
 /// Memory for messages, with each page there.
 fn memory(context: &Context, pd: &Pd, common: &Common, layout: &Layout) -> Result<Mr, Stopped> {
-    let bytes = layout.bytes();
-    let buffer = match common.memory {
-        Memory::Device => context.alloc_buffer(bytes),
-        Memory::Private => Buffer::private(bytes),
-    };
-    let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
-    // Every page is there before anything counts; what goes out differs from what is there.
-    for page in (0..bytes).step_by(4096) {
-        buffer.write_u64(page, 0);
-    }
+    let buffer = local_end::memory(context, common, layout.bytes())?;
     pd.register(&buffer, rights()).map_err(failed)
 }
 
@@ -134,7 +103,7 @@ fn make(
     limits: &Limits,
     common: &Common,
     layout: &Layout,
-) -> Result<Local, Stopped> {
+) -> Result<(LocalEnd, ThreadTag), Stopped> {
     let pd = context.alloc_pd().map_err(failed)?;
     let mr = memory(context, &pd, common, layout)?;
     let sharers = common.sharers();
@@ -166,41 +135,22 @@ fn make(
         qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
     }
     let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
-    Ok(Local { qps, send, recv, mr, thread_tag, pd, inline_bytes })
-}
-
-/// What the ends exchange before they are connected: lines of words.
-struct Handshake {
-    mtu_bytes: u32,
-    memory: RemoteBuffer,
-    backing: String,
-    endpoints: Vec<QpEndpoint>,
-}
-
-impl Handshake {
-    fn write(&self) -> String {
-        let RemoteBuffer { addr, bytes, rkey } = self.memory;
-        let mut text = format!("{} {addr} {bytes} {rkey} {}\n", self.mtu_bytes, self.backing);
-        for endpoint in &self.endpoints {
-            text.push_str(&format!("{endpoint}\n"));
-        }
-        text
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let mut lines = text.lines();
-        let words: Vec<&str> = lines.next()?.split(' ').collect();
-        let [mtu, addr, length, rkey, backing] = words[..] else { return None };
-        let memory = RemoteBuffer {
-            addr: addr.parse().ok()?,
-            bytes: length.parse().ok()?,
-            rkey: rkey.parse().ok()?,
-        };
-        let endpoints: Result<Vec<QpEndpoint>, _> = lines.map(str::parse).collect();
-        let (backing, endpoints) = (backing.to_owned(), endpoints.ok()?);
-        Some(Self { mtu_bytes: mtu.parse().ok()?, memory, backing, endpoints })
-    }
+    let local = LocalEnd {
+        qps,
+        send,
+        recv,
+        pd,
+        mr,
+        inline_bytes,
+        path: path_of(common, limits),
+        mtu: mtu_of(common.packet_bytes(limits)),
+        transport: qp_type(common.transport),
+        kind: context.kind(),
+        device: context.device_name().to_owned(),
+        gid: "none".to_owned(),
+        link_layer: limits.link_layer.clone(),
+    };
+    Ok((local, thread_tag))
 }
 
 impl Endpoint {
@@ -212,23 +162,16 @@ impl Endpoint {
         common: &Common,
         layout: Layout,
     ) -> Result<Self, Stopped> {
-        let local = make(context, limits, common, &layout)?;
-        let path = path_of(common, limits);
-        let endpoint = |qp: &Qp| qp.endpoint(&path, psn(common.seed, rank.index(), qp));
-        let endpoints: Result<Vec<QpEndpoint>, _> = local.qps.iter().map(endpoint).collect();
-        let ours = Handshake {
-            mtu_bytes: common.packet_bytes(limits),
-            memory: local.mr.remote(),
-            backing: local.mr.buffer().backing().to_string(),
-            endpoints: endpoints.map_err(failed)?,
-        };
-        let all = rank.exchange(ours.write().as_bytes())?;
-        let other = all.get(1 - rank.index()).and_then(|bytes| Handshake::read(bytes));
-        let other = other.filter(|o| o.endpoints.len() == ours.endpoints.len());
-        let other =
-            other.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
-        let mtu = mtu_of(ours.mtu_bytes.min(other.mtu_bytes));
-        let ahs = go(&local, rank.index(), common, &path, mtu, &other.endpoints)?;
+        let (mut local, thread_tag) = make(context, limits, common, &layout)?;
+        let endpoint = |qp: &Qp| qp.endpoint(&local.path, psn(common.seed, rank.index(), qp));
+        let ours: Result<Vec<QpEndpoint>, _> = local.qps.iter().map(endpoint).collect();
+        let ours = ours.map_err(failed)?;
+        let other = exchange(rank, &local, &local.mr, &ours)?;
+        local.mtu = mtu_of(other.mtu_bytes.min(local.mtu.bytes() as u32));
+        let ahs = go(&local, rank.index(), common, &other.endpoints)?;
+        if local.path.sgid_index.is_some() {
+            local.gid = ours[0].gid.to_string();
+        }
         let size = common.size_bytes;
         let inline = !matches!(common.op, Op::Read)
             && size <= common.inline.wanted_bytes(size).into()
@@ -239,28 +182,8 @@ impl Endpoint {
             ahs,
             backing: other.backing,
         };
-        let gid = ours.endpoints[0].gid;
         tag_payload(&local.mr, common, &layout, 0);
-        Ok(Self {
-            qps: local.qps,
-            send: local.send,
-            recv: local.recv,
-            mr: local.mr,
-            layout,
-            peer,
-            inline,
-            inline_bytes: local.inline_bytes,
-            tag: tag_of(0),
-            thread_tag: local.thread_tag,
-            pd: local.pd,
-            transport: qp_type(common.transport),
-            path,
-            mtu,
-            kind: context.kind(),
-            device: context.device_name().to_owned(),
-            gid: path.sgid_index.map_or_else(|| "none".to_owned(), |_| gid.to_string()),
-            link_layer: limits.link_layer.clone(),
-        })
+        Ok(Self { local, layout, peer, inline, tag: tag_of(0), thread_tag })
     }
 
     /// The same queue pairs for another thread of this end, with memory of its own, which the
@@ -274,16 +197,7 @@ impl Endpoint {
     ) -> Result<Self, Stopped> {
         let layout = self.layout;
         let mr = memory(context, &self.pd, common, &layout)?;
-        let ours = Handshake {
-            mtu_bytes: self.mtu.bytes() as u32,
-            memory: mr.remote(),
-            backing: mr.buffer().backing().to_string(),
-            endpoints: Vec::new(),
-        };
-        let all = rank.exchange(ours.write().as_bytes())?;
-        let other = all.get(1 - rank.index()).and_then(|bytes| Handshake::read(bytes));
-        let other =
-            other.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
+        let other = exchange(rank, self, &mr, &[])?;
         let peer = Peer {
             memory: other.memory,
             qpns: self.peer.qpns.clone(),
@@ -291,44 +205,19 @@ impl Endpoint {
             backing: other.backing,
         };
         tag_payload(&mr, common, &layout, thread);
-        Ok(Self {
+        let local = LocalEnd {
             qps: self.qps.clone(),
             send: self.send.of_thread(thread),
             recv: self.recv.of_thread(thread),
-            mr,
-            layout,
-            peer,
-            tag: tag_of(thread),
-            thread_tag: self.thread_tag.of_thread(thread),
             pd: self.pd.clone(),
+            mr,
             device: self.device.clone(),
             gid: self.gid.clone(),
             link_layer: self.link_layer.clone(),
-            ..*self
-        })
-    }
-
-    /// The memory.
-    #[inline]
-    pub fn memory(&self) -> &Buffer {
-        self.mr.buffer()
-    }
-
-    /// Which queue pair a completion belongs to.
-    pub fn index_of(&self, qp_num: u32) -> Option<usize> {
-        self.qps.iter().position(|qp| qp.qp_num() == qp_num)
-    }
-
-    /// A completion that is no success, as a failure with its likely causes.
-    #[cold]
-    pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
-        Diagnose::explain(self, wc, what)
-    }
-
-    /// Says why a wait was in vain, where a queue pair knows more.
-    #[cold]
-    pub fn diagnose(&self, stopped: Stopped) -> Stopped {
-        Diagnose::diagnose(self, stopped)
+            ..self.local
+        };
+        let (tag, thread_tag) = (tag_of(thread), self.thread_tag.of_thread(thread));
+        Ok(Self { local, layout, peer, inline: self.inline, tag, thread_tag })
     }
 
     /// Tells the other end's word [`Layout::done_at`] a number other than 0, and waits until it is
@@ -367,32 +256,16 @@ impl Endpoint {
 
     /// What was agreed on and granted.
     pub fn facts(&self, outcome: &mut Outcome) {
-        let granted = Granted {
-            kind: self.kind,
-            device: &self.device,
-            transport: self.transport,
-            link_layer: &self.link_layer,
-            inline_bytes: self.inline_bytes,
-            inline: self.inline,
-            mtu: self.mtu,
-            path: &self.path,
-            gid: &self.gid,
-        };
-        granted.push(outcome, self.memory().backing(), std::iter::once(&*self.peer.backing));
+        self.local.facts(outcome, self.inline, std::iter::once(&*self.peer.backing));
     }
 }
 
-impl Diagnose for Endpoint {
-    fn qps(&self) -> &[Qp] {
-        &self.qps
-    }
+impl Deref for Endpoint {
+    type Target = LocalEnd;
 
-    fn queues(&self) -> [(&Completions, &'static str); 2] {
-        [(&self.send, "send"), (&self.recv, "receive")]
-    }
-
-    fn transport(&self) -> QpType {
-        self.transport
+    #[inline]
+    fn deref(&self) -> &LocalEnd {
+        &self.local
     }
 }
 
@@ -429,20 +302,33 @@ pub(crate) fn to_rts(
     qp.to_rts(&with).map_err(failed)
 }
 
+/// Tells the other rank of this end's memory and queue pairs, and hears of as many of its own.
+fn exchange<R: Rank>(
+    rank: &R,
+    local: &LocalEnd,
+    mr: &Mr,
+    ours: &[QpEndpoint],
+) -> Result<Handshake<QpEndpoint>, Stopped> {
+    let text = handshake::write(local.mtu.bytes() as u32, mr.remote(), mr.buffer().backing(), ours);
+    let all = rank.exchange(text.as_bytes())?;
+    all.get(1 - rank.index())
+        .and_then(|bytes| Handshake::read(bytes, |line| line.parse().ok()))
+        .filter(|other| other.endpoints.len() == ours.len())
+        .ok_or_else(|| failed("the handshake of the other end is not understood"))
+}
+
 /// Brings the queue pairs to RTS; the address handles for datagrams.
 fn go(
-    local: &Local,
+    local: &LocalEnd,
     rank: usize,
     common: &Common,
-    path: &Path,
-    mtu: Mtu,
     remotes: &[QpEndpoint],
 ) -> Result<Vec<AddressHandle>, Stopped> {
     let mut ahs = Vec::new();
     for (qp, remote) in local.qps.iter().zip(remotes) {
-        to_rts(qp, rank, common, path, mtu, remote)?;
+        to_rts(qp, rank, common, &local.path, local.mtu, remote)?;
         if common.transport == Transport::Ud {
-            ahs.push(local.pd.create_ah(remote, path).map_err(failed)?);
+            ahs.push(local.pd.create_ah(remote, &local.path).map_err(failed)?);
         }
     }
     Ok(ahs)
@@ -463,26 +349,5 @@ mod tests {
         assert!(near < 16, "{near}");
         assert!(psns.iter().all(|psn| psn >> 24 == 0));
         assert_ne!(psn_of(1, 0, 7), psn_of(2, 0, 7));
-    }
-
-    #[test]
-    fn a_handshake_comes_back() {
-        let endpoint: QpEndpoint = "1,2,3,fe80::1".parse().unwrap();
-        let memory = RemoteBuffer { addr: 1 << 40, bytes: 4096, rkey: 7 };
-        let handshake = Handshake {
-            mtu_bytes: 1024,
-            memory,
-            backing: "memfd-backed".into(),
-            endpoints: vec![endpoint, endpoint],
-        };
-        let back = Handshake::read(handshake.write().as_bytes()).unwrap();
-        assert_eq!(
-            (back.mtu_bytes, back.memory, back.backing.as_str()),
-            (1024, memory, "memfd-backed")
-        );
-        assert_eq!(back.endpoints, [endpoint, endpoint]);
-        for wrong in ["", "1 2 3", "1 2 3 4 x\nno endpoint", "x 2 3 4 y"] {
-            assert!(Handshake::read(wrong.as_bytes()).is_none(), "{wrong}");
-        }
     }
 }

@@ -1,19 +1,18 @@
 //! Queue pairs to some of the other ranks: one for each where they are connected, one for all where
 //! they are datagrams.
 
+use std::ops::Deref;
+
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{
-    AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType, RemoteBuffer,
-    Srq, Wc,
-};
+use rdmalab_verbs::{AddressHandle, Context, Qp, QpEndpoint, RemoteBuffer, Srq, Wc};
 
 use crate::common::completions::{Completions, failed};
 use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, rights, to_rts};
-use crate::common::failure::Diagnose;
-use crate::common::granted::Granted;
+use crate::common::handshake::{self, Handshake};
 use crate::common::limits::Limits;
-use crate::common::params::{Common, Memory, Transport};
+use crate::common::local_end::{LocalEnd, memory};
+use crate::common::params::{Common, Transport};
 
 /// What is asked of [`Links::connect`].
 pub(crate) struct LinkOptions<'a> {
@@ -50,41 +49,10 @@ pub(crate) struct Remote {
 
 /// Queue pairs, ready to send.
 pub(crate) struct Links {
-    pub qps: Vec<Qp>,
+    local: LocalEnd,
     pub srq: Option<Srq>,
-    pub send: Completions,
-    pub recv: Completions,
-    pub pd: Pd,
-    pub mr: Mr,
     /// In the order of [`LinkOptions::to`].
     pub remotes: Vec<Remote>,
-    /// Inline bytes granted.
-    pub inline_bytes: u32,
-    pub path: Path,
-    pub mtu: Mtu,
-    transport: QpType,
-    kind: Kind,
-    device: String,
-    gid: String,
-    link_layer: String,
-}
-
-/// Bytes of a page, or less than one.
-const PAGE: usize = 4096;
-
-/// Memory of the kind that a point asks for, with each page there.
-pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
-    // Whole pages, so that each can be touched by a word.
-    let bytes = bytes.next_multiple_of(PAGE);
-    let buffer = match common.memory {
-        Memory::Device => context.alloc_buffer(bytes),
-        Memory::Private => Buffer::private(bytes),
-    };
-    let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
-    for page in (0..bytes).step_by(PAGE) {
-        buffer.write_u64(page, 0);
-    }
-    Ok(buffer)
 }
 
 impl Links {
@@ -105,13 +73,14 @@ impl Links {
         let handshake = links.handshake(want.to, &own);
         let all = rank.exchange(handshake.as_bytes())?;
         if let Some(first) = own.first().filter(|_| links.path.sgid_index.is_some()) {
-            links.gid = first.gid.to_string();
+            links.local.gid = first.gid.to_string();
         }
         for (i, to) in want.to.iter().enumerate() {
             let unknown = || failed(format!("the handshake of rank {to} is not understood"));
-            let handshake = all.get(*to).and_then(|b| Handshake::read(b)).ok_or_else(unknown)?;
+            let handshake =
+                all.get(*to).and_then(|b| Handshake::read(b, read_offered)).ok_or_else(unknown)?;
             let remote = handshake.endpoint_for(rank.index()).ok_or_else(unknown)?;
-            links.mtu = mtu_of(handshake.mtu_bytes.min(links.mtu.bytes() as u32));
+            links.local.mtu = mtu_of(handshake.mtu_bytes.min(links.mtu.bytes() as u32));
             let remote_end = links.remote(rank.index(), common, i, *to, &handshake, &remote)?;
             links.remotes.push(remote_end);
         }
@@ -153,14 +122,12 @@ impl Links {
             qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
         }
         let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
-        Ok(Self {
+        let local = LocalEnd {
             qps,
-            srq,
             send,
             recv,
             pd,
             mr,
-            remotes: Vec::new(),
             inline_bytes,
             path: path_of(common, limits),
             mtu: mtu_of(common.packet_bytes(limits)),
@@ -169,19 +136,16 @@ impl Links {
             device: context.device_name().to_owned(),
             gid: "none".to_owned(),
             link_layer: limits.link_layer.clone(),
-        })
+        };
+        Ok(Self { local, srq, remotes: Vec::new() })
     }
 
     fn handshake(&self, to: &[usize], own: &[QpEndpoint]) -> String {
-        let RemoteBuffer { addr, bytes, rkey } = self.mr.remote();
-        let backing = self.mr.buffer().backing();
-        let mut text = format!("{} {addr} {bytes} {rkey} {backing}\n", self.mtu.bytes());
-        for (i, rank) in to.iter().enumerate() {
-            if let Some(endpoint) = own.get(i).or(own.first()) {
-                text.push_str(&format!("{rank} {endpoint}\n"));
-            }
-        }
-        text
+        let line =
+            |(i, rank): (usize, &usize)| Some(format!("{rank} {}", own.get(i).or(own.first())?));
+        let lines = to.iter().enumerate().filter_map(line);
+        let backing = self.memory().backing();
+        handshake::write(self.mtu.bytes() as u32, self.mr.remote(), backing, lines)
     }
 
     fn remote(
@@ -190,7 +154,7 @@ impl Links {
         common: &Common,
         i: usize,
         rank: usize,
-        handshake: &Handshake,
+        handshake: &Handshake<Offered>,
         remote: &QpEndpoint,
     ) -> Result<Remote, Stopped> {
         let is_ud = common.transport == Transport::Ud;
@@ -209,12 +173,6 @@ impl Links {
         })
     }
 
-    /// The memory.
-    #[inline]
-    pub fn memory(&self) -> &Buffer {
-        self.mr.buffer()
-    }
-
     /// Whether messages of that size go inline.
     pub fn is_inline(&self, common: &Common, size_bytes: u64) -> bool {
         size_bytes <= common.inline.wanted_bytes(size_bytes).into()
@@ -231,64 +189,28 @@ impl Links {
 
     /// What was agreed on and granted.
     pub fn facts(&self, outcome: &mut Outcome, inline: bool) {
-        let granted = Granted {
-            kind: self.kind,
-            device: &self.device,
-            transport: self.transport,
-            link_layer: &self.link_layer,
-            inline_bytes: self.inline_bytes,
-            inline,
-            mtu: self.mtu,
-            path: &self.path,
-            gid: &self.gid,
-        };
-        let far = self.remotes.iter().map(|far| &*far.backing);
-        granted.push(outcome, self.mr.buffer().backing(), far);
+        self.local.facts(outcome, inline, self.remotes.iter().map(|far| &*far.backing));
     }
 }
 
-impl Diagnose for Links {
-    fn qps(&self) -> &[Qp] {
-        &self.qps
-    }
+impl Deref for Links {
+    type Target = LocalEnd;
 
-    fn queues(&self) -> [(&Completions, &'static str); 2] {
-        [(&self.send, "send"), (&self.recv, "receive")]
-    }
-
-    fn transport(&self) -> QpType {
-        self.transport
+    #[inline]
+    fn deref(&self) -> &LocalEnd {
+        &self.local
     }
 }
 
-/// What ranks exchange before they are connected.
-struct Handshake {
-    mtu_bytes: u32,
-    memory: RemoteBuffer,
-    backing: String,
-    endpoints: Vec<(usize, QpEndpoint)>,
+/// An endpoint, and the rank that it is for.
+type Offered = (usize, QpEndpoint);
+
+fn read_offered(line: &str) -> Option<Offered> {
+    let (rank, endpoint) = line.split_once(' ')?;
+    Some((rank.parse().ok()?, endpoint.parse().ok()?))
 }
 
-impl Handshake {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let mut lines = text.lines();
-        let words: Vec<&str> = lines.next()?.split(' ').collect();
-        let [mtu, addr, length, rkey, backing] = words[..] else { return None };
-        let memory = RemoteBuffer {
-            addr: addr.parse().ok()?,
-            bytes: length.parse().ok()?,
-            rkey: rkey.parse().ok()?,
-        };
-        let endpoint = |line: &str| {
-            let (rank, endpoint) = line.split_once(' ')?;
-            Some((rank.parse().ok()?, endpoint.parse().ok()?))
-        };
-        let endpoints: Option<Vec<_>> = lines.map(endpoint).collect();
-        let (backing, endpoints) = (backing.to_owned(), endpoints?);
-        Some(Self { mtu_bytes: mtu.parse().ok()?, memory, backing, endpoints })
-    }
-
+impl Handshake<Offered> {
     fn endpoint_for(&self, rank: usize) -> Option<QpEndpoint> {
         self.endpoints.iter().find(|(to, _)| *to == rank).map(|(_, endpoint)| *endpoint)
     }
@@ -301,7 +223,7 @@ mod tests {
     #[test]
     fn a_handshake_names_the_rank_that_each_endpoint_is_for() {
         let text = b"1024 4096 64 7 private\n0 1,2,3,fe80::1\n5 1,9,3,fe80::1\n";
-        let handshake = Handshake::read(text).unwrap();
+        let handshake = Handshake::read(text, read_offered).unwrap();
         assert_eq!(
             (handshake.mtu_bytes, handshake.memory.rkey, handshake.backing.as_str()),
             (1024, 7, "private")
@@ -309,7 +231,7 @@ mod tests {
         assert_eq!(handshake.endpoint_for(5).map(|e| e.qpn), Some(9));
         assert_eq!(handshake.endpoint_for(1), None);
         for wrong in ["", "1 2 3", "1 2 3 4 x\nno endpoint", "1 2 3 4 x\n1,2,3,fe80::1"] {
-            assert!(Handshake::read(wrong.as_bytes()).is_none(), "{wrong}");
+            assert!(Handshake::read(wrong.as_bytes(), read_offered).is_none(), "{wrong}");
         }
     }
 }

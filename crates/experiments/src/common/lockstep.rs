@@ -1,13 +1,12 @@
 //! Both ends go through a measurement in lockstep, part by part, as long as both want to go on.
 
+use crate::common::local_end::LocalEnd;
 use rdmalab_rank::{Rank, Stopped, extremes};
-
-use crate::common::failure::Diagnose;
 
 /// An end of a measurement, which meets the other one before each part.
 pub(crate) struct Lockstep<'a, R> {
     rank: &'a R,
-    end: &'a dyn Diagnose,
+    end: &'a LocalEnd,
     /// Whether it has nothing to do in a part.
     is_idle: bool,
     /// Why it ends before its time.
@@ -18,7 +17,7 @@ pub(crate) struct Lockstep<'a, R> {
 const NEWS_NS: u64 = 1_000_000_000;
 
 impl<'a, R: Rank> Lockstep<'a, R> {
-    pub fn new(rank: &'a R, end: &'a dyn Diagnose) -> Self {
+    pub fn new(rank: &'a R, end: &'a LocalEnd) -> Self {
         Self { rank, end, is_idle: false, cut_short: None }
     }
 

@@ -14,8 +14,8 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
 use crate::common::effort::{Begin, Effort};
-use crate::common::granted::device_facts;
 use crate::common::limits::Limits;
+use crate::common::local_end::device_facts;
 use crate::common::lockstep::cut_short;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;

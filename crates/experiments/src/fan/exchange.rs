@@ -10,7 +10,6 @@ use super::options::{Direction, Fan};
 use super::shape::{NOTE_BYTES, Schedule, Shape, done, mark};
 use crate::common::completions::failed;
 use crate::common::endpoint::QKEY;
-use crate::common::failure::Diagnose;
 use crate::common::links::Links;
 use crate::common::params::{Common, Op, Transport};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::completions::failed;
 use crate::common::effort::{Begin, Effort};
-use crate::common::granted::device_facts;
 use crate::common::limits::Limits;
+use crate::common::local_end::device_facts;
 use crate::common::lockstep::cut_short;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;

@@ -5,8 +5,8 @@ use rdmalab_verbs::{Access, Context, Mr, RecvRequest, Sge};
 
 use super::options::{Recvq, RegionsBy, Return};
 use crate::common::completions::failed;
-use crate::common::failure::Diagnose;
-use crate::common::links::{Links, memory};
+use crate::common::links::Links;
+use crate::common::local_end::memory;
 use crate::common::params::Common;
 
 /// Alignment of a buffer: a cache line.

@@ -10,7 +10,6 @@ use super::buffers::Refill;
 use super::options::{Recvq, ReturnWhen};
 use crate::common::completions::failed;
 use crate::common::effort::{Begin, Effort};
-use crate::common::failure::Diagnose;
 use crate::common::gather::{gather, gather_or_keep};
 use crate::common::links::Links;
 use crate::common::lockstep::Lockstep;

@@ -18,7 +18,6 @@ use rdmalab_verbs::{Context, RecvRequest, SendRequest, Wc};
 
 use crate::common::completions::failed;
 use crate::common::effort::{Begin, Effort};
-use crate::common::failure::Diagnose;
 use crate::common::limits::Limits;
 use crate::common::links::{LinkOptions, Links};
 use crate::common::lockstep::{Lockstep, stopped};

@@ -1,0 +1,138 @@
+//! What every end of an experiment has: its queue pairs, its memory, and what it was granted.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::Stopped;
+use rdmalab_verbs::{
+    Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpState, QpType, Wc, WcStatus,
+};
+
+use crate::common::completions::{Completions, failed};
+use crate::common::params::{Common, Memory};
+
+/// See the module's text.
+pub(crate) struct LocalEnd {
+    pub qps: Vec<Qp>,
+    pub send: Completions,
+    pub recv: Completions,
+    pub pd: Pd,
+    pub mr: Mr,
+    /// Inline bytes granted.
+    pub inline_bytes: u32,
+    pub path: Path,
+    pub mtu: Mtu,
+    pub transport: QpType,
+    pub kind: Kind,
+    pub device: String,
+    pub gid: String,
+    pub link_layer: String,
+}
+
+impl LocalEnd {
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> &Buffer {
+        self.mr.buffer()
+    }
+
+    /// Which queue pair a completion belongs to.
+    pub fn index_of(&self, qp_num: u32) -> Option<usize> {
+        self.qps.iter().position(|qp| qp.qp_num() == qp_num)
+    }
+
+    /// What was agreed on and granted, as facts. `inline`: whether messages of this point go
+    /// inline;
+    /// `far`: what the memory of the others is backed by.
+    pub fn facts<'a>(
+        &self,
+        outcome: &mut Outcome,
+        inline: bool,
+        mut far: impl Iterator<Item = &'a str>,
+    ) {
+        let (own, shared) = (self.memory().backing(), Backing::Shared.to_string());
+        let other = far.find(|backing| *backing != shared);
+        let placement = match (self.kind, other) {
+            (Kind::System, _) => "adapter".to_owned(),
+            (_, None) if own == Backing::Shared => "memfd-backed at both ends".to_owned(),
+            (_, other) => format!("{own} here, {} there", other.unwrap_or(&shared)),
+        };
+        outcome.push_fact("device_kind", self.kind);
+        outcome.push_fact("device", &self.device);
+        outcome.push_fact("transport", self.transport);
+        outcome.push_fact("placement", placement);
+        outcome.push_fact("inline_granted_bytes", self.inline_bytes);
+        outcome.push_fact("inline", if inline { "yes" } else { "no" });
+        outcome.push_fact("mtu_bytes", self.mtu.bytes());
+        outcome.push_fact("port", self.path.port_num);
+        outcome.push_fact("link_layer", &self.link_layer);
+        outcome.push_fact("gid", &self.gid);
+    }
+
+    /// A completion that is no success, as a failure with its likely causes.
+    #[cold]
+    pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
+        let transport = self.transport;
+        match wc.status() {
+            // A flush says nothing; the request that failed does.
+            Err(WcStatus::WorkRequestFlushed) => self.cause().unwrap_or_else(|| {
+                failed(format!("{transport} {what}: {}", WcStatus::WorkRequestFlushed))
+            }),
+            Err(status) => failed(format!("{transport} {what}: {status}")),
+            Ok(()) => failed(format!("{transport} {what}: no failure")),
+        }
+    }
+
+    /// The first failed request that is not a mere flush, where there is one.
+    pub fn cause(&self) -> Option<Stopped> {
+        for (queue, what) in [(&self.send, "send"), (&self.recv, "receive")] {
+            while let Ok(Some(wc)) = queue.cq().poll_one() {
+                match wc.status() {
+                    Ok(()) | Err(WcStatus::WorkRequestFlushed) => {}
+                    Err(status) => {
+                        return Some(failed(format!("{} {what}: {status}", self.transport)));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Says why a wait was in vain, where a queue pair knows more.
+    #[cold]
+    pub fn diagnose(&self, stopped: Stopped) -> Stopped {
+        if stopped == Stopped::Asked {
+            return stopped;
+        }
+        let is_broken =
+            |qp: &Qp| matches!(qp.state(), Ok(QpState::Error | QpState::SendQueueError));
+        let broken = self.qps.iter().any(is_broken);
+        let Some(cause) = broken.then(|| self.cause()).flatten() else { return stopped };
+        match stopped {
+            Stopped::Other(why) => Stopped::Other(format!("{why}; {cause}")),
+            _ => cause,
+        }
+    }
+}
+
+/// Bytes of a page, or less than one.
+const PAGE: usize = 4096;
+
+/// Memory of the kind that a point asks for, with each page there.
+pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
+    // Whole pages, so that each can be touched by a word.
+    let bytes = bytes.next_multiple_of(PAGE);
+    let buffer = match common.memory {
+        Memory::Device => context.alloc_buffer(bytes),
+        Memory::Private => Buffer::private(bytes),
+    };
+    let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
+    for page in (0..bytes).step_by(PAGE) {
+        buffer.write_u64(page, 0);
+    }
+    Ok(buffer)
+}
+
+/// What is known without a connection.
+pub(crate) fn device_facts(context: &Context, outcome: &mut Outcome) {
+    outcome.push_fact("device_kind", context.kind());
+    outcome.push_fact("device", context.device_name());
+}
