@@ -302,7 +302,7 @@ fn an_interrupted_try_begins_nothing() {
 fn a_killed_study_goes_on_where_it_stopped() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
-    let plan = OWN.replace("--messages 400", "--messages 400 --pause 2ms --runs 1");
+    let plan = OWN.replace("--messages 400", "--messages 100 --pause 2ms --runs 1");
     fs::write(studies.path().join("own/plan.toml"), plan).unwrap();
     let path = studies.path().display().to_string();
     let mut command = rdmalab(&["study", "own", "--studies", &path, "--device", "soft0", "--out"]);
