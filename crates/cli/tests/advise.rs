@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use common::{Said, rdmalab, said};
+use common::{Ended, rdmalab, said};
 use rdmalab_testing::{Watch, skipped, too_busy};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 /// for reading, and so does who only reads records.
 static PROCESSORS: RwLock<()> = RwLock::new(());
 
-fn advise(arguments: &[&str]) -> Said {
+fn advise(arguments: &[&str]) -> Ended {
     let call = || said(rdmalab(&["advise"]).args(arguments));
     if arguments.contains(&"--device") { alone(call) } else { beside_others(call) }
 }
@@ -35,7 +35,7 @@ fn beside_others<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// The answers of a JSON document.
-fn answers(said: &Said) -> Vec<Value> {
+fn answers(said: &Ended) -> Vec<Value> {
     assert_eq!(said.code, Some(0), "{said:?}");
     let document: Value = serde_json::from_str(&said.stdout).expect("one JSON document");
     assert_eq!(
@@ -198,13 +198,13 @@ fn an_interrupt_leaves_what_was_measured() {
     let _alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
     let words = ["--quick", "--device", "soft0", "--out", out.path().to_str().unwrap()];
-    let mut running = common::Running::start(rdmalab(&["advise"]).args(words));
+    let mut running = common::Process::start(rdmalab(&["advise"]).args(words));
     // The second record is begun when the first one is whole.
     running.within("a second record", |_| {
         let dir = fs::read_dir(out.path()).unwrap().next()?.unwrap().path();
         (fs::read_dir(dir).ok()?.count() >= 2).then_some(())
     });
-    common::signal("-INT", running.0.id());
+    common::signal("-INT", running.id());
     let cut = running.end();
     assert_eq!(cut.code, Some(1), "{cut:?}");
     assert!(cut.stderr.contains("what was measured is above"), "{cut:?}");
@@ -235,7 +235,7 @@ fn mistakes_are_told() {
 }
 
 /// The number behind an option of the sweep of a question, in a plan.
-fn planned(plan: &Said, question: &str, experiment: &str, option: &str) -> u64 {
+fn planned(plan: &Ended, question: &str, experiment: &str, option: &str) -> u64 {
     let is_it = |line: &&str| {
         let mut words = line.split_whitespace();
         (words.next(), words.next()) == (Some(question), Some(experiment))

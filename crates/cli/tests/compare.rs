@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use common::{Said, rdmalab, said};
+use common::{Ended, rdmalab, said};
 use serde_json::Value;
 
 /// Measurements one after the other: each has two ends that spin.
@@ -21,7 +21,7 @@ fn record(home: &Path, name: &str, arguments: &[&str]) -> PathBuf {
     std::fs::read_dir(out).unwrap().next().unwrap().unwrap().path()
 }
 
-fn compare(records: &[&Path], more: &[&str]) -> Said {
+fn compare(records: &[&Path], more: &[&str]) -> Ended {
     said(rdmalab(&["compare"]).args(records).args(more))
 }
 

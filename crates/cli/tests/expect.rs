@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Said, rdmalab, said};
+use common::{Ended, rdmalab, said};
 use serde_json::Value;
 
-fn run(words: &[&str]) -> Said {
+fn run(words: &[&str]) -> Ended {
     said(rdmalab(&["run", "ping", "--warm-up", "10"]).args(words))
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{Running, free_port, said};
-use rdmalab_testing::{PERFTEST_DISTURBED, again_while, skipped};
+use common::{Process, said};
+use rdmalab_testing::{PERFTEST_DISTURBED, again_while, free_port, skipped};
 
 /// Debian's programs that are tried.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
@@ -111,7 +111,7 @@ impl Root {
         let of_port = port.to_string();
         let call =
             [rdmalab, "exec", "--", "ib_send_lat", "-d", "soft0", "-n", "200", "-p", &of_port];
-        let mut server = Running::start(&mut self.command(&call));
+        let mut server = Process::start(&mut self.command(&call));
         server.listens_on(port);
         let client = said(&mut self.command(&[&call[..], &["127.0.0.1"]].concat()));
         if client.stderr.contains(PERFTEST_DISTURBED) {

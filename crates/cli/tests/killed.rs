@@ -7,11 +7,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::{Running, Said, free_port, processes, rdmalab, said, signal};
+use common::{Ended, Process, processes, rdmalab, said, signal};
 use rdmalab_record::Record;
+use rdmalab_testing::free_port;
 use serde_json::Value;
 
-fn report(dir: &Path, more: &[&str]) -> Said {
+fn report(dir: &Path, more: &[&str]) -> Ended {
     said(rdmalab(&["report"]).arg(dir).args(more))
 }
 
@@ -30,17 +31,17 @@ fn a_killed_run_loses_the_running_point_only() {
     let words = "ping --size 8,64 --poll event --pause 1ms --messages 100 --runs 1 --repeat 100";
     let mut run = rdmalab(&["run"]);
     run.args(words.split(' ')).args(["--device", "soft0", "--out", place]);
-    let mut running = Running::start(&mut run);
+    let mut running = Process::start(&mut run);
     running.within("two finished points", |_| {
         let dir = names(out.path()).into_iter().find(|dir| dir.join("record.json").is_file())?;
         let lines = fs::read_to_string(dir.join("points.jsonl")).ok()?.lines().count();
         (lines >= 2).then_some(())
     });
-    let ranks = fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.0.id())).unwrap();
+    let ranks = fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.id())).unwrap();
     let ranks: Vec<u32> = ranks.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(ranks.len(), 2);
-    running.0.kill().unwrap();
-    running.0.wait().unwrap();
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
     let [dir] = <[PathBuf; 1]>::try_from(names(out.path())).expect("the record and nothing else");
     running.within("the end of both ranks", |_| {
         let alive = processes("worker", &[]);
@@ -105,21 +106,21 @@ fn a_killed_server_takes_its_worker_along_and_its_client_says_so() {
     let out = tempfile::tempdir().unwrap();
     let port = free_port().to_string();
     let address = format!("127.0.0.1:{port}");
-    let mut server = Running::start(rdmalab(&["serve", "--bind", &address]).env("OF", &port));
+    let mut server = Process::start(rdmalab(&["serve", "--bind", &address]).env("OF", &port));
     server.listens_on(port.parse().unwrap());
     let workers = || processes("worker", &[&format!("OF={port}")]);
     let words = "ping --poll event --pause 1ms --messages 100 --warm-up 0 --runs 1 --repeat 10000";
     let mut client = rdmalab(&["run"]);
     client.args(words.split(' ')).args(["--device", "soft0", "--out"]).arg(out.path());
-    let mut client = Running::start(client.arg(&address));
+    let mut client = Process::start(client.arg(&address));
     client.within("two finished points", |_| {
         let dir = names(out.path()).into_iter().find(|dir| dir.join("record.json").is_file())?;
         let lines = fs::read_to_string(dir.join("points.jsonl")).ok()?.lines().count();
         (lines >= 2).then_some(())
     });
     assert_eq!(workers().len(), 1);
-    signal("-KILL", server.0.id());
-    server.0.wait().unwrap();
+    signal("-KILL", server.id());
+    server.child.wait().unwrap();
     // Neither waits for the 10000 runs to end.
     let ended = client.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");

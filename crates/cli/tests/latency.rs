@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Running, Said, rdmalab, said};
+use common::{Ended, Process, rdmalab, said};
 use rdmalab_record::Record;
 use rdmalab_testing::skipped;
 
@@ -44,8 +44,8 @@ fn kept_us() -> Option<i32> {
 }
 
 /// Runs it, and looks at what is kept meanwhile.
-fn watched(command: &mut Command) -> (Said, i32) {
-    let mut running = Running::start(command);
+fn watched(command: &mut Command) -> (Ended, i32) {
+    let mut running = Process::start(command);
     let mut least = i32::MAX;
     running.within("its end", |child| {
         least = least.min(kept_us().unwrap_or(least));

@@ -10,10 +10,10 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Running, Said, free_port, rdmalab, said, signal};
+use common::{Ended, Process, endless, rdmalab, said, signal, workers};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::specification::Specification;
-use rdmalab_testing::{again_while, skipped};
+use rdmalab_testing::{again_while, free_port, skipped};
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
@@ -107,7 +107,7 @@ fn a_run_is_captured_and_disturbed_and_says_so_everywhere() {
 fn a_run_without_them_says_nothing_of_them() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = rdmalab(&["run", "ping", "--no-record", "--format", "json"]);
-    let Said { code, stdout, stderr } = said(command.args(SHORT));
+    let Ended { code, stdout, stderr, .. } = said(command.args(SHORT));
     assert_eq!(code, Some(0), "{stderr}");
     assert!(!stdout.contains("disturbed") && !stdout.contains("capture"), "{stdout}");
 }
@@ -203,8 +203,8 @@ fn a_seed_decides_the_same_again() {
 const STARVED: Duration = Duration::from_millis(200);
 /// What a command says. Other counts than these are its own fault where its workers have had their
 /// processors; otherwise what came in time was the machine's doing, and it runs again.
-fn counted(command: &mut Command, expected: &[(&str, u64)]) -> Said {
-    let is_spoiled = |(said, waited): &(Said, Duration)| {
+fn counted(command: &mut Command, expected: &[(&str, u64)]) -> Ended {
+    let is_spoiled = |(said, waited): &(Ended, Duration)| {
         let has =
             |(name, count): &(&str, u64)| json(&said.stdout)["points"][0]["counts"][name] == *count;
         *waited >= STARVED && said.code == Some(0) && !expected.iter().all(has)
@@ -213,9 +213,9 @@ fn counted(command: &mut Command, expected: &[(&str, u64)]) -> Said {
 }
 
 /// What a command says, and the longest time that one of its workers was ready to run and did not.
-fn watched(command: &mut Command) -> (Said, Duration) {
-    let mut running = Running::start(command);
-    let children = format!("/proc/{0}/task/{0}/children", running.0.id());
+fn watched(command: &mut Command) -> (Ended, Duration) {
+    let mut running = Process::start(command);
+    let children = format!("/proc/{0}/task/{0}/children", running.id());
     let mut longest = Duration::ZERO;
     running.within("the end", |child| {
         let pids = std::fs::read_to_string(&children).unwrap_or_default();
@@ -243,7 +243,7 @@ fn a_lost_datagram_costs_one_round_trip() {
         let mut command = rdmalab(&["run", "ping", "--transport", transport, "--op", op]);
         command.args(["--messages", "20", "--warm-up", "0", "--runs", "2", "--no-record"]);
         command.args(["--faults", "drop nth 6,20 of request", "--format", "json"]);
-        let Said { code, stdout, stderr } = counted(&mut command, &[("lost", 4)]);
+        let Ended { code, stdout, stderr, .. } = counted(&mut command, &[("lost", 4)]);
         assert_eq!(code, Some(0), "{transport} {op}: {stderr}");
         let point = &json(&stdout)["points"][0];
         assert_eq!(point["counts"]["sent"], 40, "{transport} {op}: {point}");
@@ -263,7 +263,7 @@ fn a_late_answer_is_not_lost() {
     command.args(["--messages", "20", "--warm-up", "0", "--runs", "1", "--no-record"]);
     let faults = "delay 2500ms nth 6 of request; drop nth 9 of request";
     command.args(["--faults", faults, "--format", "json"]);
-    let Said { code, stdout, stderr } = counted(&mut command, &[("lost", 3), ("late", 1)]);
+    let Ended { code, stdout, stderr, .. } = counted(&mut command, &[("lost", 3), ("late", 1)]);
     assert_eq!(code, Some(0), "{stderr}");
     let point = &json(&stdout)["points"][0];
     let counts = &point["counts"];
@@ -278,8 +278,8 @@ fn a_late_answer_is_not_lost() {
 /// What a command says that lets a packet be overtaken, which waits for 10 ms at most: a sender
 /// that is kept from its processor for so long sends the follower too late. Then it runs again;
 /// where nothing is ever overtaken, each run says so, and so does the last.
-fn overtaken(command: &mut Command) -> Said {
-    let is_spoiled = |said: &Said| {
+fn overtaken(command: &mut Command) -> Ended {
+    let is_spoiled = |said: &Ended| {
         said.code == Some(0) && json(&said.stdout)["points"][0]["counts"]["reordered"] == 0
     };
     again_while("the follower came too late to overtake", || said(command), is_spoiled)
@@ -296,7 +296,7 @@ fn messages_at_a_rate_are_told_apart() {
         let mut command = rdmalab(&["run", "blast", "--transport", transport, "--op", op]);
         command.args(["--rate", "2000", "--size", "64", "--messages", "100", "--warm-up", "0"]);
         command.args(["--runs", "1", "--rx-depth", "1024", "--no-record", "--format", "json"]);
-        let Said { code, stdout, stderr } = overtaken(command.args(["--faults", faults]));
+        let Ended { code, stdout, stderr, .. } = overtaken(command.args(["--faults", faults]));
         assert_eq!(code, Some(0), "{transport} {op}: {stderr}");
         let point = &json(&stdout)["points"][0];
         let counts = &point["counts"];
@@ -317,9 +317,9 @@ fn ctrl_c_leaves_whole_captures() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("run.pcapng");
-    let mut run = Running::endless("rc", &["--no-record", "--capture", file.to_str().unwrap()]);
-    run.workers();
-    signal("-INT", run.0.id());
+    let mut run = endless("rc", &["--no-record", "--capture", file.to_str().unwrap()]);
+    workers(&mut run);
+    signal("-INT", run.id());
     let ended = run.end();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     for file in [file.clone(), of_rank_1(&file)] {
@@ -335,7 +335,7 @@ fn a_server_captures_and_disturbs_its_own_end() {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let mut serve = rdmalab(&["serve", "--bind", &address, "--faults", "delay 20us of ack"]);
-    let mut server = Running::start(serve.arg("--capture").arg(&file));
+    let mut server = Process::start(serve.arg("--capture").arg(&file));
     server.listens_on(port);
     let mut run = rdmalab(&["run", "ping", "--no-record", "--format", "json", &address]);
     let client = said(run.args(SHORT));
@@ -345,7 +345,7 @@ fn a_server_captures_and_disturbs_its_own_end() {
     assert_eq!(point["facts"]["capture_at_rank_1"], "server.pcapng", "{point}");
     assert_eq!(point["facts"]["faults"], Value::Null, "{point}");
     assert!(point["warnings"].to_string().contains("disturbed on purpose"), "{point}");
-    signal("-INT", server.0.id());
+    signal("-INT", server.id());
     assert_eq!(server.end().code, Some(0));
     assert!(packets(&whole(&file)) > 300);
 }
@@ -359,7 +359,7 @@ fn perftests_names_take_them_too() {
     let name = |file: &Path| file.display().to_string();
     let words = ["ib_send_lat", "-d", "soft0", "-p", &port.to_string(), "-n", "100", "-s", "64"];
     let mut server = rdmalab(&words);
-    let mut server = Running::start(server.args(["--capture", &name(&theirs)]));
+    let mut server = Process::start(server.args(["--capture", &name(&theirs)]));
     server.listens_on(port);
     let mut client = rdmalab(&words);
     client.args(["--capture", &name(&mine), "--faults", "delay 10us of send", "127.0.0.1"]);
@@ -378,7 +378,7 @@ fn an_interface_is_an_option_of_a_run() {
     let port = free_port().to_string();
     let mut command = rdmalab(&["run", "ping", "--interface", "lo", "--udp-port", &port]);
     command.args(["--no-record", "--format", "json"]).args(SHORT);
-    let Said { code, stdout, stderr } = said(&mut command);
+    let Ended { code, stdout, stderr, .. } = said(&mut command);
     assert_eq!(code, Some(0), "{stderr}");
     // An interface's port is Ethernet.
     assert!(json(&stdout)["points"][0]["cut_short"].is_null(), "{stdout}");
@@ -404,7 +404,7 @@ fn exec_captures_and_disturbs_an_unmodified_program() {
         command
     };
     let rules = "seed=3; drop 4% of send; duplicate 10% of send";
-    let mut server = Running::start(&mut exec(&theirs, "duplicate 10% of send"));
+    let mut server = Process::start(&mut exec(&theirs, "duplicate 10% of send"));
     server.listens_on(port);
     let client = said(exec(&mine, rules).arg("localhost"));
     assert_eq!(client.code, Some(0), "{}{}", client.stdout, client.stderr);
@@ -441,7 +441,7 @@ fn what_cannot_be_is_said_before_anything_is_measured() {
             &["ib_send_lat", "-p", port.rsplit(':').next().unwrap()],
             &["--quick", "--no-record"],
         ] {
-            let Said { code, stdout, stderr } = said(rdmalab(command).args(words));
+            let Ended { code, stdout, stderr, .. } = said(rdmalab(command).args(words));
             assert_eq!(code, Some(2), "{command:?} {words:?}: {stdout}{stderr}");
             for part in expected {
                 assert!(stderr.contains(part), "{command:?}: no {part:?} in {stderr}");

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Running, Said, free_port, rdmalab, said};
-use rdmalab_testing::{PERFTEST_DISTURBED, again_while, skipped};
+use common::{Ended, Process, rdmalab, said};
+use rdmalab_testing::{PERFTEST_DISTURBED, again_while, free_port, skipped};
 
 /// Pairs one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
@@ -16,7 +16,7 @@ static ONE: Mutex<()> = Mutex::new(());
 type End<'a> = &'a dyn Fn() -> Command;
 
 /// Server and client, again if perftest was [disturbed](PERFTEST_DISTURBED); what the client said.
-fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Said {
+fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Ended {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let once = || pair_once(server, client, arguments);
     let [server, client] = again_while("perftest could not tell its clock", once, |ends| {
@@ -27,21 +27,21 @@ fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Said {
     client
 }
 
-fn pair_once(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Said; 2] {
+fn pair_once(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Ended; 2] {
     let port = free_port().to_string();
-    let mut server = Running::start(server().args(["-p", &port]).args(arguments));
+    let mut server = Process::start(server().args(["-p", &port]).args(arguments));
     server.listens_on(port.parse().unwrap());
     let client = said(client().args(["-p", &port]).args(arguments).arg("127.0.0.1"));
     if client.code != Some(0) {
         // It may wait for ever for who has gone.
         std::thread::sleep(Duration::from_secs(2));
-        let _ = server.0.kill();
+        let _ = server.child.kill();
     }
     [server.end(), client]
 }
 
 /// Both ends of one of ours.
-fn both(words: &[&str], arguments: &[&str]) -> Said {
+fn both(words: &[&str], arguments: &[&str]) -> Ended {
     pair(&|| rdmalab(words), &|| rdmalab(words), arguments)
 }
 
@@ -104,7 +104,7 @@ fn its_letters_work_between_two_processes() {
 }
 
 /// The median that a latency table shows, in us.
-fn typical(client: &Said) -> f64 {
+fn typical(client: &Ended) -> f64 {
     let lines = table(&client.stdout);
     let line = lines.first().unwrap_or_else(|| panic!("{}{}", client.stdout, client.stderr));
     line[4]

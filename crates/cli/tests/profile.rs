@@ -4,7 +4,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{Running, Said, free_port, rdmalab, said};
+use common::{Ended, Process, rdmalab, said};
+use rdmalab_testing::free_port;
 use serde_json::Value;
 
 const SHORT: [&str; 8] =
@@ -13,7 +14,7 @@ const SHORT: [&str; 8] =
 const MINE: &str = "name = \"mine\"\ntitle = \"t\"\nimitates = \"nothing\"\nlacks = \"all\"\n\
                     rules = [\"delay 20us of send\"]\n[limits]\nmax_inline_data = 16\n";
 
-fn json(said: &Said) -> Value {
+fn json(said: &Ended) -> Value {
     assert_eq!(said.code, Some(0), "{said:?}");
     serde_json::from_str(&said.stdout).expect("one JSON document")
 }
@@ -87,7 +88,7 @@ fn a_mistake_is_one_that_can_be_mended() {
 }
 
 /// A run into `out`, and its table; the record's directory is the only one there.
-fn run(out: &Path, profile: Option<&str>) -> Said {
+fn run(out: &Path, profile: Option<&str>) -> Ended {
     let mut command = rdmalab(&["run", "ping", "--op", "send", "--size", "16"]);
     command.args(SHORT).arg("--out").arg(out);
     command.args(profile.map(|profile| format!("--profile={profile}")));
@@ -156,7 +157,7 @@ fn programs_are_told() {
 #[test]
 fn exec_says_under_which() {
     let exec = |profile: &str| said(&mut rdmalab(&["exec", "--profile", profile, "--", "true"]));
-    let Said { code, stderr, .. } = exec("late-ack");
+    let Ended { code, stderr, .. } = exec("late-ack");
     let says = "rdmalab: exec: soft devices have the profile late-ack (delay 200us of ack): ";
     assert!(code == Some(0) && stderr.starts_with(says) && stderr.lines().count() == 1, "{stderr}");
     assert_eq!(exec("ideal").stderr, "");
@@ -207,7 +208,7 @@ fn each_end_has_its_own() {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let mut serve = rdmalab(&["serve", "--profile", "late-ack", "--bind", &address]);
-    let mut server = Running::start(&mut serve);
+    let mut server = Process::start(&mut serve);
     server.listens_on(port);
     let mut run = rdmalab(&["run", "ping", &address, "--no-record", "--format", "json"]);
     let told = json(&said(run.args(SHORT)));

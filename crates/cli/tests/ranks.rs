@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, Said, free_port, processes, rdmalab, said, signal};
+use common::{Ended, Process, processes, rdmalab, said, signal};
 use rdmalab_record::Record;
-use rdmalab_testing::skipped;
+use rdmalab_testing::{free_port, skipped};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -65,7 +65,7 @@ fn mpirun(test: &str, ranks: usize) -> Option<Command> {
 }
 
 /// One measured point, and nothing else on standard output.
-fn assert_measured(found: &Said) {
+fn assert_measured(found: &Ended) {
     assert_eq!(found.code, Some(0), "{found:?}");
     let value: Value = serde_json::from_str(&found.stdout).expect("one JSON document");
     assert_eq!(value["points"].as_array().expect("points").len(), 1, "{found:?}");
@@ -102,24 +102,24 @@ fn nobody_stays_when_a_rank_dies_or_mpirun_is_told_to_end() {
         let Some(mut command) = mpirun(test, 2) else { return };
         let mark = format!("RDMALAB_TEST_MARK={}-{round}", std::process::id());
         let (name, value) = mark.split_once('=').unwrap();
-        let mut running = Running::start(command.args(ENDLESS).env(name, value));
+        let mut running = Process::start(command.args(ENDLESS).env(name, value));
         let rank = running.within("rank 1 at work", |_| {
             let found = processes("--pause", &[&mark, "OMPI_COMM_WORLD_RANK=1"]);
             found.into_iter().find(|pid| common::is_busy(*pid))
         });
         match how {
-            "an end" => signal("-INT", running.0.id()),
+            "an end" => signal("-INT", running.id()),
             _ => signal("-KILL", rank),
         }
         let found = running.end();
         assert_ne!(found.code, Some(0), "{found:?}");
-        let mut gone = Running::start(&mut Command::new("true"));
+        let mut gone = Process::start(&mut Command::new("true"));
         gone.within("the end of all ranks", |_| processes("", &[&mark]).is_empty().then_some(()));
     }
 }
 
 /// Starts both ranks as srun would, with these variables besides.
-fn by_srun(job: &str, more: &[(&str, &str)]) -> Vec<Said> {
+fn by_srun(job: &str, more: &[(&str, &str)]) -> Vec<Ended> {
     let start = |rank: &str| {
         let mut command = rdmalab(&SHORT);
         command.envs([
@@ -129,7 +129,7 @@ fn by_srun(job: &str, more: &[(&str, &str)]) -> Vec<Said> {
             ("SLURM_JOB_ID", job),
             ("SLURM_STEP_ID", "0"),
         ]);
-        Running::start(command.envs(more.iter().copied()))
+        Process::start(command.envs(more.iter().copied()))
     };
     // The one that waits first.
     let (there, here) = (start("1"), start("0"));
@@ -163,10 +163,10 @@ fn a_study_is_not_started_by_mpirun() {
         let mut command = rdmalab(&["study", "viertel2006", "--quick"]);
         said(command.envs([("PMI_RANK", rank), ("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "4")]))
     };
-    let Said { code, stdout, stderr } = rank("0");
+    let Ended { code, stdout, stderr, .. } = rank("0");
     assert_eq!(code, Some(2), "{stdout}{stderr}");
     assert!(stderr.contains("started 4 processes") && stderr.contains("--hosts A,B"), "{stderr}");
-    let Said { code, stdout, stderr } = rank("3");
+    let Ended { code, stdout, stderr, .. } = rank("3");
     assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(0), "", ""), "rank 0 says it");
 }
 
@@ -174,7 +174,7 @@ fn a_study_is_not_started_by_mpirun() {
 struct Sshd {
     directory: TempDir,
     port: u16,
-    _running: Running,
+    _running: Process,
 }
 
 impl Sshd {
@@ -215,7 +215,7 @@ impl Sshd {
         std::fs::write(at("config"), config).unwrap();
         let mut command = Command::new(&files[0]);
         command.args(["-D", "-e", "-f"]).arg(at("config"));
-        let mut running = Running::start(&mut command);
+        let mut running = Process::start(&mut command);
         running.listens_on(port);
         let sshd = Self { directory, port, _running: running };
         let mut words = sshd.ssh().split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
@@ -325,14 +325,14 @@ fn remote_ranks_do_not_outlive_the_launcher() {
         let mark = format!("127.0.0.1:{port}\0--rank");
         let mut command = sshd.run(&ENDLESS, "localhost,127.0.0.1");
         command.args(["--rendezvous", &format!("127.0.0.1:{port}")]);
-        let mut running = Running::start(&mut command);
+        let mut running = Process::start(&mut command);
         let worker = running.within("the rank at work", |child| {
             assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
             processes(&mark, &[]).into_iter().find(|pid| common::is_busy(*pid))
         });
         match how {
             "a rank" => signal("-KILL", worker),
-            how => signal(how, running.0.id()),
+            how => signal(how, running.id()),
         }
         let found = running.end();
         assert_ne!(found.code, Some(0), "{found:?}");
@@ -342,7 +342,7 @@ fn remote_ranks_do_not_outlive_the_launcher() {
             "a rank" => assert!(found.stderr.contains("rank 1 on "), "{found:?}"),
             _ => {}
         }
-        let mut gone = Running::start(&mut Command::new("true"));
+        let mut gone = Process::start(&mut Command::new("true"));
         gone.within("the end of the remote rank", |_| {
             processes(&mark, &[]).is_empty().then_some(())
         });

@@ -3,15 +3,16 @@
 
 mod common;
 
-use common::{Running, Said, free_port, rdmalab, said, signal};
+use common::{Ended, Process, endless, rdmalab, said, signal, workers};
 use rdmalab_experiments::{Experiment, option};
+use rdmalab_testing::free_port;
 use serde_json::Value;
 
 /// A short run, as JSON, or what it said instead.
 fn try_json(arguments: &[&str]) -> Result<Value, String> {
     let mut command = rdmalab(&["run"]);
     command.args(arguments).args(["--no-record", "--format", "json"]);
-    let Said { code, stdout, stderr } = said(&mut command);
+    let Ended { code, stdout, stderr, .. } = said(&mut command);
     if code != Some(0) {
         return Err(format!("exit code {code:?}: {stderr}"));
     }
@@ -222,10 +223,10 @@ fn a_plan_shows_everything_and_measures_nothing() {
 #[test]
 fn ctrl_c_keeps_and_prints_what_was_measured() {
     let home = tempfile::tempdir().unwrap();
-    let mut run = Running::endless("rc", &["--out", home.path().to_str().unwrap()]);
-    let workers = run.workers();
-    signal("-INT", run.0.id());
-    let Said { code, stdout, stderr } = run.end();
+    let mut run = endless("rc", &["--out", home.path().to_str().unwrap()]);
+    let workers = workers(&mut run);
+    signal("-INT", run.id());
+    let Ended { code, stdout, stderr, .. } = run.end();
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("interrupted"), "{stderr}");
     assert!(stdout.contains("round trip"), "{stdout}");
@@ -257,12 +258,12 @@ fn ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured() {
     let home = tempfile::tempdir().unwrap();
     let cores = format!("{first},{last}");
     let words = ["--out", home.path().to_str().unwrap(), "--cores", &cores];
-    let mut run = Running::endless("rc", &words);
-    let workers = run.workers();
+    let mut run = endless("rc", &words);
+    let workers = workers(&mut run);
     let second = workers.iter().find(|pid| cpus(&pid.to_string()) == last).expect("rank 1");
     signal("-STOP", *second);
-    signal("-INT", run.0.id());
-    let Said { code, stdout, stderr } = run.end();
+    signal("-INT", run.id());
+    let Ended { code, stdout, stderr, .. } = run.end();
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("interrupted"), "{stderr}");
     assert!(stdout.contains("round trip"), "{stdout}");
@@ -271,10 +272,10 @@ fn ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured() {
 #[test]
 fn the_death_of_an_end_is_told_in_a_line() {
     for (transport, dies) in [("rc", 1), ("rc", 0), ("ud", 1)] {
-        let mut run = Running::endless(transport, &["--no-record"]);
-        let workers = run.workers();
+        let mut run = endless(transport, &["--no-record"]);
+        let workers = workers(&mut run);
         signal("-KILL", workers[dies]);
-        let Said { code, stderr, .. } = run.end();
+        let Ended { code, stderr, .. } = run.end();
         assert_eq!(code, Some(1), "{stderr}");
         let line = stderr.lines().find(|line| line.starts_with("rdmalab:"));
         let line = line.unwrap_or_else(|| panic!("no line in {stderr}"));
@@ -287,7 +288,7 @@ fn a_client_measures_with_a_server_and_its_parameters_rule() {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let mut serve = rdmalab(&["serve", "--bind", &address, "--device", "soft1"]);
-    let mut server = Running::start(&mut serve);
+    let mut server = Process::start(&mut serve);
     server.listens_on(port);
     for size in ["24", "4096"] {
         let words = ["ping", "--device", "soft0", "--size", size, &address];
@@ -297,10 +298,10 @@ fn a_client_measures_with_a_server_and_its_parameters_rule() {
         // The server's device is the server's to choose.
         assert_eq!(point["facts"]["device_at_rank_1"], "soft1", "{point}");
     }
-    signal("-INT", server.0.id());
-    let pid = server.0.id();
+    signal("-INT", server.id());
+    let pid = server.id();
     server.within("the server's end", |child| child.try_wait().unwrap());
-    let Said { code, stdout, .. } = server.end();
+    let Ended { code, stdout, .. } = server.end();
     assert_eq!(code, Some(0), "{pid}: {stdout}");
     assert_eq!(stdout.matches("begins").count(), 2, "{stdout}");
     // Nobody is there any more.
@@ -332,7 +333,7 @@ fn a_sample_costs_eight_bytes_on_the_disk() {
         let home = tempfile::tempdir().unwrap();
         let mut command = rdmalab(&["run"]);
         command.args(words.split(' ')).args(["--messages", "200", "--warm-up", "20", "--out"]);
-        let Said { code, stderr, .. } = said(command.arg(home.path()));
+        let Ended { code, stderr, .. } = said(command.arg(home.path()));
         assert_eq!(code, Some(0), "{words}: {stderr}");
         let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
         let files = std::fs::read_dir(record.join("samples")).unwrap();
@@ -340,7 +341,8 @@ fn a_sample_costs_eight_bytes_on_the_disk() {
         let bytes = files.map(|file| file.unwrap().metadata().unwrap().len() - header);
         assert_eq!(bytes.sum::<u64>(), 8 * samples, "{words}");
         // And nothing is missing for it.
-        let Said { code, stdout, .. } = said(rdmalab(&["report", "--format", "json"]).arg(&record));
+        let Ended { code, stdout, .. } =
+            said(rdmalab(&["report", "--format", "json"]).arg(&record));
         assert_eq!(code, Some(0), "{words}: {stdout}");
         let value: Value = serde_json::from_str(&stdout).unwrap();
         let point = &points(&value)[0];

@@ -6,22 +6,15 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, Said, free_port, said, signal};
-use rdmalab_testing::skipped;
+use common::{Ended, Process, said, signal};
+use rdmalab_testing::{find, free_port, skipped};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// The file of a program of the system, also of those that only root's PATH has.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|file| file.is_file())
-}
 
 /// A cluster; its processes end with this.
 struct Slurm {
     config: PathBuf,
-    _running: Vec<Running>,
+    _running: Vec<Process>,
     _directory: TempDir,
 }
 
@@ -46,7 +39,7 @@ impl Slurm {
         let word = |option: &str, name: &str| format!("--{option}={}", at(name).display());
         let start = |name: &str, words: &[String]| {
             let mut command = Command::new(find(name).expect("it was there"));
-            Running::start(command.args(words).env("SLURM_CONF", &config))
+            Process::start(command.args(words).env("SLURM_CONF", &config))
         };
         let munge = [
             "--foreground".to_owned(),
@@ -130,7 +123,7 @@ fn private(file: &Path) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn assert_measured(found: &Said) {
+fn assert_measured(found: &Ended) {
     assert_eq!(found.code, Some(0), "{found:?}");
     let value: Value = serde_json::from_str(&found.stdout).expect("one JSON document");
     assert_eq!(value["points"].as_array().expect("points").len(), 1, "{found:?}");
@@ -147,7 +140,7 @@ fn srun_starts_the_ranks_and_ends_them() {
     assert!(found.stderr.contains("rdmalab: srun: ping is run by 2 ranks, not 3"), "{found:?}");
 
     let endless = ["run", "ping", "--messages", "3M", "--pause", "200us"];
-    let mut running = Running::start(&mut slurm.srun(2, &endless));
+    let mut running = Process::start(&mut slurm.srun(2, &endless));
     let rank = running.within("rank 1 at work", |child| {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         let cluster = slurm.config.to_str().expect("a name");

@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use common::shapes::{self, Kind};
-use common::{Running, Said, rdmalab, said};
+use common::{Ended, Process, rdmalab, said};
 use rdmalab_record::{Point, Record};
 use tempfile::TempDir;
 
-fn study(out: &TempDir, arguments: &[&str]) -> Said {
+fn study(out: &TempDir, arguments: &[&str]) -> Ended {
     let mut command = rdmalab(&["study"]);
     command.args(arguments).arg("--out").arg(out.path());
     said(&mut command)
@@ -33,7 +33,7 @@ static ONE: Mutex<()> = Mutex::new(());
 fn in_quick_form(key: &str) -> (Vec<Record>, String) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
-    let Said { code, stdout, stderr } = study(&out, &[key, "--quick", "--device", "soft0"]);
+    let Ended { code, stdout, stderr, .. } = study(&out, &[key, "--quick", "--device", "soft0"]);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     for said in ["what is run", "about", "confirmed", "cannot be seen here", "report.html"] {
         assert!(stdout.contains(said), "{said}: {stdout}");
@@ -122,15 +122,15 @@ fn mordkovich2013_in_quick_form() {
 fn studies_are_listed_and_planned_without_a_record() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
-    let Said { code, stdout, .. } = study(&out, &[]);
+    let Ended { code, stdout, .. } = study(&out, &[]);
     assert_eq!(code, Some(0));
     for key in ["fukuoka2021", "macarthur2012", "mordkovich2013", "potter2018", "viertel2006"] {
         assert!(stdout.contains(key), "{stdout}");
-        let Said { code, stdout, .. } = study(&out, &[key, "--plan", "--device", "soft0"]);
+        let Ended { code, stdout, .. } = study(&out, &[key, "--plan", "--device", "soft0"]);
         assert_eq!(code, Some(0), "{key}: {stdout}");
         assert!(stdout.contains("in all"), "{stdout}");
     }
-    let Said { stdout, .. } = study(&out, &["potter2018", "--plan", "--device", "soft0"]);
+    let Ended { stdout, .. } = study(&out, &["potter2018", "--plan", "--device", "soft0"]);
     assert!(stdout.contains("not available: rate: there is no experiment gateway yet"), "{stdout}");
     assert!(fs::read_dir(out.path()).unwrap().next().is_none(), "a plan writes nothing");
 }
@@ -149,7 +149,7 @@ fn wrong_calls_say_what_there_is() {
         (vec!["potter2018", "--profile", "late-akc"], "is late-ack meant?"),
         (vec!["potter2018", "--device", "mlx9_9"], "there is no such device"),
     ] {
-        let Said { code, stderr, .. } = study(&out, &arguments);
+        let Ended { code, stderr, .. } = study(&out, &arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(says), "{arguments:?}: {stderr}");
     }
@@ -182,7 +182,7 @@ fn a_minute_is_what_is_planned_then() {
     let out = tempfile::tempdir().unwrap();
     let planned = |more: &[&str]| -> (String, String) {
         let call = [&["potter2018", "--plan", "--device", "soft0"], more].concat();
-        let Said { code, stdout, stderr } = study(&out, &call);
+        let Ended { code, stdout, stderr, .. } = study(&out, &call);
         assert_eq!(code, Some(0), "{stderr}");
         let (_, rest) = stdout.rsplit_once("\nabout ").expect("how long it takes");
         (rest.split_once(" in all").unwrap().0.to_owned(), stdout)
@@ -211,8 +211,8 @@ fn a_study_is_reported_again() {
     let before = fs::read_to_string(&page).unwrap();
     fs::remove_file(&page).unwrap();
     let name = dir.display().to_string();
-    let report = |more: &[&str]| -> Said { said(rdmalab(&["report", &name]).args(more)) };
-    let Said { code, stdout, stderr } = report(&[]);
+    let report = |more: &[&str]| -> Ended { said(rdmalab(&["report", &name]).args(more)) };
+    let Ended { code, stdout, stderr, .. } = report(&[]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("1 confirmed, 1 refuted, 1 cannot be seen here"), "{stdout}");
     assert_eq!(fs::read_to_string(&page).unwrap(), before);
@@ -231,7 +231,7 @@ fn a_study_is_reported_again() {
     assert!(markdown.contains("| A wrong one. | refuted | "), "{markdown}");
     assert!(markdown.contains("## ping on soft0") && markdown.contains("Not available: there is"));
     assert_eq!(report(&["--expect", "round trip median<1ns"]).code, Some(1));
-    let Said { code, stderr, .. } = report(&[&dir.join("f").display().to_string()]);
+    let Ended { code, stderr, .. } = report(&[&dir.join("f").display().to_string()]);
     assert_eq!(code, Some(2));
     assert!(
         stderr.contains("is the directory of a study, which can only be reported alone"),
@@ -271,13 +271,13 @@ fn a_study_of_ones_own_needs_no_code() {
     let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
     let path = studies.path().display().to_string();
     let call = ["own", "--studies", &path, "--device", "soft0"];
-    let Said { code, stdout, stderr } = study(&out, &call);
+    let Ended { code, stdout, stderr, .. } = study(&out, &call);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("1 confirmed, 1 refuted, 1 cannot be seen here"), "{stdout}");
     assert!(stdout.contains("figure g: there is no experiment teleport yet"), "{stdout}");
     let claims = CLAIMS.replace("figure = 'g'", "figure = 'h'");
     fs::write(studies.path().join("own/claims.toml"), claims).unwrap();
-    let Said { code, stderr, .. } = study(&out, &call);
+    let Ended { code, stderr, .. } = study(&out, &call);
     assert_eq!(code, Some(2));
     assert!(stderr.contains("own/claims.toml: claim \"unseen\": left: there is no figure \"h\""));
 }
@@ -288,10 +288,10 @@ fn an_interrupted_try_begins_nothing() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
     let call = ["study", "macarthur2012", "--profile", "long-line", "--device", "soft0", "--out"];
-    let mut running = Running::start(rdmalab(&call).arg(out.path()));
+    let mut running = Process::start(rdmalab(&call).arg(out.path()));
     // Ten milliseconds a message: the try takes seconds, and what is planned hours.
     std::thread::sleep(std::time::Duration::from_secs(1));
-    let pid = rustix::process::Pid::from_child(&running.0);
+    let pid = rustix::process::Pid::from_child(&running.child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let status = running.within("its end", |child| child.try_wait().expect("our child"));
     assert!(!status.success());
@@ -306,19 +306,19 @@ fn a_killed_study_goes_on_where_it_stopped() {
     fs::write(studies.path().join("own/plan.toml"), plan).unwrap();
     let path = studies.path().display().to_string();
     let mut command = rdmalab(&["study", "own", "--studies", &path, "--device", "soft0", "--out"]);
-    let mut running = Running::start(command.arg(out.path()));
+    let mut running = Process::start(command.arg(out.path()));
     let lines = |out: &Path| {
         let dir = fs::read_dir(out).ok()?.next()?.ok()?.path();
         let text = fs::read_to_string(dir.join("f/points.jsonl")).ok()?;
         Some(text.lines().count())
     };
     running.within("a finished point", |_| lines(out.path()).filter(|n| *n > 0));
-    running.0.kill().unwrap();
-    running.0.wait().unwrap();
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
     let dir = only(out.path()).join("f");
     let before = Record::open(&dir).unwrap();
     assert!(before.unfinished_points() > 0, "it was killed too late");
-    let Said { code, stdout, stderr } = study(&out, &["own", "--resume"]);
+    let Ended { code, stdout, stderr, .. } = study(&out, &["own", "--resume"]);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let after = Record::open(&dir).unwrap();
     assert_eq!(after.unfinished_points(), 0);

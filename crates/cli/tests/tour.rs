@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Running, rdmalab};
+use common::{endless, rdmalab, workers};
 use rdmalab_testing::skipped;
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -114,8 +114,8 @@ fn one_cpu_is_enough() {
 
 #[test]
 fn ps_names_the_processes_on_the_device() {
-    let mut run = Running::endless("rc", &["--no-record"]);
-    let workers = run.workers();
+    let mut run = endless("rc", &["--no-record"]);
+    let workers = workers(&mut run);
     let output = rdmalab(&["ps"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     for pid in workers {

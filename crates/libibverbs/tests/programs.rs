@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Installed, program};
-use rdmalab_testing::skipped;
+use common::Installed;
+use rdmalab_testing::{find, skipped};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -67,7 +67,7 @@ fn stock_programs_start() {
     ];
     let mut ran = 0;
     for (name, arguments) in programs {
-        let Some(path) = program(name) else {
+        let Some(path) = find(name) else {
             skipped(name, "it is not installed");
             continue;
         };

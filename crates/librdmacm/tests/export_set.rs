@@ -3,27 +3,12 @@
 use object::Endianness;
 use object::elf::{FileHeader64, SHT_DYNSYM};
 use object::read::elf::{FileHeader, Sym};
-use rdmalab_testing::skipped;
+use rdmalab_testing::{built, skipped};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A version and a name.
 type Export = (String, String);
-
-/// Builds the shared library, which cargo does not do for the tests of a package that has no other
-/// library, and answers where it is.
-fn built_library() -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--package", env!("CARGO_PKG_NAME"), "--message-format", "json"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
-    let library = messages.split('"').rfind(|word| word.ends_with("/librdmacm.so"));
-    PathBuf::from(library.expect("cargo names the library"))
-}
 
 /// What a shared library exports, without the names of the versions themselves. Nothing may be
 /// hidden.
@@ -70,7 +55,9 @@ fn assert_same(ours: &BTreeSet<Export>, theirs: &BTreeSet<Export>) {
 fn the_library_exports_the_list() {
     assert_eq!(listed().len(), 68);
     let (versioned, plain): (BTreeSet<_>, BTreeSet<_>) =
-        exports(&built_library()).into_iter().partition(|(version, _)| !version.is_empty());
+        exports(&built(env!("CARGO_PKG_NAME"), "/librdmacm.so"))
+            .into_iter()
+            .partition(|(version, _)| !version.is_empty());
     assert_same(&versioned, &listed());
     // Without a version there are only the internal names behind the versioned ones.
     let stray: Vec<_> = plain.iter().filter(|(_, name)| !name.starts_with("__rdmalab_")).collect();

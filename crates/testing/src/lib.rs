@@ -2,10 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod built;
+mod ports;
+mod process;
 mod watch;
 
 use std::io::Write as _;
 
+pub use built::{built, find};
+pub use ports::{free_port, listens};
+pub use process::{Ended, LIMIT, Process};
 pub use watch::{Watch, too_busy};
 
 /// What perftest says when somebody else took its processor while it measured that one's clock,

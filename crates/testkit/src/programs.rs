@@ -3,31 +3,21 @@
 //! Nothing here hangs and nothing stays: a program has a limit, and is killed (by its own process
 //! id) when the test lets go of it.
 
-use rdmalab_testing::PERFTEST_DISTURBED;
-pub use rdmalab_testing::{again_while, skipped};
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::net::TcpListener;
+pub use rdmalab_testing::{Ended, Process, again_while, find, free_port, skipped};
+use rdmalab_testing::{PERFTEST_DISTURBED, built};
+use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How often a watchdog looks.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a server may take until it listens.
-const LISTEN_LIMIT: Duration = Duration::from_secs(60);
-/// Ports for servers: below those that Linux gives to outgoing connections (32768 and above).
-const PORTS: std::ops::Range<u16> = 19_000..31_000;
-/// Where distributions put programs.
-const PROGRAM_DIRS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"];
-
+/// How long a server may take until it is bound.
+const BOUND_LIMIT: Duration = Duration::from_secs(60);
 /// What clients of the connection manager say whom nobody listened to: rping, ucmatose and cmtime,
 /// udaddy, perftest by the event's number, those that say what the call failed with, and rstream,
 /// which polls for it (and says which error the last call had).
@@ -56,6 +46,16 @@ pub fn are_refused(words: &str) -> bool {
     REFUSED.iter().any(|refused| words.contains(refused))
 }
 
+/// Whether a program could not measure its processor's clock, as of [`are_disturbed`].
+pub fn is_disturbed(ended: &Ended) -> bool {
+    are_disturbed(&ended.stderr)
+}
+
+/// Whether nobody listened where a program asked for a connection, as of [`are_refused`].
+pub fn is_refused(ended: &Ended) -> bool {
+    are_refused(&format!("{}{}", ended.stdout, ended.stderr))
+}
+
 /// A server and its client, which connect by the connection manager.
 pub struct Connected {
     /// The server, ended.
@@ -68,9 +68,9 @@ pub struct Connected {
 
 impl Connected {
     /// Waits for both ends, the client first. A server whose client went well has `patience`.
-    fn of([mut server, client]: [Program; 2], limit: Duration, patience: Duration) -> Self {
+    fn of([mut server, client]: [Process; 2], limit: Duration, patience: Duration) -> Self {
         let client = client.end_by(Instant::now() + limit);
-        let is_too_early = client.is_refused() && !server.has_ended();
+        let is_too_early = is_refused(&client) && !server.has_ended();
         let patience = if client.succeeded() { patience } else { GRACE };
         Self { server: server.end_by(Instant::now() + patience), client, is_too_early }
     }
@@ -82,24 +82,19 @@ impl Connected {
 
     /// Whether somebody else took the processor where it mattered, which says nothing about us.
     fn is_spoiled(&self) -> bool {
-        self.is_too_early || self.server.is_disturbed() || self.client.is_disturbed()
+        self.is_too_early || is_disturbed(&self.server) || is_disturbed(&self.client)
     }
 }
 
 /// Runs a server and its client, again while they are spoiled; `None` where `start` gives none. The
 /// client has `limit`, and the server `patience` after it.
 pub fn connected(
-    mut start: impl FnMut() -> Option<[Program; 2]>,
+    mut start: impl FnMut() -> Option<[Process; 2]>,
     limit: Duration,
     patience: Duration,
 ) -> Option<Connected> {
     let once = || Some(Connected::of(start()?, limit, patience));
     again_while(SPOILED, once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
-}
-
-/// An installed program; `None` when there is none of this name.
-pub fn find(name: &str) -> Option<PathBuf> {
-    PROGRAM_DIRS.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
 }
 
 /// Waits for the turn of the caller. Programs that spin take a processor each, so pairs of them
@@ -190,31 +185,6 @@ fn build() -> [PathBuf; 2] {
     [built("rdmalab-libibverbs", "/libibverbs.so"), built("rdmalab-librdmacm", "/librdmacm.so")]
 }
 
-/// Builds a package and answers where its file with this ending is.
-fn built(package: &str, ending: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--package", package, "--message-format", "json"])
-        .args(["--profile", &profile()])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8_lossy(&output.stdout);
-    // Of the messages in JSON only this one file name matters, and it has no escapes in it.
-    let file = messages.split('"').rfind(|word| word.ends_with(ending));
-    PathBuf::from(file.expect("cargo names what it built"))
-}
-
-/// The profile of the running test: cargo puts tests into `PROFILE/deps`.
-fn profile() -> String {
-    let exe = std::env::current_exe().expect("the test has a path");
-    let dir = exe.parent().filter(|dir| dir.ends_with("deps")).and_then(Path::parent);
-    match dir.and_then(Path::file_name).and_then(|name| name.to_str()) {
-        None | Some("debug") => "dev".to_owned(),
-        Some(name) => name.to_owned(),
-    }
-}
-
 /// Gives a library the name that programs look for, beside it.
 fn install(library: &Path) -> PathBuf {
     let dir = library.with_file_name("drop-in");
@@ -229,226 +199,40 @@ fn install(library: &Path) -> PathBuf {
     dir
 }
 
-/// A TCP port that nobody listens on, and that this process has not been given before.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let span = PORTS.end - PORTS.start;
-    let offset = (std::process::id() % u32::from(span)) as u16;
-    for _ in 0..span {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = PORTS.start + (offset.wrapping_add(step)) % span;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() && !listens(port) {
-            return port;
+/// Starts a program on our library. `variables` are added to its environment.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) -> Process {
+    let mut command = Command::new(path);
+    command
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", library_dir())
+        .env("LD_BIND_NOW", "1")
+        .env("LC_ALL", "C")
+        .env("RDMALAB_DEBUG", "1")
+        .envs(variables.iter().map(|(name, value)| (name, value)));
+    Process::start(&mut command)
+}
+
+/// Waits until a process, or another of its host, is bound to a port of the connection manager, or
+/// it has ended.
+pub fn wait_until_bound(process: &mut Process, port: u16) {
+    let until = Instant::now() + BOUND_LIMIT;
+    let ending = format!("{port:04x}");
+    let table = format!("/proc/{}/net/unix", process.id());
+    let is_bound = |line: &str| {
+        line.split_once("@rdmalab-cm/").is_some_and(|(_, name)| {
+            name.split_once("/s/").is_some_and(|(_, service)| service.ends_with(&ending))
+        })
+    };
+    while Instant::now() < until && !process.has_ended() {
+        let sockets = std::fs::read_to_string(&table).unwrap_or_default();
+        if sockets.lines().any(is_bound) {
+            return;
         }
+        sleep(LOOK);
     }
-    panic!("no TCP port of {PORTS:?} is free");
-}
-
-/// Whether somebody listens on a port. Asked of the kernel, because a connection would be taken
-/// for the client.
-fn listens(port: u16) -> bool {
-    listens_in("/proc/net", port)
-}
-
-/// The same in the network namespace whose tables lie in a directory.
-fn listens_in(tables: &str, port: u16) -> bool {
-    // Fields of a line: number, local address:port, remote address:port, state; 0A is LISTEN.
-    let local = format!(":{port:04X}");
-    ["tcp", "tcp6"].iter().any(|table| {
-        std::fs::read_to_string(format!("{tables}/{table}")).unwrap_or_default().lines().any(
-            |line| {
-                let fields: Vec<&str> = line.split_whitespace().take(4).collect();
-                matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&local))
-            },
-        )
-    })
-}
-
-/// A running program with our library in front, whose output goes to files of no name: a program
-/// that says much never waits for us to read.
-pub struct Program {
-    child: Child,
-    line: String,
-    stdout: File,
-    stderr: File,
-}
-
-/// What a program left behind.
-#[derive(Debug)]
-pub struct Ended {
-    /// How it was called.
-    pub line: String,
-    /// How it ended; `None` when its time was over and it was killed.
-    pub status: Option<ExitStatus>,
-    /// What it printed.
-    pub stdout: String,
-    /// What it complained about.
-    pub stderr: String,
-}
-
-impl Ended {
-    /// Whether it ended by itself with status 0.
-    pub fn succeeded(&self) -> bool {
-        self.status.is_some_and(|status| status.success())
-    }
-
-    /// Whether it could not measure its processor's clock, as of [`are_disturbed`].
-    pub fn is_disturbed(&self) -> bool {
-        are_disturbed(&self.stderr)
-    }
-
-    /// Whether nobody listened where it asked for a connection, as of [`are_refused`].
-    pub fn is_refused(&self) -> bool {
-        are_refused(&format!("{}{}", self.stdout, self.stderr))
-    }
-
-    /// Everything about it, for whoever has to find out what went wrong.
-    pub fn report(&self) -> String {
-        let mut text = String::new();
-        let end = match self.status {
-            Some(status) => status.to_string(),
-            None => "did not end in time, and was killed".to_owned(),
-        };
-        let _ = writeln!(text, "$ {}\n  {end}", self.line);
-        for (name, stream) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
-            for line in stream.lines().filter(|line| !line.trim().is_empty()) {
-                let _ = writeln!(text, "  {name}: {line}");
-            }
-        }
-        text
-    }
-}
-
-impl Program {
-    /// Starts a program on our library. `variables` are added to its environment.
-    ///
-    /// # Panics
-    /// When it cannot be started.
-    pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) -> Program {
-        let (stdout, stderr) = (nameless_file(), nameless_file());
-        let file = |file: &File| Stdio::from(file.try_clone().expect("a second descriptor"));
-        let mut command = Command::new(path);
-        command
-            .args(arguments)
-            .env("LD_LIBRARY_PATH", library_dir())
-            .env("LD_BIND_NOW", "1")
-            .env("LC_ALL", "C")
-            .env("RDMALAB_DEBUG", "1")
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(file(&stdout))
-            .stderr(file(&stderr));
-        let mut line = String::new();
-        for (name, value) in variables {
-            let _ = write!(line, "{name}={value} ");
-        }
-        let _ = write!(line, "{} {}", path.display(), arguments.join(" "));
-        let child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}"));
-        Program { child, line, stdout, stderr }
-    }
-
-    /// Waits until it listens on `port`, or has ended. Returns whether it listens.
-    pub fn wait_until_it_listens(&mut self, port: u16) -> bool {
-        let until = Instant::now() + LISTEN_LIMIT;
-        // It may have been put into another network namespace.
-        let tables = format!("/proc/{}/net", self.child.id());
-        while Instant::now() < until {
-            if listens_in(&tables, port) {
-                return true;
-            }
-            if self.has_ended() {
-                return false;
-            }
-            sleep(LOOK);
-        }
-        false
-    }
-
-    /// Waits until it, or another program of its host, is bound to a port of the connection
-    /// manager, or it has ended.
-    pub fn wait_until_it_is_bound(&mut self, port: u16) {
-        let until = Instant::now() + LISTEN_LIMIT;
-        let ending = format!("{port:04x}");
-        let table = format!("/proc/{}/net/unix", self.child.id());
-        let is_bound = |line: &str| {
-            line.split_once("@rdmalab-cm/").is_some_and(|(_, name)| {
-                name.split_once("/s/").is_some_and(|(_, service)| service.ends_with(&ending))
-            })
-        };
-        while Instant::now() < until && !self.has_ended() {
-            let sockets = std::fs::read_to_string(&table).unwrap_or_default();
-            if sockets.lines().any(is_bound) {
-                return;
-            }
-            sleep(LOOK);
-        }
-    }
-
-    /// What it has printed so far.
-    pub fn said(&self) -> String {
-        let length = self.stdout.metadata().map_or(0, |file| file.len() as usize);
-        let mut bytes = vec![0; length];
-        self.stdout.read_exact_at(&mut bytes, 0).expect("a regular file");
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// Whether it has ended by itself.
-    pub fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Its process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits for it to end until `until`, then kills it.
-    pub fn end_by(mut self, until: Instant) -> Ended {
-        while !self.has_ended() && Instant::now() < until {
-            sleep(LOOK);
-        }
-        let status = self.child.try_wait().ok().flatten();
-        self.kill();
-        Ended {
-            line: std::mem::take(&mut self.line),
-            status,
-            stdout: content(&mut self.stdout),
-            stderr: content(&mut self.stderr),
-        }
-    }
-
-    fn kill(&mut self) {
-        // Both do nothing for a process that was waited for already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A file that goes away with its last descriptor.
-fn nameless_file() -> File {
-    static COUNT: AtomicU16 = AtomicU16::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("rdmalab-{}-{number}", std::process::id()));
-    let file = File::options()
-        .read(true)
-        .append(true)
-        .create_new(true)
-        .open(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    std::fs::remove_file(&path).expect("the file that was just made");
-    file
-}
-
-fn content(file: &mut File) -> String {
-    let mut bytes = Vec::new();
-    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).expect("a regular file");
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -470,29 +254,5 @@ mod tests {
         drop(turn);
         waiting.join().expect("it gets its turn");
         assert!(try_machine_turn(&what).is_ok());
-    }
-
-    #[test]
-    fn a_program_that_hangs_is_killed_and_its_words_are_kept() {
-        let Some(shell) = find("sh") else { return skipped("programs", "no shell") };
-        let port = free_port();
-        assert_ne!(port, free_port());
-        assert!(!listens(port));
-        // No library is needed here, and none is to be built.
-        let start = |script: &str| {
-            let child = Command::new(&shell)
-                .args(["-c", script])
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("a shell");
-            Program { child, line: script.into(), stdout: nameless_file(), stderr: nameless_file() }
-        };
-        let ended = start("exec sleep 1000").end_by(Instant::now());
-        assert!(ended.status.is_none() && !ended.succeeded());
-        assert!(ended.report().contains("did not end in time"), "{}", ended.report());
-        let ended = start("exit 3").end_by(Instant::now() + LISTEN_LIMIT);
-        assert_eq!(ended.status.and_then(|status| status.code()), Some(3));
-        let _here = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
-        assert!(listens(port));
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ fn example(package: &str, name: &str) -> PathBuf {
 fn run(program: &Path, arguments: &[&str], variables: &[(String, String)]) -> Ended {
     let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
     let _turn = programs::turn();
-    let ended = Program::start(program, &arguments, variables).end_by(Instant::now() + LIMIT);
+    let ended = programs::start(program, &arguments, variables).end_by(Instant::now() + LIMIT);
     assert!(ended.succeeded(), "{}", ended.report());
     ended
 }

@@ -4,30 +4,15 @@
 use object::Endianness;
 use object::elf::{FileHeader64, SHT_DYNSYM};
 use object::read::elf::{FileHeader, Sym};
+use rdmalab_testing::built;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds the shared library, which cargo does not do for the tests of a package that has no
-/// other library, and answers where it is.
+/// Our shared library.
 pub fn built_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let output = Command::new(env!("CARGO"))
-            .args(["build", "--package", env!("CARGO_PKG_NAME"), "--message-format", "json"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let messages = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
-        messages
-            .split('"')
-            .filter(|word| word.ends_with("/libibverbs.so"))
-            .map(PathBuf::from)
-            .next_back()
-            .expect("cargo names the library")
-    })
+    BUILT.get_or_init(|| built(env!("CARGO_PKG_NAME"), "/libibverbs.so"))
 }
 
 /// A directory in which the library has the name that programs look for; removed at the end.
@@ -83,14 +68,6 @@ pub fn exports(path: &Path) -> BTreeSet<Export> {
         });
     }
     found
-}
-
-/// A program of Debian's, if it is installed.
-pub fn program(name: &str) -> Option<PathBuf> {
-    ["/usr/bin", "/usr/sbin", "/bin"]
-        .iter()
-        .map(|dir| Path::new(dir).join(name))
-        .find(|p| p.exists())
 }
 
 /// Debian's library, if it is installed.

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use rdmalab_rank::process::{ProcessRank, RankSpec, RendezvousListener, WorkerGroup};
 use rdmalab_rank::{Rank, Stopped};
+use rdmalab_testing::Process;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::joined::{Started, comer, joining};
+use crate::joined::{comer, joining};
 use crate::{LONG, command, run};
 
 /// The variable that gives a process another machine's name.
@@ -132,7 +133,7 @@ fn the_error_of_clocks_across_a_network_covers_the_truth() {
     let listener = RendezvousListener::tcp(0, "token").unwrap();
     let place = format!("10.93.0.1:{}", listener.port().unwrap());
     let mut there = comer(&["ip", "netns", "exec", b], 1, &place, "token");
-    let _there = Started(vec![there.env(MACHINE, "b").spawn().unwrap()]);
+    let _there = Process::start(there.env(MACHINE, "b"));
     let mut workers =
         WorkerGroup::gather(&joining(2), Some(&listener), &AtomicBool::new(false)).unwrap();
     for text in run(&mut workers, "align", LONG).unwrap() {

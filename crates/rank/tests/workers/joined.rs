@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use rdmalab_rank::process::{
     Cause, Claim, LaunchMethod, RankSpec, RendezvousAddress, RendezvousListener, SshCommand,
     TeamEvent, VERSION, WorkerGroup, join, new_token, serve_as,
 };
+use rdmalab_testing::Process;
 use rustix::process::Signal;
 
 use crate::{LONG, MARK, command, is_alive, run, send_signal, wait_until, work};
@@ -50,26 +51,12 @@ pub fn comer(through: &[&str], rank: usize, place: &str, token: &str) -> Command
     let mut words = words.chain(ours.args);
     let mut command = Command::new(words.next().unwrap());
     command.args(words).envs(ours.envs).env(JOIN, format!("{rank} {place} {token}"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-/// Processes that end with this.
-pub struct Started(pub Vec<Child>);
-
-impl Started {
-    pub fn ranks(count: usize, place: &str, token: &str) -> Self {
-        Self((1..count).map(|rank| comer(&[], rank, place, token).spawn().unwrap()).collect())
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Ranks from 1 on, which come to the launcher at `place`.
+fn ranks(count: usize, place: &str, token: &str) -> Vec<Process> {
+    (1..count).map(|rank| Process::start(&mut comer(&[], rank, place, token))).collect()
 }
 
 pub fn joining(count: usize) -> Vec<RankSpec> {
@@ -95,15 +82,16 @@ fn ranks_that_come_by_themselves_are_like_any_other() {
     {
         let place = listener.port().map_or(name.clone(), |port| format!("127.0.0.1:{port}"));
         let token = if listener.port().is_some() { token.as_str() } else { "" };
-        let mut started = Started::ranks(4, &place, token);
+        let started = ranks(4, &place, token);
         let mut workers = gather(&joining(4), &listener).unwrap();
         let who = ["0 of 4", "1 of 4", "2 of 4", "3 of 4"];
         assert_eq!(run(&mut workers, "who", LONG).unwrap(), who);
         assert_eq!(run(&mut workers, "exchange 50", LONG).unwrap(), ["all as expected"; 4]);
         drop(workers);
         // They end with it, and well.
-        for child in &mut started.0 {
-            assert!(child.wait().unwrap().success());
+        for process in started {
+            let ended = process.end();
+            assert!(ended.succeeded(), "{}", ended.report());
         }
     }
 }
@@ -112,10 +100,10 @@ fn ranks_that_come_by_themselves_are_like_any_other() {
 fn one_that_dies_is_named_and_the_others_end() {
     let name = format!("rdmalab-test-death-{}", std::process::id());
     let listener = RendezvousListener::here(&name).unwrap();
-    let started = Started::ranks(3, &name, "");
+    let started = ranks(3, &name, "");
     let mut workers = gather(&joining(3), &listener).unwrap();
     let victim = workers.infos().nth(2).unwrap().pid;
-    assert_eq!(victim, started.0[1].id());
+    assert_eq!(victim, started[1].id());
     let jobs = [b"partial".to_vec(), b"partial".to_vec(), b"spin".to_vec()];
     let mut is_sent = false;
     let error = workers.run(&jobs, LONG, &AtomicBool::new(false), |event| {
@@ -138,8 +126,8 @@ fn strangers_at_the_gate_are_sent_away_and_told_why() {
     std::thread::scope(|scope| {
         let gathering =
             scope.spawn(|| WorkerGroup::gather(&joining(2), Some(&listener), &interrupt));
-        let mut wrong = Started::ranks(2, &address, "wrong");
-        assert_eq!(wrong.0[0].wait().unwrap().code(), Some(1));
+        let mut wrong = ranks(2, &address, "wrong");
+        assert_eq!(wrong.remove(0).end().code, Some(1));
         // Another version is told ours.
         let mut tcp = TcpStream::connect(&address).unwrap();
         tcp.write_all(&crate::remote::hello_of(9, "0.0.7")).unwrap();
@@ -147,7 +135,7 @@ fn strangers_at_the_gate_are_sent_away_and_told_why() {
         tcp.read_to_end(&mut answer).unwrap();
         assert!(String::from_utf8_lossy(&answer).contains(VERSION));
         // And the right one still comes in.
-        let _right = Started::ranks(2, &address, "right");
+        let _right = ranks(2, &address, "right");
         let mut workers = gathering.join().unwrap().unwrap();
         assert_eq!(run(&mut workers, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
     });

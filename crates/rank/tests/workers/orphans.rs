@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use rdmalab_rank::process::{LaunchMethod, RankSpec, WorkerGroup};
+use rdmalab_testing::Process;
 
 use crate::remote::Serving;
 use crate::{LAUNCHER, LONG, MARK, command, is_alive, send_signal, wait_until};
@@ -28,23 +29,6 @@ pub fn launcher(file: &Path) -> ! {
     std::process::exit(1);
 }
 
-/// A launcher, killed when dropped.
-struct Launcher(Child);
-
-impl Launcher {
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Workers of a launcher, killed when the test fails.
 struct Orphans(Vec<u32>);
 
@@ -62,10 +46,10 @@ fn kill_launcher_of(server: Option<String>) {
     let this = command();
     let mut program = Command::new(&this.program);
     program.args(&this.args).env(LAUNCHER, &file).env_remove(MARK);
-    program.stdin(Stdio::null()).stdout(Stdio::null());
     program.envs(server.map(|s| (OsString::from(SERVER), s)));
-    let mut launcher = Launcher(program.spawn().unwrap());
-    wait_until("all ranks at work", || file.with_extension("deaf").exists());
+    let mut launcher = Process::start(&mut program);
+    let is_there = || file.with_extension("deaf").exists().then_some(());
+    launcher.brings("work of all ranks", is_there);
     let pids = std::fs::read_to_string(&file).unwrap();
     let orphans = Orphans(pids.split(' ').map(|p| p.parse().unwrap()).collect());
     assert!(orphans.0.len() == 4 && orphans.0.iter().all(|&p| is_alive(p)));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile_with;
-use rdmalab_testkit::programs::{self, Program, tshark};
+use rdmalab_testkit::programs::{self, Process, tshark};
 
 use super::{Directory, LIMIT, WRONG, is_well_formed};
 
@@ -14,13 +14,13 @@ const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
 const MPI_LIMIT: Duration = Duration::from_secs(300);
 
 /// A program under `rdmalab exec`, captured.
-fn start(capture: &str, tls: &str, program: &Path, arguments: &str) -> Program {
+fn start(capture: &str, tls: &str, program: &Path, arguments: &str) -> Process {
     let mut all = ["exec", "--capture", capture, "--"].map(str::to_owned).to_vec();
     all.push(program.display().to_string());
     all.extend(arguments.split_whitespace().map(str::to_owned));
     let variables = [("UCX_TLS", tls), ("XDG_RUNTIME_DIR", RUNTIME)];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Program::start(programs::rdmalab(), &all, &variables)
+    programs::start(programs::rdmalab(), &all, &variables)
 }
 
 /// Checks each capture, and that one of them has an opcode of this transport.

@@ -11,7 +11,7 @@ mod simulated;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program, tshark};
+use rdmalab_testkit::programs::{self, Ended, tshark};
 use rdmalab_trace::packet::Icrc;
 
 /// After this a pair is taken to hang.
@@ -29,7 +29,9 @@ fn pair(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(End
 }
 
 fn is_disturbed(ends: &Option<(Ended, Ended)>) -> bool {
-    ends.as_ref().is_some_and(|(server, client)| server.is_disturbed() || client.is_disturbed())
+    ends.as_ref().is_some_and(|(server, client)| {
+        programs::is_disturbed(&server) || programs::is_disturbed(&client)
+    })
 }
 
 fn pair_once(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(Ended, Ended)> {
@@ -47,12 +49,12 @@ fn pair_once(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option
     let mut arguments: Vec<String> = words.collect();
     arguments.extend(["-d", "soft0", "-p"].map(str::to_owned));
     arguments.push(port.to_string());
-    let mut server = Program::start(&path, &arguments, &owned(server));
+    let mut server = programs::start(&path, &arguments, &owned(server));
     // Before, our libraries may have been built.
     let until = Instant::now() + LIMIT;
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(until).report());
     arguments.push("127.0.0.1".to_owned());
-    let client = Program::start(&path, &arguments, &owned(client)).end_by(until);
+    let client = programs::start(&path, &arguments, &owned(client)).end_by(until);
     // A server whose client failed waits for ever.
     let grace = if client.succeeded() { until } else { Instant::now() + GRACE };
     Some((server.end_by(grace), client))
@@ -182,7 +184,7 @@ fn a_capture_that_cannot_be_written_is_refused() {
         return programs::skipped("ibv_devinfo", "not installed");
     };
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let ended = Program::start(&path, &[], &variables).end_by(Instant::now() + LIMIT);
+    let ended = programs::start(&path, &[], &variables).end_by(Instant::now() + LIMIT);
     assert!(!ended.succeeded());
     let expected = "rdmalab: cannot write the capture /nonexistent/a.pcapng: No such file";
     assert!(ended.stderr.contains(expected), "{}", ended.report());

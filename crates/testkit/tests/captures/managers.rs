@@ -4,17 +4,17 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rdmalab_testkit::programs::{self, Program, tshark};
+use rdmalab_testkit::programs::{self, Process, tshark};
 use rdmalab_trace::conversation::{Conversation, Note};
 
 use super::{Directory, LIMIT, is_well_formed};
 
 /// `rping` with a capture.
-fn start(arguments: &str, port: u16, capture: &str) -> Option<Program> {
+fn start(arguments: &str, port: u16, capture: &str) -> Option<Process> {
     start_line(&format!("rping {arguments} -p {port} -C 3"), capture)
 }
 
-fn start_line(line: &str, capture: &str) -> Option<Program> {
+fn start_line(line: &str, capture: &str) -> Option<Process> {
     let mut words = line.split(' ').map(str::to_owned);
     let name = words.next().unwrap_or_default();
     let Some(path) = programs::find(&name) else {
@@ -22,7 +22,7 @@ fn start_line(line: &str, capture: &str) -> Option<Program> {
         return None;
     };
     let variables = [("RDMALAB_CAPTURE".to_owned(), capture.to_owned())];
-    Some(Program::start(&path, &words.collect::<Vec<_>>(), &variables))
+    Some(programs::start(&path, &words.collect::<Vec<_>>(), &variables))
 }
 
 /// The messages of a capture, in the order of time.
@@ -56,7 +56,7 @@ fn a_connection_is_made_and_ended_in_captures() {
         directory.empty();
         let port = programs::free_port();
         let mut server = start("-s", port, &here)?;
-        server.wait_until_it_is_bound(port);
+        programs::wait_until_bound(&mut server, port);
         Some([server, start("-c -a 127.0.0.1", port, &there)?])
     };
     let Some(ends) = programs::connected(pair, LIMIT, LIMIT) else { return };
@@ -104,7 +104,7 @@ fn programs_that_connect_are_captured_well_formed() {
             directory.empty();
             let port = programs::free_port();
             let mut server = start_line(&format!("{line} -p {port}"), &here)?;
-            server.wait_until_it_is_bound(port);
+            programs::wait_until_bound(&mut server, port);
             Some([server, start_line(&format!("{line} -p {port} -s 127.0.0.1"), &there)?])
         };
         let Some(ends) = programs::connected(pair, LIMIT, LIMIT) else { continue };

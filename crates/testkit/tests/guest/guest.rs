@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Program};
+use rdmalab_testkit::programs::{self, Process};
 
 /// The guest's addresses, and ours.
 pub const GUEST: &str = "10.91.0.2";
@@ -176,14 +176,14 @@ impl Guest {
     }
 
     /// Starts a program of this machine at our end of the wire, on our library.
-    pub fn start_here(&self, program: &Path, arguments: &[String]) -> Program {
+    pub fn start_here(&self, program: &Path, arguments: &[String]) -> Process {
         let mut all: Vec<String> = ["netns", "exec", &self.namespace].map(str::to_owned).to_vec();
         all.push(program.display().to_string());
         all.extend_from_slice(arguments);
         let ip = programs::find("ip").or_else(|| Some(PathBuf::from("/sbin/ip")));
         let interface = ("RDMALAB_INTERFACE".to_owned(), INTERFACE.to_owned());
         let faults = ("RDMALAB_FAULTS".to_owned(), self.faults.to_owned());
-        Program::start(&ip.expect("found before"), &all, &[interface, faults])
+        programs::start(&ip.expect("found before"), &all, &[interface, faults])
     }
 }
 
@@ -236,8 +236,7 @@ fn wire(namespace: &str, mtu: usize) -> Result<(), Unable> {
 }
 
 fn tell(tool: &str, arguments: &[&str]) -> Result<(), Unable> {
-    let path = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"].map(|dir| Path::new(dir).join(tool));
-    let Some(path) = path.iter().find(|path| path.is_file()) else {
+    let Some(path) = programs::find(tool) else {
         return Err(Unable(format!("{tool} (iproute2) is not installed")));
     };
     let output = Command::new(path).args(arguments).output().expect("iproute2 runs");

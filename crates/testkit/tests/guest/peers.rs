@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program, turn};
+use rdmalab_testkit::programs::{self, Ended, Process, turn};
 
 use crate::boot;
 use crate::guest::{Done, GUEST, Guest, HOST};
@@ -192,16 +192,8 @@ impl Pair<'_> {
 /// Waits until somebody in the network namespace of a process listens on a TCP port, or the process
 /// is gone.
 fn await_port(process: u32, port: u16) {
-    let local = format!(":{port:04X}");
     let until = Instant::now() + LIMIT;
-    let listens = |table: &str| {
-        let text = std::fs::read_to_string(format!("/proc/{process}/net/{table}"));
-        text.unwrap_or_default().lines().any(|line| {
-            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
-            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&local))
-        })
-    };
-    while !listens("tcp") && !listens("tcp6") && Instant::now() < until {
+    while !rdmalab_testing::listens(process, port) && Instant::now() < until {
         if std::fs::metadata(format!("/proc/{process}")).is_err() {
             return;
         }
@@ -296,7 +288,7 @@ const UNTIL_IT_LISTENS: Duration = Duration::from_secs(3);
 /// its client was refused, and it waited for another one until it was killed.
 type Connected = (Ended, Done, bool);
 
-fn started(guest: &Guest, line: &str) -> Program {
+fn started(guest: &Guest, line: &str) -> Process {
     let mut words = line.split_whitespace().map(str::to_owned);
     let name = words.next().expect("a program");
     let path = programs::find(&name).unwrap_or_else(|| name.into());
@@ -312,7 +304,7 @@ fn connected_to_the_kernel(guest: &mut Guest, [server, client]: [&str; 2]) -> Co
         guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
     }
     let server = guest.wait("server");
-    let is_too_early = client.is_refused() && server.status == TERMINATED;
+    let is_too_early = programs::is_refused(&client) && server.status == TERMINATED;
     (client, server, is_too_early)
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended};
 
 /// After this a pair is taken to hang. Nothing waits for it unless something is broken, or the
 /// machine is very busy.
@@ -68,7 +68,7 @@ impl Case {
     /// Runs a server and its client, again if their complaint says nothing about us.
     fn run(&self, path: &Path) -> (Ended, Option<Ended>) {
         let is_spoiled =
-            |side: &Ended| side.is_disturbed() || side.stderr.contains(EVENT_OF_NOTHING);
+            |side: &Ended| programs::is_disturbed(&side) || side.stderr.contains(EVENT_OF_NOTHING);
         programs::again_while(
             programs::SPOILED,
             || self.run_once(path),
@@ -84,14 +84,14 @@ impl Case {
         }
         arguments.extend(["-p".to_owned(), port.to_string()]);
         arguments.extend(self.options.iter().cloned());
-        let mut server = Program::start(path, &arguments, &self.variables);
+        let mut server = programs::start(path, &arguments, &self.variables);
         // Before, our libraries may have been built.
         let until = Instant::now() + LIMIT;
         if !server.wait_until_it_listens(port) {
             return (server.end_by(Instant::now()), None);
         }
         arguments.push("127.0.0.1".to_owned());
-        let client = Program::start(path, &arguments, &self.variables).end_by(until);
+        let client = programs::start(path, &arguments, &self.variables).end_by(until);
         let patience = if client.succeeded() { until } else { Instant::now() + GRACE };
         (server.end_by(patience), Some(client))
     }

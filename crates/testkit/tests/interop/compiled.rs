@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rdmalab_testkit::compiled::compile;
-use rdmalab_testkit::programs::{self, Program};
+use rdmalab_testkit::programs;
 
 use crate::case::{Case, LIMIT};
 
@@ -14,7 +14,7 @@ fn run(program: &Path, environments: &[&str], last_line: &str) {
         // Only the variables of the case are used.
         let variables = Case::parse(&format!("{environment} program")).variables;
         let _turn = programs::turn();
-        let ended = Program::start(program, &[], &variables).end_by(Instant::now() + LIMIT);
+        let ended = programs::start(program, &[], &variables).end_by(Instant::now() + LIMIT);
         let said_so = ended.stdout.lines().last() == Some(last_line);
         assert!(ended.succeeded() && said_so, "{}", ended.report());
     }

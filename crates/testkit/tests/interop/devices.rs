@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended};
 
 use crate::case::{Case, LIMIT};
 
@@ -21,7 +21,7 @@ fn run_beside<T>(line: &str, beside: impl FnOnce() -> T) -> Option<Ended> {
     let _turn = programs::turn();
     let _beside = beside();
     let ended =
-        Program::start(&path, &case.options, &case.variables).end_by(Instant::now() + LIMIT);
+        programs::start(&path, &case.options, &case.variables).end_by(Instant::now() + LIMIT);
     assert!(ended.succeeded(), "{}", ended.report());
     Some(ended)
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended};
 
 use crate::case::{LIMIT, is_full};
 
@@ -23,7 +23,7 @@ const LONG: &str = "rc_bi_bw rc_rdma_read_bw rc_rdma_write_lat rc_rdma_write_pol
 fn client(path: &Path, port: u16, words: &str) -> Ended {
     let mut arguments = vec!["127.0.0.1".to_owned(), "-lp".to_owned(), port.to_string()];
     arguments.extend(words.split_whitespace().map(str::to_owned));
-    Program::start(path, &arguments, &[]).end_by(Instant::now() + LIMIT)
+    programs::start(path, &arguments, &[]).end_by(Instant::now() + LIMIT)
 }
 
 /// Every `name = number unit` of a result.
@@ -41,7 +41,7 @@ fn check(tests: &str, options: &str) {
     let _turn = programs::turn();
     let port = programs::free_port();
     let arguments = ["-lp".to_owned(), port.to_string()];
-    let mut server = Program::start(&path, &arguments, &[]);
+    let mut server = programs::start(&path, &arguments, &[]);
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
     let mut failures = Vec::new();
     for test in tests.split_whitespace() {

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Connected, Ended, Program};
+use rdmalab_testkit::programs::{self, Connected, Ended, Process};
 
 use crate::case::{Case, LIMIT, full, is_full};
 
@@ -135,7 +135,7 @@ const UDADDY_PORT: u16 = 7174;
 /// The same over a personality.
 const PERSONALITIES: [&str; 2] = ["infiniband", "ethernet"];
 
-fn start(line: &str, port: u16, personality: &str) -> Option<Program> {
+fn start(line: &str, port: u16, personality: &str) -> Option<Process> {
     let case = Case::parse(&line.replace("PORT", &port.to_string()));
     let Some(path) = programs::find(&case.program) else {
         programs::skipped(&case.program, "not installed");
@@ -143,7 +143,7 @@ fn start(line: &str, port: u16, personality: &str) -> Option<Program> {
     };
     let mut variables = case.variables;
     variables.push(("RDMALAB_PERSONALITY".to_owned(), personality.to_owned()));
-    Some(Program::start(&path, &case.options, &variables))
+    Some(programs::start(&path, &case.options, &variables))
 }
 
 fn lacks(ended: &Ended, words: &str) -> Option<String> {
@@ -152,9 +152,9 @@ fn lacks(ended: &Ended, words: &str) -> Option<String> {
 }
 
 /// Starts both ends, the client once the server is bound; `None` where they are not installed.
-fn start_pair(pair: &Pair, port: u16, personality: &str) -> Option<[Program; 2]> {
+fn start_pair(pair: &Pair, port: u16, personality: &str) -> Option<[Process; 2]> {
     let mut server = start(pair.server, port, personality)?;
-    server.wait_until_it_is_bound(port);
+    programs::wait_until_bound(&mut server, port);
     Some([server, start(pair.client, port, personality)?])
 }
 
@@ -170,7 +170,7 @@ fn run(pair: &Pair, personality: &str) -> Result<(), String> {
     let Connected { server, client, .. } = ends;
     let wrong = if !client.succeeded() {
         Some("the client failed".to_owned())
-    } else if client.is_refused() {
+    } else if programs::is_refused(&client) {
         // cmtime measures how fast it is refused.
         Some("the client was refused".to_owned())
     } else if pair.ends && !server.succeeded() {
@@ -210,7 +210,7 @@ fn an_interface_that_is_not_there_is_told() {
     let _turn = programs::turn();
     let options = ["-s", "-C", "1", "-p", &programs::free_port().to_string()].map(str::to_owned);
     let variables = [("RDMALAB_INTERFACE".to_owned(), "etH0".to_owned())];
-    let ended = Program::start(&path, &options, &variables).end_by(Instant::now() + LIMIT);
+    let ended = programs::start(&path, &options, &variables).end_by(Instant::now() + LIMIT);
     assert!(ended.status.is_some() && !ended.succeeded(), "{}", ended.report());
     assert!(ended.stderr.contains("there is no such network interface"), "{}", ended.report());
 }
@@ -238,14 +238,14 @@ fn a_persistent_server_goes_on() {
     let _turn = programs::turn();
     let port = programs::free_port();
     let Some(mut server) = start("rping -s -P -p PORT", port, "infiniband") else { return };
-    server.wait_until_it_is_bound(port);
+    programs::wait_until_bound(&mut server, port);
     let client = |count| {
         let line = format!("rping -v -c -a 127.0.0.1 -p PORT {count}");
         start(&line, port, "infiniband").expect("as the server is")
     };
     let once = || client("-C 5").end_by(Instant::now() + LIMIT);
     for round in 0..3 {
-        let ended = programs::again_while(programs::SPOILED, once, Ended::is_refused);
+        let ended = programs::again_while(programs::SPOILED, once, programs::is_refused);
         assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
         let mut killed = client("");
         let until = Instant::now() + LIMIT;
@@ -272,12 +272,13 @@ fn a_killed_client_is_noticed() {
     let once = || {
         let [mut server, mut client] = start_pair(&talks, programs::free_port(), "infiniband")?;
         let until = Instant::now() + LIMIT;
-        let has_talked = |server: &Program| server.said().contains("server ping data");
+        let has_talked = |server: &Process| server.said().contains("server ping data");
         while !has_talked(&server) && !client.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
         // Here it is killed, unless it was refused.
-        let is_too_early = client.end_by(Instant::now()).is_refused() && !server.has_ended();
+        let is_too_early =
+            programs::is_refused(&client.end_by(Instant::now())) && !server.has_ended();
         let patience = if is_too_early { Duration::ZERO } else { LIMIT };
         Some((server.end_by(Instant::now() + patience), is_too_early))
     };
@@ -317,7 +318,7 @@ fn a_port_that_is_taken_is_told() {
     let _turn = programs::turn();
     let port = programs::free_port();
     let Some(mut first) = start("rping -s -p PORT", port, "infiniband") else { return };
-    first.wait_until_it_is_bound(port);
+    programs::wait_until_bound(&mut first, port);
     let Some(second) = start("rping -s -p PORT", port, "infiniband") else { return };
     let ended = second.end_by(Instant::now() + LIMIT);
     assert!(ended.stderr.contains("is taken on this host"), "{}", ended.report());
@@ -330,7 +331,7 @@ fn a_group_is_joined_and_sent_to() {
     for round in 0..2 {
         let _turn = programs::turn();
         let _group = programs::machine_turn("group-239.7.7.7");
-        let receivers: Vec<Program> = (0..3)
+        let receivers: Vec<Process> = (0..3)
             .filter_map(|_| start("mckey -m 239.7.7.7 -b 127.0.0.1", 0, "infiniband"))
             .collect();
         let sender = "mckey -s -m 239.7.7.7 -b 127.0.0.1";
@@ -363,11 +364,11 @@ fn a_file_is_copied() {
     let start = || {
         let port = programs::free_port();
         let number = port.to_string();
-        let mut server = Program::start(&path, &arguments(&["-p", &number]), &[]);
-        server.wait_until_it_is_bound(port);
+        let mut server = programs::start(&path, &arguments(&["-p", &number]), &[]);
+        programs::wait_until_bound(&mut server, port);
         let target = format!("127.0.0.1:{}", to.display());
         let client = arguments(&[&from.display().to_string(), &target, "-p", &number]);
-        Some([server, Program::start(&path, &client, &[])])
+        Some([server, programs::start(&path, &client, &[])])
     };
     // It serves for ever.
     let ends = programs::connected(start, LIMIT, Duration::from_millis(500)).expect("rcopy");

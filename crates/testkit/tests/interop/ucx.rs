@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile_with;
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended, Process};
 
 use crate::case::{Case, LIMIT};
 
@@ -47,12 +47,12 @@ const ITERATIONS: u64 = 500;
 const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A program under `rdmalab exec`.
-fn start(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Program {
+fn start(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Process {
     let mut all = vec!["exec".to_owned(), "--".to_owned(), program.display().to_string()];
     all.extend(arguments.iter().cloned());
     let mut variables = variables.to_vec();
     variables.push(("XDG_RUNTIME_DIR".to_owned(), RUNTIME.to_owned()));
-    Program::start(programs::rdmalab(), &all, &variables)
+    programs::start(programs::rdmalab(), &all, &variables)
 }
 
 /// What an MPI program may take. Its processes spin: beside a dozen compilers it took up to 94 s.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile;
-use rdmalab_testkit::programs::{self, Connected, Program};
+use rdmalab_testkit::programs::{self, Connected, Process};
 
 use crate::lab::Lab;
 
@@ -31,20 +31,20 @@ const LISTENS: Duration = Duration::from_millis(200);
 
 /// Waits until a server, started by this line, is ready for its client. The manager asks again by
 /// itself, but only after seconds.
-fn wait_for(server: &mut Program, line: &str) {
+fn wait_for(server: &mut Process, line: &str) {
     match line.split(' ').next().unwrap_or_default() {
         "qperf" => assert!(server.wait_until_it_listens(19_765), "{line} does not listen"),
         "mckey" => wait_until_it_is_member(server),
-        "rping" => server.wait_until_it_is_bound(7174),
-        "ib_send_lat" => server.wait_until_it_is_bound(18_515),
-        "udaddy" => server.wait_until_it_is_bound(7174),
-        _ => server.wait_until_it_is_bound(7471),
+        "rping" => programs::wait_until_bound(server, 7174),
+        "ib_send_lat" => programs::wait_until_bound(server, 18_515),
+        "udaddy" => programs::wait_until_bound(server, 7174),
+        _ => programs::wait_until_bound(server, 7471),
     }
     std::thread::sleep(LISTENS);
 }
 
 /// Waits until the host of a program is a member of 239.255.9.9.
-fn wait_until_it_is_member(program: &mut Program) {
+fn wait_until_it_is_member(program: &mut Process) {
     const GROUP: &str = "0909FFEF"; // In the order of this machine's bytes.
     let table = format!("/proc/{}/net/igmp", program.id());
     let until = Instant::now() + LIMIT;
@@ -160,7 +160,7 @@ fn a_request_that_is_lost_is_sent_again() {
     let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
     let (program, directory) = (program.display(), scratch.path().display());
     let mut server = lab.start(1, &program.to_string());
-    server.wait_until_it_is_bound(7472);
+    programs::wait_until_bound(&mut server, 7472);
     std::thread::sleep(LISTENS);
     let mut client = lab.start(2, &format!("{program} 10.91.0.1 {directory}"));
     let mut wait_for = |name| {

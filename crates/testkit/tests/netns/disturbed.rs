@@ -13,8 +13,9 @@ use crate::lab::{GRACE, LIMIT, Lab};
 /// A server on host 1 and its client on host 2, both captured, the client disturbed by rules; again
 /// where perftest was disturbed by others.
 fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
-    let is_disturbed =
-        |(server, client): &(Ended, Ended)| server.is_disturbed() || client.is_disturbed();
+    let is_disturbed = |(server, client): &(Ended, Ended)| {
+        programs::is_disturbed(&server) || programs::is_disturbed(&client)
+    };
     programs::again_while(programs::SPOILED, || pair_once(lab, line, files, faults), is_disturbed)
 }
 

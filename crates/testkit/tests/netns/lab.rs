@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended, Process};
 
 /// After this a program is taken to hang.
 pub const LIMIT: Duration = Duration::from_secs(100);
@@ -108,18 +108,18 @@ impl Lab {
     }
 
     /// Starts a program on a host: a line of `[VARIABLE=VALUE ...] PROGRAM [OPTION ...]`.
-    pub fn start(&self, host: usize, line: &str) -> Program {
+    pub fn start(&self, host: usize, line: &str) -> Process {
         self.start_with(host, line, &[])
     }
 
     /// The same with variables whose values hold blanks.
-    pub fn start_with(&self, host: usize, line: &str, variables: &[(&str, &str)]) -> Program {
+    pub fn start_with(&self, host: usize, line: &str, variables: &[(&str, &str)]) -> Process {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let variables: Vec<(String, String)> = variables.iter().map(owned).collect();
         let command =
             format!("netns exec {} env RDMALAB_INTERFACE={INTERFACE} {line}", self.namespace(host));
         let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-        Program::start(&self.ip, &words, &variables)
+        programs::start(&self.ip, &words, &variables)
     }
 
     /// Packets that a host's interface sent and received.

@@ -27,7 +27,7 @@ fn a_connection_outlives_the_link_address_of_its_peer() {
     for _ in 0..ATTEMPTS {
         let once = || run(&lab, links.next().expect("a link address"));
         let attempt = programs::again_while(programs::SPOILED, once, |attempt| {
-            attempt.ends.iter().any(Ended::is_disturbed)
+            attempt.ends.iter().any(programs::is_disturbed)
         });
         for ended in &attempt.ends {
             assert!(ended.succeeded(), "{}", ended.report());

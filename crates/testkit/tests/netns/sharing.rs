@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended, Process};
 
 use crate::lab::{LIMIT, Lab};
 
 /// A pair under way: servers on host 1, clients on host 2.
 struct Pair {
-    server: Program,
-    client: Program,
+    server: Process,
+    client: Process,
 }
 
 fn start(lab: &Lab, call: &str, of_client: &[(&str, &str)]) -> Pair {
