@@ -31,18 +31,18 @@ fn resident() -> usize {
     kib << 10
 }
 
-fn flood(mut stage: Stage) {
-    let qp_type = QpType::from_ibv(stage.args[0] as u32).expect("a transport");
+fn flood(mut topology: Topology) {
+    let qp_type = QpType::from_ibv(topology.args[0] as u32).expect("a transport");
     let node = Node::open(0);
-    let link = stage.link(1);
+    let link = topology.link(1);
     let endpoint = node.endpoint(&setup(qp_type));
     endpoint.connect_over(&link);
     link.get();
     let mem = node.mem(LENGTH, Kind::Heap);
     mem.fill(0, LENGTH, 0x77);
     // The reader is stopped once the way to it exists.
-    stage.parent.put(&[]);
-    stage.parent.get();
+    topology.parent.put(&[]);
+    topology.parent.get();
     let before = resident();
     let sges = [mem.sge(0, LENGTH)];
     for number in 0..MESSAGES as u32 {
@@ -58,21 +58,21 @@ fn flood(mut stage: Stage) {
     }
     let grown = resident().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes more");
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
     link.get();
 }
 
-fn reader(mut stage: Stage) {
-    let qp_type = QpType::from_ibv(stage.args[0] as u32).expect("a transport");
+fn reader(mut topology: Topology) {
+    let qp_type = QpType::from_ibv(topology.args[0] as u32).expect("a transport");
     let node = Node::open(0);
-    let link = stage.link(0);
+    let link = topology.link(0);
     let endpoint = node.endpoint(&setup(qp_type));
     let mem = node.mem(LENGTH, Kind::Heap);
     endpoint.to_init();
     (0..MESSAGES).for_each(|at| endpoint.recv(at as u64, &[mem.sge(0, LENGTH)]));
     endpoint.connect_from_init_over(&link);
     link.put(&[]);
-    stage.parent.get();
+    topology.parent.get();
     for number in 0..MESSAGES as u32 {
         let wc = endpoint.recv_done();
         assert_eq!((wc.status, wc.imm_or_rkey), (WcStatus::Success, number));
@@ -85,15 +85,15 @@ fn reader(mut stage: Stage) {
 fn a_reader_that_stands_still_holds_nothing_but_the_sender() {
     for qp_type in [QpType::Rc, QpType::Uc] {
         let args: &[u64] = &[qp_type as u64];
-        let mut cast = Cast::start(&[("flood", args), ("reader", args)]);
-        cast.link(0).get();
-        cast.signal(1, libc::SIGSTOP);
-        until_stopped(cast.pid(1));
-        cast.link(0).put(&[]);
-        cast.link(0).get();
-        cast.link(1).put(&[]);
-        cast.signal(1, libc::SIGCONT);
-        cast.expect_end(1);
-        cast.expect_end(0);
+        let mut processes = Processes::start(&[("flood", args), ("reader", args)]);
+        processes.link(0).get();
+        processes.signal(1, libc::SIGSTOP);
+        until_stopped(processes.pid(1));
+        processes.link(0).put(&[]);
+        processes.link(0).get();
+        processes.link(1).put(&[]);
+        processes.signal(1, libc::SIGCONT);
+        processes.expect_end(1);
+        processes.expect_end(0);
     }
 }

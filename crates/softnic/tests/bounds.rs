@@ -35,7 +35,7 @@ fn child_process_entry() {
 }
 
 fn alone(role: &str) {
-    Cast::start(&[(role, &[])]).finish();
+    Processes::start(&[(role, &[])]).finish();
 }
 
 /// A refusal names its limit and says which argument was too large.
@@ -73,7 +73,7 @@ fn connected(node: &Node, setup: &Setup) -> (Endpoint, Endpoint) {
     (a, b)
 }
 
-fn work_requests(_stage: Stage) {
+fn work_requests(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     let caps = SoftNic::query_device(&node.ctx);
@@ -120,7 +120,7 @@ fn work_requests_of_a_queue() {
     alone("work requests");
 }
 
-fn completions(_stage: Stage) {
+fn completions(_stage: Topology) {
     let node = Node::open(0);
     assert_eq!(SoftNic::query_device(&node.ctx).max_cqe, MAX_CQE);
     let (send_cq, recv_cq) = (node.cq(64, None, 1), node.cq(MAX_CQE, None, 2));
@@ -161,7 +161,7 @@ fn completions_of_a_queue() {
     alone("completions");
 }
 
-fn pieces(_stage: Stage) {
+fn pieces(_stage: Topology) {
     let node = Node::open(0);
     assert_eq!(SoftNic::query_device(&node.ctx).max_sge, MAX_SGE);
     let mem = node.mem(1 << 16, Kind::Heap);
@@ -198,7 +198,7 @@ fn pieces_of_a_message() {
     alone("pieces");
 }
 
-fn inline(_stage: Stage) {
+fn inline(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     assert_eq!(SoftNic::query_device(&node.ctx).max_inline_data, MAX_INLINE);
@@ -226,7 +226,7 @@ fn inline_bytes() {
     alone("inline");
 }
 
-fn queue_pairs(_stage: Stage) {
+fn queue_pairs(_stage: Topology) {
     let node = Node::open(0);
     assert_eq!(SoftNic::query_device(&node.ctx).max_qp, MAX_QP);
     let setup = with_cap(|_| {});
@@ -259,7 +259,7 @@ fn queue_pairs_of_a_process() {
     alone("queue pairs");
 }
 
-fn regions(_stage: Stage) {
+fn regions(_stage: Topology) {
     let node = Node::open(0);
     let at = pages(4096);
     let all: Vec<Mem> = (0..MAX_KEYS).map(|_| node.register(at, 4096, ALL_RIGHTS)).collect();
@@ -284,7 +284,7 @@ fn regions_of_a_process() {
     alone("regions");
 }
 
-fn attributes(_stage: Stage) {
+fn attributes(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(1 << 16, Kind::Heap);
     let (a, _b) =
@@ -324,7 +324,7 @@ fn attributes_of_a_connection() {
 }
 
 /// The longest message, checked where nothing is sent: in SQD.
-fn messages(_stage: Stage) {
+fn messages(_stage: Topology) {
     let node = Node::open(0);
     assert_eq!(
         u64::from(SoftNic::query_port(&node.ctx, 1).expect("port 1").max_msg_sz),
@@ -362,7 +362,7 @@ fn the_longest_message() {
     alone("messages");
 }
 
-fn gibibyte(_stage: Stage) {
+fn gibibyte(_stage: Topology) {
     let node = Node::open(0);
     let (from, to) = (node.mem(1 << 30, Kind::Heap), node.mem(1 << 30, Kind::Heap));
     for at in (0..1 << 30).step_by(4096) {
@@ -387,7 +387,7 @@ fn a_gibibyte_in_packets_of_256_bytes() {
 }
 
 /// Objects of different devices do not mix.
-fn domains(_stage: Stage) {
+fn domains(_stage: Topology) {
     let (here, there) = (Node::open(0), Node::open(1));
     let (own, foreign) = (here.cq(4, None, 0), there.cq(4, None, 0));
     let init = |send_cq, recv_cq| QpInit {

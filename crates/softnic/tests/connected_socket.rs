@@ -11,7 +11,7 @@ use rdmalab_engine::vocab::*;
 use rdmalab_softnic::SoftNic;
 use support::net::{MTU_1024, Net, connect, enter};
 use support::node::*;
-use support::{Link, Role, Stage};
+use support::{Link, Role, Topology};
 
 /// Looks after which there has to be none any more.
 const LOOKS_MAX: u32 = 200_000;
@@ -74,8 +74,12 @@ fn processor_time() -> Duration {
 }
 
 impl Talker {
-    fn meet(stage: &mut Stage, channel: Option<&rdmalab_softnic::Channel>, node: Node) -> Talker {
-        let link = stage.link(1 - stage.index);
+    fn meet(
+        topology: &mut Topology,
+        channel: Option<&rdmalab_softnic::Channel>,
+        node: Node,
+    ) -> Talker {
+        let link = topology.link(1 - topology.index);
         let mut setup = Setup::new(QpType::Uc).mtu(MTU_1024);
         (setup.cap.max_send_wr, setup.cap.max_recv_wr) = (2 * BURST, RECEIVES);
         let cq = node.cq(512, channel, 7);
@@ -84,7 +88,7 @@ impl Talker {
         connect(&node, &endpoint, &link, 1);
         (0..RECEIVES).for_each(|_| endpoint.recv(1, &[mem.sge(0, 64)]));
         link.sync();
-        let (begins, met) = (stage.index == 0, Instant::now());
+        let (begins, met) = (topology.index == 0, Instant::now());
         Talker { node, endpoint, mem, link, begins, sent: 0, heard: 0, met, had: 0 }
     }
 
@@ -160,9 +164,9 @@ impl Talker {
 }
 
 /// Talks in turns, then one end streams, then nobody says anything: over and over.
-fn talks(mut stage: Stage) {
-    enter(1 + stage.index as u64);
-    let mut talker = Talker::meet(&mut stage, None, Node::open(0));
+fn talks(mut topology: Topology) {
+    enter(1 + topology.index as u64);
+    let mut talker = Talker::meet(&mut topology, None, Node::open(0));
     for _ in 0..TURNS {
         talker.talk_until_both_have_one();
         for _ in 0..40 {
@@ -193,12 +197,12 @@ fn nothing_is_lost_when_a_socket_comes_and_goes() {
 }
 
 /// Both talk; then the second sleeps on its channel, inside the verb or on the descriptor.
-fn sleeps(mut stage: Stage) {
-    enter(1 + stage.index as u64);
+fn sleeps(mut topology: Topology) {
+    enter(1 + topology.index as u64);
     let node = Node::open(0);
     let channel = SoftNic::create_channel(&node.ctx).expect("a channel");
-    let inside = stage.args[0] == 1;
-    let mut talker = Talker::meet(&mut stage, Some(&channel), node);
+    let inside = topology.args[0] == 1;
+    let mut talker = Talker::meet(&mut topology, Some(&channel), node);
     for _ in 0..TURNS {
         talker.talk_until_both_have_one();
         for _ in 0..100 {
@@ -236,9 +240,9 @@ fn talk_without(talker: &mut Talker) {
 }
 
 /// Both talk; then both expect datagrams.
-fn expects(mut stage: Stage) {
-    enter(1 + stage.index as u64);
-    let mut talker = Talker::meet(&mut stage, None, Node::open(0));
+fn expects(mut topology: Topology) {
+    enter(1 + topology.index as u64);
+    let mut talker = Talker::meet(&mut topology, None, Node::open(0));
     talker.talk_until_both_have_one();
     let _datagrams = talker.node.endpoint(&Setup::new(QpType::Ud));
     talk_without(&mut talker);
@@ -252,11 +256,11 @@ fn a_process_with_ud_queue_pairs_has_one_socket() {
 }
 
 /// Both talk; then another process of either host opens the device.
-fn shares(mut stage: Stage) {
-    enter(1 + stage.index as u64);
-    let mut talker = Talker::meet(&mut stage, None, Node::open(0));
+fn shares(mut topology: Topology) {
+    enter(1 + topology.index as u64);
+    let mut talker = Talker::meet(&mut topology, None, Node::open(0));
     talker.talk_until_both_have_one();
-    let other = stage.link(stage.index + 2);
+    let other = topology.link(topology.index + 2);
     other.put(&[1]);
     while {
         talker.trip();
@@ -270,9 +274,9 @@ fn shares(mut stage: Stage) {
     talker.part("a_shared_port_has_one_socket");
 }
 
-fn joins(mut stage: Stage) {
-    enter(stage.index as u64 - 1);
-    let other = stage.link(stage.index - 2);
+fn joins(mut topology: Topology) {
+    enter(topology.index as u64 - 1);
+    let other = topology.link(topology.index - 2);
     other.get();
     let _node = Node::open(0);
     other.put(&[1]);

@@ -88,7 +88,7 @@ fn post_all(endpoint: &Endpoint, mem: &Mem) {
 }
 
 /// Greets group 1, or sends numbers to it and one to group 2, as the test says.
-fn group_sender(stage: Stage) {
+fn group_sender(topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
     let (sender, own) = (datagram_endpoint(&node), datagram_endpoint(&node));
@@ -101,12 +101,12 @@ fn group_sender(stage: Stage) {
         sender.run(SendWr { ud: Some(to), ..wr(WrOpcode::Send, &sges) });
     };
     loop {
-        match stage.parent.get()[..] {
+        match topology.parent.get()[..] {
             [GREETING] => {
                 for number in GREETING.. {
                     send(number, to_group(1));
                     assert_eq!(hear_any(&own, &mem), number, "in the sender's own process");
-                    if stage.parent.ready(500) {
+                    if topology.parent.ready(500) {
                         break;
                     }
                 }
@@ -117,7 +117,7 @@ fn group_sender(stage: Stage) {
                     send(number, to_group(1));
                     assert_eq!(hear(&own, &mem), number, "in the sender's own process");
                 }
-                stage.parent.put(&[]);
+                topology.parent.put(&[]);
             }
             _ => return,
         }
@@ -125,7 +125,7 @@ fn group_sender(stage: Stage) {
 }
 
 /// Hears as many datagrams as the test says, and reports them.
-fn member(stage: Stage) {
+fn member(topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
     let (joined, outside) = (datagram_endpoint(&node), datagram_endpoint(&node));
@@ -134,17 +134,17 @@ fn member(stage: Stage) {
     let attach = || SoftNic::attach_mcast(&joined.qp, group(1), 0xc001);
     attach().expect("a group");
     attach().expect("the same group again");
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
     loop {
-        match stage.parent.get()[..] {
+        match topology.parent.get()[..] {
             [0] => SoftNic::detach_mcast(&joined.qp, group(1), 0xc001).expect("a member"),
             [GREETING] => {
                 assert!(hear_any(&joined, &mem) >= GREETING, "nothing else was sent yet");
-                stage.parent.put(&[]);
+                topology.parent.put(&[]);
             }
             [count] => {
                 let heard: Vec<u64> = (0..count).map(|_| hear(&joined, &mem)).collect();
-                stage.parent.put(&heard);
+                topology.parent.put(&heard);
             }
             _ => break,
         }
@@ -156,7 +156,7 @@ fn member(stage: Stage) {
 }
 
 /// Sends from and to each of the GIDs, and reads in the routing header which they were.
-fn chooser(stage: Stage) {
+fn chooser(topology: Topology) {
     let nodes = [0, 1].map(Node::open);
     let ends = nodes.each_ref().map(datagram_endpoint);
     let into = nodes[1].mem(64, Kind::Heap);
@@ -177,112 +177,115 @@ fn chooser(stage: Stage) {
         assert_eq!(into.read(8, 16), sgid.0, "the source");
         assert_eq!(into.read(24, 16), dgid.0, "the destination");
     }
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
 }
 
 /// Who answers a datagram goes by its header: it names the GIDs that the sender chose.
 #[test]
 fn the_routing_header_names_what_was_chosen() {
-    let cast = Cast::start(&[("chooser", &[])]);
-    cast.link(0).get();
-    cast.finish();
+    let processes = Processes::start(&[("chooser", &[])]);
+    processes.link(0).get();
+    processes.finish();
 }
 
 /// Has the sender meet all members.
-fn meet(cast: &Cast) {
-    cast.link(0).put(&[GREETING]);
-    (1..=MEMBERS).for_each(|at| cast.link(at).put(&[GREETING]));
-    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
+fn meet(processes: &Processes) {
+    processes.link(0).put(&[GREETING]);
+    (1..=MEMBERS).for_each(|at| processes.link(at).put(&[GREETING]));
+    (1..=MEMBERS).for_each(|at| drop(processes.link(at).get()));
 }
 
 #[test]
 fn a_group_is_joined_and_left_by_processes() {
-    let mut cast = Cast::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
-    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
-    meet(&cast);
-    let send = |cast: &Cast, first, count| {
-        cast.link(0).put(&[first, count]);
-        cast.link(0).get();
+    let mut processes =
+        Processes::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
+    (1..=MEMBERS).for_each(|at| drop(processes.link(at).get()));
+    meet(&processes);
+    let send = |processes: &Processes, first, count| {
+        processes.link(0).put(&[first, count]);
+        processes.link(0).get();
     };
-    let heard = |cast: &Cast, at: usize, first: u64, count: u64| {
-        cast.link(at).put(&[count]);
+    let heard = |processes: &Processes, at: usize, first: u64, count: u64| {
+        processes.link(at).put(&[count]);
         let expected: Vec<u64> = (first..first + count).collect();
-        assert_eq!(cast.link(at).get(), expected, "member {at}");
+        assert_eq!(processes.link(at).get(), expected, "member {at}");
     };
-    send(&cast, 1, 20);
-    (1..=MEMBERS).for_each(|at| heard(&cast, at, 1, 20));
+    send(&processes, 1, 20);
+    (1..=MEMBERS).for_each(|at| heard(&processes, at, 1, 20));
     // The second leaves; the first goes on.
-    cast.link(2).put(&[0]);
-    cast.link(2).put(&[]);
-    cast.expect_end(2);
-    send(&cast, 21, 20);
-    heard(&cast, 1, 21, 20);
-    cast.link(0).put(&[]);
-    cast.expect_end(0);
-    cast.link(1).put(&[0]);
-    cast.link(1).put(&[]);
-    cast.finish();
+    processes.link(2).put(&[0]);
+    processes.link(2).put(&[]);
+    processes.expect_end(2);
+    send(&processes, 21, 20);
+    heard(&processes, 1, 21, 20);
+    processes.link(0).put(&[]);
+    processes.expect_end(0);
+    processes.link(1).put(&[0]);
+    processes.link(1).put(&[]);
+    processes.finish();
 }
 
 #[test]
 fn a_member_that_is_killed_is_missed_by_nobody() {
-    let mut cast = Cast::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
-    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
-    meet(&cast);
+    let mut processes =
+        Processes::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
+    (1..=MEMBERS).for_each(|at| drop(processes.link(at).get()));
+    meet(&processes);
     for round in 0..10u64 {
-        cast.link(0).put(&[1 + 20 * round, 20]);
+        processes.link(0).put(&[1 + 20 * round, 20]);
         if round == 1 {
-            cast.kill(2);
+            processes.kill(2);
         }
-        cast.link(0).get();
-        cast.link(1).put(&[20]);
+        processes.link(0).get();
+        processes.link(1).put(&[20]);
         let expected: Vec<u64> = (1 + 20 * round..21 + 20 * round).collect();
-        assert_eq!(cast.link(1).get(), expected, "round {round}");
+        assert_eq!(processes.link(1).get(), expected, "round {round}");
     }
-    cast.link(0).put(&[]);
-    cast.expect_end(0);
-    cast.link(1).put(&[0]);
-    cast.link(1).put(&[]);
-    cast.expect_end(1);
+    processes.link(0).put(&[]);
+    processes.expect_end(0);
+    processes.link(1).put(&[0]);
+    processes.link(1).put(&[]);
+    processes.expect_end(1);
 }
 
 /// Whoever is in the group while one of its processes is stopped hears everything, and the sender
 /// does not wait for that one for ever.
 #[test]
 fn a_stopped_member_holds_up_nobody_else() {
-    let mut cast = Cast::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
-    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
+    let mut processes =
+        Processes::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
+    (1..=MEMBERS).for_each(|at| drop(processes.link(at).get()));
     // The sender meets them while they can answer.
-    meet(&cast);
-    cast.link(0).put(&[1, 1]);
-    cast.link(0).get();
+    meet(&processes);
+    processes.link(0).put(&[1, 1]);
+    processes.link(0).get();
     for at in 1..=MEMBERS {
-        cast.link(at).put(&[1]);
-        assert_eq!(cast.link(at).get(), [1], "member {at}");
+        processes.link(at).put(&[1]);
+        assert_eq!(processes.link(at).get(), [1], "member {at}");
     }
-    cast.signal(2, libc::SIGSTOP);
-    until_stopped(cast.pid(2));
+    processes.signal(2, libc::SIGSTOP);
+    until_stopped(processes.pid(2));
     // More than a ring holds. The sender hears each of them itself.
-    cast.link(0).put(&[2, 20_000]);
-    cast.link(0).get();
-    cast.signal(2, libc::SIGCONT);
+    processes.link(0).put(&[2, 20_000]);
+    processes.link(0).get();
+    processes.signal(2, libc::SIGCONT);
     // As many as they had receives for.
     let expected: Vec<u64> = (2..2 + RECEIVES as u64).collect();
     for at in 1..=MEMBERS {
-        cast.link(at).put(&[RECEIVES as u64]);
-        assert_eq!(cast.link(at).get(), expected, "member {at}");
+        processes.link(at).put(&[RECEIVES as u64]);
+        assert_eq!(processes.link(at).get(), expected, "member {at}");
         // More comes to the receives that it posted again.
-        cast.kill(at);
+        processes.kill(at);
     }
-    cast.link(0).put(&[]);
-    cast.finish();
+    processes.link(0).put(&[]);
+    processes.finish();
 }
 
 /// Datagrams that a streamer posts at once, and their length: two rings' worth.
 const STREAM: (u64, usize) = (600, 4000);
 
 /// Sends to a group that it is in itself, and only then looks for what has come.
-fn streamer(stage: Stage) {
+fn streamer(topology: Topology) {
     let (count, length) = STREAM;
     let node = Node::open(0);
     let plain = Setup::new(QpType::Ud);
@@ -308,15 +311,15 @@ fn streamer(stage: Stage) {
         assert_eq!(heard, number.to_le_bytes(), "one was lost, and there were receives for all");
         assert_eq!(endpoint.send_done().status, WcStatus::Success);
     }
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
 }
 
 /// What is sent to a group waits for room in a member's ring.
 #[test]
 fn a_stream_to_a_group_waits_for_its_members() {
-    let cast = Cast::start(&[("streamer", &[])]);
-    cast.link(0).get();
-    cast.finish();
+    let processes = Processes::start(&[("streamer", &[])]);
+    processes.link(0).get();
+    processes.finish();
 }
 
 /// Numbers that a hasty sender sends.
@@ -324,8 +327,8 @@ const HASTY: u64 = 10;
 
 /// Is a new process, sends to a group that it is no member of, and takes its QP away without asking
 /// what became of it. Adapters would have sent it all by then. Says how long that took, ms.
-fn hasty_sender(stage: Stage) {
-    stage.parent.get();
+fn hasty_sender(topology: Topology) {
+    topology.parent.get();
     let node = Node::open(0);
     let sender = datagram_endpoint(&node);
     let words = node.mem(64, Kind::Heap);
@@ -337,13 +340,13 @@ fn hasty_sender(stage: Stage) {
         sender.send(SendWr { ud: Some(to_group(1)), flags, ..wr(WrOpcode::Send, &sges) });
     }
     SoftNic::destroy_qp(&sender.qp).expect("a QP");
-    stage.parent.put(&[began.elapsed().as_millis() as u64]);
+    topology.parent.put(&[began.elapsed().as_millis() as u64]);
 }
 
 /// A member that begins when it is told to.
-fn late_member(stage: Stage) {
-    stage.parent.get();
-    member(stage);
+fn late_member(topology: Topology) {
+    topology.parent.get();
+    member(topology);
 }
 
 /// Members that do not come to say hello for 200 ms are not waited for: where the sender was kept
@@ -352,20 +355,21 @@ fn late_member(stage: Stage) {
 fn what_is_sent_before_the_qp_goes_is_heard() {
     let mut judged = 0;
     for round in 0..20 {
-        let cast = Cast::start(&[("hasty sender", &[]), ("member", &[]), ("member", &[])]);
-        (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
-        cast.link(0).put(&[]);
-        if cast.link(0).get()[0] >= 150 {
+        let processes =
+            Processes::start(&[("hasty sender", &[]), ("member", &[]), ("member", &[])]);
+        (1..=MEMBERS).for_each(|at| drop(processes.link(at).get()));
+        processes.link(0).put(&[]);
+        if processes.link(0).get()[0] >= 150 {
             continue;
         }
         for at in 1..=MEMBERS {
-            cast.link(at).put(&[HASTY]);
+            processes.link(at).put(&[HASTY]);
             let expected: Vec<u64> = (1..=HASTY).collect();
-            assert_eq!(cast.link(at).get(), expected, "round {round}, member {at}");
-            cast.link(at).put(&[0]);
-            cast.link(at).put(&[]);
+            assert_eq!(processes.link(at).get(), expected, "round {round}, member {at}");
+            processes.link(at).put(&[0]);
+            processes.link(at).put(&[]);
         }
-        cast.finish();
+        processes.finish();
         judged += 1;
         if judged == 5 {
             return;
@@ -380,36 +384,36 @@ fn a_join_that_returned_is_known() {
     const ROUNDS: usize = 5;
     let mut roles: Vec<(&str, &[u64])> = vec![("late member", &[]); ROUNDS + 1];
     roles[0] = ("group sender", &[]);
-    let cast = Cast::start(&roles);
+    let processes = Processes::start(&roles);
     let send = |first: u64, count: u64| {
-        cast.link(0).put(&[first, count]);
-        cast.link(0).get();
+        processes.link(0).put(&[first, count]);
+        processes.link(0).get();
     };
     send(1, 3);
     for newcomer in 1..=ROUNDS {
-        cast.link(newcomer).put(&[]);
-        cast.link(newcomer).get();
+        processes.link(newcomer).put(&[]);
+        processes.link(newcomer).get();
         let first = 10 * newcomer as u64;
         send(first, 3);
         for at in 1..=newcomer {
-            cast.link(at).put(&[3]);
+            processes.link(at).put(&[3]);
             let expected: Vec<u64> = (first..first + 3).collect();
-            assert_eq!(cast.link(at).get(), expected, "member {at} of {newcomer}");
+            assert_eq!(processes.link(at).get(), expected, "member {at} of {newcomer}");
         }
     }
-    (1..=ROUNDS).for_each(|at| cast.link(at).put(&[0]));
-    (0..=ROUNDS).for_each(|at| cast.link(at).put(&[]));
-    cast.finish();
+    (1..=ROUNDS).for_each(|at| processes.link(at).put(&[0]));
+    (0..=ROUNDS).for_each(|at| processes.link(at).put(&[]));
+    processes.finish();
 }
 
 /// The last word of a receiver.
 const NO_MORE: u64 = u64::MAX;
 
 /// Says where it is, then what arrives until it is told to stop.
-fn receiver(mut stage: Stage) {
+fn receiver(mut topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
-    let link = stage.link(0);
+    let link = topology.link(0);
     let endpoint = datagram_endpoint(&node);
     post_all(&endpoint, &mem);
     link.put(&[endpoint.qpn.into(), endpoint.lid.into()]);
@@ -427,14 +431,14 @@ fn receiver(mut stage: Stage) {
 const OVER: u64 = 1;
 
 /// One QP sends to a process that is stopped and to one that is not.
-fn busy_sender(mut stage: Stage) {
+fn busy_sender(mut topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
-    let (stopped, alive) = (stage.link(1), stage.link(2));
+    let (stopped, alive) = (topology.link(1), topology.link(2));
     let address = |words: &[u64]| Address { qpn: words[0] as u32, lid: words[1] as u16 };
     let (to_stopped, to_alive) = (address(&stopped.get()), address(&alive.get()));
     let endpoint = datagram_endpoint(&node);
-    let known = stage.args[0] == 1;
+    let known = topology.args[0] == 1;
     let send = |to, number: u64, flags| {
         mem.write(0, &number.to_le_bytes());
         let sges = [mem.sge(0, 8)];
@@ -446,13 +450,13 @@ fn busy_sender(mut stage: Stage) {
         assert_eq!(endpoint.send_done().status, WcStatus::Success);
         assert_eq!(stopped.get(), [1]);
     }
-    stage.parent.put(&[]);
-    stage.parent.get();
+    topology.parent.put(&[]);
+    topology.parent.get();
     if !known {
         // It is not met yet. The post does not wait for its hello: it would be over by now.
         send(to_stopped, 2, SendFlags::SIGNALED).expect("a datagram");
         if !poll(&endpoint.send_cq, 1).is_empty() {
-            return stage.parent.put(&[OVER]);
+            return topology.parent.put(&[OVER]);
         }
         assert_eq!(endpoint.send_done().status, WcStatus::Success, "lost, which UD may");
     }
@@ -466,9 +470,9 @@ fn busy_sender(mut stage: Stage) {
         assert_eq!(endpoint.send_done().status, WcStatus::Success);
         assert_eq!(alive.get(), [number]);
     }
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
     // When it goes on it hears what the ring held, and then what is sent from now on.
-    stage.parent.get();
+    topology.parent.get();
     until("the receiver that was stopped answers", || {
         send(to_stopped, 77_777, SendFlags::SIGNALED).expect("a datagram");
         assert_eq!(endpoint.send_done().status, WcStatus::Success);
@@ -496,17 +500,18 @@ fn a_stopped_receiver_holds_up_nobody_else() {
 
 /// Whether the sender could look while its first datagram waited for the hello.
 fn is_held_up_by_nobody(known: u64) -> bool {
-    let mut cast = Cast::start(&[("busy sender", &[known]), ("receiver", &[]), ("receiver", &[])]);
-    cast.link(0).get();
-    cast.signal(1, libc::SIGSTOP);
-    until_stopped(cast.pid(1));
-    cast.link(0).put(&[]);
-    if cast.link(0).get() == [OVER] {
+    let mut processes =
+        Processes::start(&[("busy sender", &[known]), ("receiver", &[]), ("receiver", &[])]);
+    processes.link(0).get();
+    processes.signal(1, libc::SIGSTOP);
+    until_stopped(processes.pid(1));
+    processes.link(0).put(&[]);
+    if processes.link(0).get() == [OVER] {
         return false;
     }
-    cast.signal(1, libc::SIGCONT);
-    cast.link(0).put(&[]);
-    cast.expect_end(0);
-    cast.finish();
+    processes.signal(1, libc::SIGCONT);
+    processes.link(0).put(&[]);
+    processes.expect_end(0);
+    processes.finish();
     true
 }

@@ -25,25 +25,25 @@ const LAST: u32 = 0x1a57;
 #[test]
 fn child_process_entry() {
     play(&[
-        ("initiator", |mut stage| {
-            let words = initiate(&stage.link(1), &stage.args);
-            stage.parent.put(&words);
+        ("initiator", |mut topology| {
+            let words = initiate(&topology.link(1), &topology.args);
+            topology.parent.put(&words);
         }),
-        ("responder", |mut stage| {
-            let words = respond(&stage.link(0), &stage.args);
-            stage.parent.put(&words);
+        ("responder", |mut topology| {
+            let words = respond(&topology.link(0), &topology.args);
+            topology.parent.put(&words);
         }),
         ("both", both),
     ]);
 }
 
-fn both(stage: Stage) {
+fn both(topology: Topology) {
     let (a, b) = Link::pair();
-    let args = stage.args.clone();
+    let args = topology.args.clone();
     let responder = std::thread::spawn(move || respond(&b, &args));
-    let mut words = initiate(&a, &stage.args);
+    let mut words = initiate(&a, &topology.args);
     words.extend(responder.join().expect("the responder"));
-    stage.parent.put(&words);
+    topology.parent.put(&words);
 }
 
 /// FNV-1a over a copy of the memory.
@@ -331,9 +331,10 @@ fn collect(link: &Link, endpoint: &Endpoint, report: &mut Vec<u64>) -> u64 {
 
 /// The reports of both sides with the lane on or off.
 fn reports(roles: &[(&str, &[u64])], lane: &str) -> Vec<Vec<u64>> {
-    let mut cast = Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] });
-    let reports = (0..roles.len()).map(|index| cast.link(index).get()).collect();
-    (0..roles.len()).for_each(|index| cast.expect_end(index));
+    let mut processes =
+        Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] });
+    let reports = (0..roles.len()).map(|index| processes.link(index).get()).collect();
+    (0..roles.len()).for_each(|index| processes.expect_end(index));
     reports
 }
 

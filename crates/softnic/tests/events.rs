@@ -17,8 +17,8 @@ const POLLED_ROUNDS: u64 = 10_000;
 #[test]
 fn child_process_entry() {
     play(&[
-        ("blocks", |stage| alone(stage, block)),
-        ("polls", |stage| alone(stage, poll_descriptor)),
+        ("blocks", |topology| alone(topology, block)),
+        ("polls", |topology| alone(topology, poll_descriptor)),
         ("two threads", two_threads),
         ("solicited", solicited),
         ("asks", asks),
@@ -92,8 +92,8 @@ fn poll_descriptor(channel: &Channel) -> u64 {
     SoftNic::wait_channel(channel, Deadline::Never).expect("an event")
 }
 
-fn alone(mut stage: Stage, wait: fn(&Channel) -> u64) {
-    ping_pong(&stage.link(1 - stage.index), stage.index, stage.args[0], wait);
+fn alone(mut topology: Topology, wait: fn(&Channel) -> u64) {
+    ping_pong(&topology.link(1 - topology.index), topology.index, topology.args[0], wait);
 }
 
 fn ping_pong(link: &Link, side: usize, rounds: u64, wait: fn(&Channel) -> u64) {
@@ -113,23 +113,23 @@ fn ping_pong(link: &Link, side: usize, rounds: u64, wait: fn(&Channel) -> u64) {
 
 #[test]
 fn no_wake_up_is_lost_inside_the_verb() {
-    Cast::start(&[("blocks", &[ROUNDS]), ("blocks", &[ROUNDS])]).finish();
+    Processes::start(&[("blocks", &[ROUNDS]), ("blocks", &[ROUNDS])]).finish();
 }
 
 #[test]
 fn no_wake_up_is_lost_on_the_descriptor() {
-    Cast::start(&[("polls", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
+    Processes::start(&[("polls", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
 }
 
 #[test]
 fn one_blocks_and_the_other_polls() {
-    Cast::start(&[("blocks", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
+    Processes::start(&[("blocks", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
 }
 
 /// Two threads of a process, each blocking on a channel of its own.
-fn two_threads(mut stage: Stage) {
-    let side = stage.index;
-    let links = [stage.link(1 - side), stage.link(1 - side)];
+fn two_threads(mut topology: Topology) {
+    let side = topology.index;
+    let links = [topology.link(1 - side), topology.link(1 - side)];
     let threads =
         links.map(|link| std::thread::spawn(move || ping_pong(&link, side, ROUNDS, block)));
     for thread in threads {
@@ -140,12 +140,12 @@ fn two_threads(mut stage: Stage) {
 #[test]
 fn two_threads_block_on_channels_of_their_own() {
     let roles: &[(&str, &[u64])] = &[("two threads", &[]), ("two threads", &[])];
-    Cast::start_plan(&Plan { roles, links: 2, env: &[] }).finish();
+    Processes::start_plan(&Plan { roles, links: 2, env: &[] }).finish();
 }
 
 /// Only solicited messages, and failures, wake who asked for those.
-fn solicited(mut stage: Stage) {
-    let link = stage.link(1);
+fn solicited(mut topology: Topology) {
+    let link = topology.link(1);
     let node = Node::open(0);
     let eventful = Eventful::connect(&node, &link, 9);
     let fd = SoftNic::channel_fd(&eventful.channel).expect("a descriptor");
@@ -174,8 +174,8 @@ fn solicited(mut stage: Stage) {
     link.sync();
 }
 
-fn asks(mut stage: Stage) {
-    let link = stage.link(0);
+fn asks(mut topology: Topology) {
+    let link = topology.link(0);
     let node = Node::open(0);
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     endpoint.connect_over(&link);
@@ -195,7 +195,7 @@ fn asks(mut stage: Stage) {
 
 #[test]
 fn only_solicited_messages_wake_who_asked_for_those() {
-    Cast::start(&[("solicited", &[]), ("asks", &[])]).finish();
+    Processes::start(&[("solicited", &[]), ("asks", &[])]).finish();
 }
 
 /// How long a process rests at once, ms.
@@ -207,8 +207,8 @@ const RESTS: usize = 3;
 
 /// After traffic, with everything still open, sleeps in one of the ways that programs have; that
 /// uses no processor time.
-fn idle(mut stage: Stage) {
-    let link = stage.link(1 - stage.index);
+fn idle(mut topology: Topology) {
+    let link = topology.link(1 - topology.index);
     let node = Node::open(0);
     let eventful = Eventful::connect(&node, &link, 5);
     for round in 0..200 {
@@ -217,7 +217,7 @@ fn idle(mut stage: Stage) {
     }
     let mut used_us = Vec::new();
     for _ in 0..RESTS {
-        used_us.push(rest(&eventful, &link, [stage.args[0], stage.index as u64]));
+        used_us.push(rest(&eventful, &link, [topology.args[0], topology.index as u64]));
         let is_idle = used_us.iter().any(|us| *us < IDLE_US);
         link.put(&[is_idle.into()]);
         if link.get() == [1] && is_idle {
@@ -264,6 +264,6 @@ fn rest(eventful: &Eventful, link: &Link, way_and_index: [u64; 2]) -> u64 {
 fn idle_means_no_processor_time() {
     for way in [0, 1] {
         let args: &[u64] = &[way];
-        Cast::start(&[("idle", args), ("idle", args)]).finish();
+        Processes::start(&[("idle", args), ("idle", args)]).finish();
     }
 }

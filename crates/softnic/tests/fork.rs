@@ -130,9 +130,9 @@ fn run_some(storm: &mut Storm, count: u64) {
 }
 
 /// Forks in the middle of traffic with a partner, several times.
-fn forker(mut stage: Stage) {
+fn forker(mut topology: Topology) {
     let node = Node::open(0);
-    let partner_link = stage.link(1);
+    let partner_link = topology.link(1);
     let mut storm = storm_over(&node, &partner_link, 5);
     for _ in 0..6 {
         run_some(&mut storm, 300);
@@ -162,10 +162,10 @@ fn forker(mut stage: Stage) {
         reap(pid, || assert!(storm.step(), "{:?}", storm.failed));
     }
     run_some(&mut storm, 300);
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
     until("the test ends", || {
         storm.answer();
-        stage.parent.ready(0)
+        topology.parent.ready(0)
     });
 }
 
@@ -182,31 +182,31 @@ fn finish_talk(inherited: &Inherited, link: &Link) {
     link.sync();
 }
 
-fn partner(mut stage: Stage) {
+fn partner(mut topology: Topology) {
     let node = Node::open(0);
-    let mut storm = storm_over(&node, &stage.link(0), 6);
-    stage.parent.put(&[]);
-    while !stage.parent.ready(0) {
+    let mut storm = storm_over(&node, &topology.link(0), 6);
+    topology.parent.put(&[]);
+    while !topology.parent.ready(0) {
         storm.answer();
     }
 }
 
 #[test]
 fn a_child_has_a_device_of_its_own_and_the_parent_keeps_his() {
-    let mut cast = Cast::start(&[("forker", &[]), ("partner", &[])]);
-    cast.link(1).get();
-    cast.link(0).get();
-    cast.link(0).put(&[]);
-    cast.expect_end(0);
-    cast.link(1).put(&[]);
-    cast.expect_end(1);
+    let mut processes = Processes::start(&[("forker", &[]), ("partner", &[])]);
+    processes.link(1).get();
+    processes.link(0).get();
+    processes.link(0).put(&[]);
+    processes.expect_end(0);
+    processes.link(1).put(&[]);
+    processes.expect_end(1);
 }
 
 /// Forks while other threads are inside verbs: locks may be held at that moment, and the child must
 /// not wait for them.
-fn busy_forker(mut stage: Stage) {
+fn busy_forker(mut topology: Topology) {
     let node = Node::open(0);
-    let link = stage.link(1);
+    let link = topology.link(1);
     let mut storm = storm_over(&node, &link, 7);
     let shared = Inherited {
         node: node.clone(),
@@ -233,15 +233,15 @@ fn busy_forker(mut stage: Stage) {
         assert!(forks.is_ok());
     });
     run_some(&mut storm, 300);
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
 }
 
 #[test]
 fn a_fork_while_threads_are_inside_verbs() {
-    let mut cast = Cast::start(&[("busy forker", &[]), ("partner", &[])]);
-    cast.link(1).get();
-    cast.link(0).get();
-    cast.expect_end(0);
-    cast.link(1).put(&[]);
-    cast.expect_end(1);
+    let mut processes = Processes::start(&[("busy forker", &[]), ("partner", &[])]);
+    processes.link(1).get();
+    processes.link(0).get();
+    processes.expect_end(0);
+    processes.link(1).put(&[]);
+    processes.expect_end(1);
 }

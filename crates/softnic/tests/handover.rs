@@ -12,7 +12,7 @@ use rdmalab_link::address::gid_of;
 use rdmalab_softnic::SoftNic;
 use support::net::{MTU_1024, Net, connect, enter, other_owner};
 use support::node::*;
-use support::{Link, Role, Stage, until_stopped};
+use support::{Link, Role, Topology, until_stopped};
 
 /// Messages of one go.
 const MESSAGES: u64 = 20;
@@ -72,34 +72,34 @@ const A_STANDBY: u64 = 1;
 const SLOW_STANDBY: u64 = 2;
 
 /// Reads its host's socket, exits, and sends while it exits: what destructors of C++ do.
-fn parting(mut stage: Stage) {
+fn parting(mut topology: Topology) {
     // SAFETY: the handler touches statics only. Handlers run in the opposite order, so this one
     // after the device's.
     unsafe { libc::atexit(last_words) };
     enter(1);
     let node = Node::open(0);
-    let (endpoint, mem) = connected(&node, &stage.link(1));
-    let standby = (stage.args[0] != ALONE).then(|| stage.link(2));
+    let (endpoint, mem) = connected(&node, &topology.link(1));
+    let standby = (topology.args[0] != ALONE).then(|| topology.link(2));
     if let Some(standby) = &standby {
         // Now it may open the device; and now it has.
         standby.sync();
         standby.sync();
         assert_eq!(other_owner(), None, "it is this process");
     }
-    if stage.args[0] == SLOW_STANDBY {
-        stage.parent.sync();
+    if topology.args[0] == SLOW_STANDBY {
+        topology.parent.sync();
     }
     let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
     *words = Some((endpoint, mem, standby));
 }
 
 /// On the other host: receives from all of the first.
-fn partner(mut stage: Stage) {
+fn partner(mut topology: Topology) {
     enter(2);
     let node = Node::open(0);
-    let froms: Vec<usize> = stage.args.iter().map(|from| *from as usize).collect();
+    let froms: Vec<usize> = topology.args.iter().map(|from| *from as usize).collect();
     let ends: Vec<(Endpoint, Mem)> =
-        froms.iter().map(|from| connected(&node, &stage.link(*from))).collect();
+        froms.iter().map(|from| connected(&node, &topology.link(*from))).collect();
     for (endpoint, mem) in &ends {
         for id in 0..MESSAGES {
             endpoint.recv(id, &[mem.sge(0, 64)]);
@@ -116,12 +116,12 @@ fn partner(mut stage: Stage) {
 }
 
 /// On the first host too: sends while the owner of the socket is held up in its last handlers.
-fn standby(mut stage: Stage) {
+fn standby(mut topology: Topology) {
     enter(1);
-    let owner = stage.link(0);
+    let owner = topology.link(0);
     owner.sync();
     let node = Node::open(0);
-    let (endpoint, mem) = connected(&node, &stage.link(1));
+    let (endpoint, mem) = connected(&node, &topology.link(1));
     owner.sync();
     assert_eq!(owner.get(), [1], "it is about to exit");
     send_all(&endpoint, &mem);
@@ -147,30 +147,31 @@ fn an_exiting_owner_hands_over_to_its_standby() {
 fn an_exiting_owner_hands_over_to_a_late_standby() {
     let test = "an_exiting_owner_hands_over_to_a_late_standby";
     let Some(net) = Net::of(test, 2) else { return };
-    let cast = net.start(&[("parting", &[SLOW_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]);
+    let processes =
+        net.start(&[("parting", &[SLOW_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]);
     let standby = 2;
-    assert_eq!(cast.link(0).get(), [u64::MAX], "both are connected");
-    cast.signal(standby, libc::SIGSTOP);
-    until_stopped(cast.pid(standby));
-    cast.link(0).put(&[u64::MAX]);
+    assert_eq!(processes.link(0).get(), [u64::MAX], "both are connected");
+    processes.signal(standby, libc::SIGSTOP);
+    until_stopped(processes.pid(standby));
+    processes.link(0).put(&[u64::MAX]);
     std::thread::sleep(A_MOMENT);
-    cast.signal(standby, libc::SIGCONT);
-    cast.finish();
+    processes.signal(standby, libc::SIGCONT);
+    processes.finish();
 }
 
 /// Reads its host's socket until it is killed.
-fn owner(stage: Stage) {
+fn owner(topology: Topology) {
     enter(1);
     let _node = Node::open(0);
-    stage.parent.put(&[1]);
-    stage.parent.get();
+    topology.parent.put(&[1]);
+    topology.parent.get();
 }
 
 /// Writes into the target's memory, before and after the death of whom it is told of.
-fn writer(mut stage: Stage) {
+fn writer(mut topology: Topology) {
     enter(2);
     let node = Node::open(0);
-    let link = stage.link(2);
+    let link = topology.link(2);
     let (endpoint, mem) = connected(&node, &link);
     let theirs = link.get();
     let write = || {
@@ -178,7 +179,7 @@ fn writer(mut stage: Stage) {
         endpoint.run(rdma(WrOpcode::Write, &sges, theirs[0], theirs[1] as u32));
     };
     write();
-    stage.parent.sync();
+    topology.parent.sync();
     mem.fill(0, 64, MARK);
     for _ in 0..MESSAGES {
         write();
@@ -192,16 +193,16 @@ const MARK: u8 = 0x5a;
 /// Inherits the socket. What it introduces itself to everybody for, from before the owner's death,
 /// ends when the bystander's time to answer is over; the standby's own time would begin at the
 /// death. So what comes before the first is over came while the bystander was still waited for.
-fn target(mut stage: Stage) {
+fn target(mut topology: Topology) {
     enter(1);
-    let link = stage.link(1);
-    assert_eq!(stage.parent.get(), [1], "the owner is there");
+    let link = topology.link(1);
+    assert_eq!(topology.parent.get(), [1], "the owner is there");
     let node = Node::open(0);
     let (_endpoint, mem) = connected(&node, &link);
     link.put(&[mem.addr(), mem.rkey as u64]);
     let member = node.endpoint(&Setup::new(QpType::Ud));
-    stage.parent.sync();
-    stage.parent.put(&[2]);
+    topology.parent.sync();
+    topology.parent.put(&[2]);
     let group = gid_of("239.92.1.2".parse().expect("an address"));
     SoftNic::attach_mcast(&member.qp, group, 0).expect("a group");
     assert_eq!(mem.read(0, 1), [MARK], "nobody read the socket while the bystander was silent");
@@ -209,14 +210,14 @@ fn target(mut stage: Stage) {
 }
 
 /// A process of the target's host that uses no network, and that it never met.
-fn bystander(stage: Stage) {
+fn bystander(topology: Topology) {
     // SAFETY: nobody else reads or changes the environment now.
     unsafe { std::env::remove_var("RDMALAB_INTERFACE") };
     enter(1);
-    assert_eq!(stage.parent.get(), [1], "the target is there");
+    assert_eq!(topology.parent.get(), [1], "the target is there");
     let _node = Node::open(0);
-    stage.parent.put(&[2]);
-    stage.parent.get();
+    topology.parent.put(&[2]);
+    topology.parent.get();
 }
 
 #[test]
@@ -224,21 +225,21 @@ fn an_unresponsive_process_does_not_delay_the_standby() {
     let Some(net) = Net::of("an_unresponsive_process_does_not_delay_the_standby", 2) else {
         return;
     };
-    let mut cast =
+    let mut processes =
         net.start(&[("owner", &[]), ("writer", &[]), ("target", &[]), ("bystander", &[])]);
-    assert_eq!(cast.link(0).get(), [1]);
-    cast.link(2).put(&[1]);
-    assert_eq!(cast.link(1).get(), [u64::MAX], "the writer has written");
-    cast.link(3).put(&[1]);
-    assert_eq!(cast.link(3).get(), [2]);
-    cast.signal(3, libc::SIGSTOP);
-    until_stopped(cast.pid(3));
-    cast.link(2).sync();
-    assert_eq!(cast.link(2).get(), [2], "it is about to introduce itself");
+    assert_eq!(processes.link(0).get(), [1]);
+    processes.link(2).put(&[1]);
+    assert_eq!(processes.link(1).get(), [u64::MAX], "the writer has written");
+    processes.link(3).put(&[1]);
+    assert_eq!(processes.link(3).get(), [2]);
+    processes.signal(3, libc::SIGSTOP);
+    until_stopped(processes.pid(3));
+    processes.link(2).sync();
+    assert_eq!(processes.link(2).get(), [2], "it is about to introduce itself");
     std::thread::sleep(A_MOMENT);
-    cast.kill(0);
-    cast.link(1).put(&[u64::MAX]);
-    cast.expect_end(1);
-    cast.expect_end(2);
-    cast.kill(3);
+    processes.kill(0);
+    processes.link(1).put(&[u64::MAX]);
+    processes.expect_end(1);
+    processes.expect_end(2);
+    processes.kill(3);
 }

@@ -20,32 +20,32 @@ fn child_process_entry() {
 }
 
 /// Arguments: how the memory goes, whether the program has handlers of its own.
-fn both(stage: Stage) {
+fn both(topology: Topology) {
     let (a, b) = Link::pair();
-    let args = stage.args.clone();
+    let args = topology.args.clone();
     if args[1] == 1 {
         own_handlers::install();
     }
     let receiver = std::thread::spawn(move || receive(&b, &args));
-    send(&a, &stage.args);
+    send(&a, &topology.args);
     receiver.join().expect("the receiver");
-    own_handlers::check(stage.args[1] == 1);
+    own_handlers::check(topology.args[1] == 1);
 }
 
-fn sender(mut stage: Stage) {
-    if stage.args[1] == 1 {
+fn sender(mut topology: Topology) {
+    if topology.args[1] == 1 {
         own_handlers::install();
     }
-    send(&stage.link(1), &stage.args);
-    own_handlers::check(stage.args[1] == 1);
+    send(&topology.link(1), &topology.args);
+    own_handlers::check(topology.args[1] == 1);
 }
 
-fn receiver(mut stage: Stage) {
-    if stage.args[1] == 1 {
+fn receiver(mut topology: Topology) {
+    if topology.args[1] == 1 {
         own_handlers::install();
     }
-    receive(&stage.link(0), &stage.args);
-    own_handlers::check(stage.args[1] == 1);
+    receive(&topology.link(0), &topology.args);
+    own_handlers::check(topology.args[1] == 1);
 }
 
 /// Handlers as a JVM or a crash reporter has them. Being called is failing.
@@ -193,7 +193,7 @@ fn run(lane: &str, names: &[&str]) {
             let args = [how, handlers];
             let roles: Vec<(&str, &[u64])> = names.iter().map(|name| (*name, &args[..])).collect();
             let env = [("RDMALAB_LANE", lane)];
-            Cast::start_plan(&Plan { roles: &roles, links: 1, env: &env }).finish();
+            Processes::start_plan(&Plan { roles: &roles, links: 1, env: &env }).finish();
         }
     }
 }

@@ -13,7 +13,7 @@ use rdmalab_softnic::SoftNic;
 use rdmalab_testing::again_while;
 use support::net::{MTU_1024, Net, ah_of, connect, enter};
 use support::node::*;
-use support::{Role, Stage};
+use support::{Role, Topology};
 
 /// The GID of the IPv4 address.
 const IPV4: u8 = 1;
@@ -39,9 +39,9 @@ fn opened() -> (Node, Endpoint, Mem) {
 }
 
 /// Connects to a host that does not answer yet, and sends at once.
-fn early(mut stage: Stage) {
+fn early(mut topology: Topology) {
     enter(1);
-    let link = stage.link(1);
+    let link = topology.link(1);
     let (node, endpoint, mem) = opened();
     link.sync();
     connect(&node, &endpoint, &link, IPV4);
@@ -59,15 +59,15 @@ fn answer_requests(answers: bool) {
 
 /// The host that answers nobody for a while, and says how long that was, ms. It knows the other
 /// one, which would learn its link address from its question.
-fn late(mut stage: Stage) {
+fn late(mut topology: Topology) {
     enter(2);
-    let link = stage.link(0);
+    let link = topology.link(0);
     let (node, endpoint, mem) = opened();
     endpoint.to_init();
     endpoint.recv(1, &[mem.sge(0, 4096)]);
     answer_requests(false);
     link.sync();
-    let (silent, parent) = (Instant::now(), stage.parent);
+    let (silent, parent) = (Instant::now(), topology.parent);
     // Threads are on the host of who starts them.
     let answers = std::thread::spawn(move || {
         std::thread::sleep(SILENT);
@@ -85,20 +85,20 @@ fn an_address_that_is_not_resolved_yet_is_waited_for() {
     let once = || {
         let net = Net::of("an_address_that_is_not_resolved_yet_is_waited_for", 2)?;
         net.introduce(2, 1);
-        let cast = net.start(&[("early", &[]), ("late", &[])]);
-        let silent = Duration::from_millis(cast.link(1).get()[0]);
-        Some((silent, cast, net))
+        let processes = net.start(&[("early", &[]), ("late", &[])]);
+        let silent = Duration::from_millis(processes.link(1).get()[0]);
+        Some((silent, processes, net))
     };
     let why = format!("a thread that sleeps for {SILENT:?} took longer than {TOO_LONG:?}");
     let is_late = |(silent, ..): &(Duration, _, _)| *silent > TOO_LONG;
     let found = again_while(&why, once, |found| found.as_ref().is_some_and(is_late));
-    let Some((silent, cast, _net)) = found else { return };
+    let Some((silent, processes, _net)) = found else { return };
     assert!(silent <= TOO_LONG, "{why}: {silent:?}");
-    cast.finish();
+    processes.finish();
 }
 
 /// Names an address that nobody has.
-fn lonely(_stage: Stage) {
+fn lonely(_stage: Topology) {
     use QpAttrMask as M;
     enter(1);
     let (_node, endpoint, _mem) = opened();

@@ -21,7 +21,7 @@ use rdmalab_wire::opcode::Transport;
 use support::net::{MTU_1024, Net, ah_of, connect, enter};
 use support::node::*;
 use support::storm::{ROOM, Storm};
-use support::{Role, Stage, seeds, until};
+use support::{Role, Topology, seeds, until};
 
 const ROLES: &[(&str, Role)] = &[
     ("storm", storm),
@@ -72,10 +72,10 @@ impl PacketHook for Weather {
 }
 
 /// Random operations of every kind in both directions; everything completes well.
-fn storm(mut stage: Stage) {
-    let (seed, gid_index, lost) = (stage.args[0], stage.args[1] as u8, stage.args[2]);
-    enter(stage.index as u64 + 1);
-    let link = stage.link(1 - stage.index);
+fn storm(mut topology: Topology) {
+    let (seed, gid_index, lost) = (topology.args[0], topology.args[1] as u8, topology.args[2]);
+    enter(topology.index as u64 + 1);
+    let link = topology.link(1 - topology.index);
     let node = Node::open(0);
     if lost > 0 {
         let damaged = if gid_index == 2 { lost } else { 0 };
@@ -89,7 +89,7 @@ fn storm(mut stage: Stage) {
     link.put(&[mem.addr(), mem.rkey as u64]);
     let theirs = link.get();
     let theirs = (theirs[0], theirs[1] as u32);
-    let mut storm = Storm::new(endpoint, mem, theirs, seed + stage.index as u64);
+    let mut storm = Storm::new(endpoint, mem, theirs, seed + topology.index as u64);
     link.sync();
     let end = Instant::now() + Duration::from_secs(3);
     while storm.done < 400 || Instant::now() < end {
@@ -138,12 +138,13 @@ const THE_KERNELS: u64 = 2;
 
 /// One end sends messages of many lengths, and writes and reads them back; both check every byte.
 /// With packets lost, and with the receiver asleep between messages.
-fn letters(mut stage: Stage) {
-    let (seed, gid_index, sleeps) = (stage.args[0], stage.args[1] as u8, stage.args[2] == 1);
-    enter(stage.index as u64 + 1);
-    let link = stage.link(1 - stage.index);
+fn letters(mut topology: Topology) {
+    let (seed, gid_index, sleeps) =
+        (topology.args[0], topology.args[1] as u8, topology.args[2] == 1);
+    enter(topology.index as u64 + 1);
+    let link = topology.link(1 - topology.index);
     let node = Node::open(0);
-    if stage.args[3] == OUR_WEATHER {
+    if topology.args[3] == OUR_WEATHER {
         set_packet_hook(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
     }
     // Retries last for as long as a busy machine may keep a process from its processor.
@@ -160,7 +161,7 @@ fn letters(mut stage: Stage) {
     for round in 0..60 {
         let length = [1, 7, 1023, 1024, 1025, 50_000, 200_000][random.below(7) as usize];
         let bytes = content(round, length);
-        if stage.index == 0 {
+        if topology.index == 0 {
             mem.write(0, &bytes);
             link.sync();
             match round % 3 {
@@ -241,9 +242,9 @@ fn every_byte_arrives_through_a_short_queue() {
 }
 
 /// The process that strangers shoot at: nothing may complete, and no byte may change.
-fn victim(mut stage: Stage) {
+fn victim(mut topology: Topology) {
     enter(1);
-    let (friend, foe) = (stage.link(1), stage.link(2));
+    let (friend, foe) = (topology.link(1), topology.link(2));
     let node = Node::open(0);
     let setup = Setup::new(QpType::Rc).mtu(MTU_1024);
     let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
@@ -274,10 +275,10 @@ fn victim(mut stage: Stage) {
 }
 
 /// Sends all sorts of packets from plain sockets; and, when told to, is the friend instead.
-fn attacker(mut stage: Stage) {
-    let is_friend = stage.args[0] == 1;
-    enter(stage.index as u64 + 1);
-    let link = stage.link(0);
+fn attacker(mut topology: Topology) {
+    let is_friend = topology.args[0] == 1;
+    enter(topology.index as u64 + 1);
+    let link = topology.link(0);
     if is_friend {
         let node = Node::open(0);
         let setup = Setup::new(QpType::Rc).mtu(MTU_1024);
@@ -295,7 +296,7 @@ fn attacker(mut stage: Stage) {
         source_port: 4791,
         destination_port: 4791,
     };
-    let mut random = Random::new(stage.args[1]);
+    let mut random = Random::new(topology.args[1]);
     for shot in 0..20_000u64 {
         let mut bytes = packet(&mut random, words[0] as u32, words[1], words[2] as u32);
         match shot % 4 {
@@ -372,15 +373,15 @@ fn datagram_endpoint(node: &Node) -> Endpoint {
 
 /// Joins a group and expects a message: the first that it hears, which has its number in front.
 /// Each comes once, however many there are until everybody heard one.
-fn listener(stage: Stage) {
-    let (host, group) = (stage.args[0], group(stage.args[1]));
+fn listener(topology: Topology) {
+    let (host, group) = (topology.args[0], group(topology.args[1]));
     enter(host);
     let node = Node::open(0);
     let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
     SoftNic::attach_mcast(&endpoint.qp, group, 0).expect("a group");
     let receive = |slot: u64| endpoint.recv(slot, &[mem.sge(slot as usize * 256, 256)]);
     (0..16).for_each(receive);
-    stage.parent.put(&[1]);
+    topology.parent.put(&[1]);
     let mut heard = BTreeSet::new();
     let mut hear = |wc: Wc| {
         assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 40 + 64), "{wc:?}");
@@ -407,8 +408,8 @@ fn listener(stage: Stage) {
         until("the one before comes, and is dropped", || drops("queue key") > 0);
     }
     receive(wc.wr_id);
-    stage.parent.put(&[2]);
-    while !stage.parent.ready(0) {
+    topology.parent.put(&[2]);
+    while !topology.parent.ready(0) {
         for wc in poll(&endpoint.recv_cq, 1) {
             hear(wc);
             receive(wc.wr_id);
@@ -423,16 +424,16 @@ fn listener(stage: Stage) {
 /// Sends a message to a group, after one with a key that nobody takes, and both again as long as
 /// somebody has not heard: a datagram may be lost, as to a process that does not get to say hello
 /// in time.
-fn speaker(stage: Stage) {
+fn speaker(topology: Topology) {
     enter(1);
     let node = Node::open(0);
     let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
     mem.fill(0, 64, 0xab);
-    stage.parent.put(&[1]);
-    assert_eq!(stage.parent.get(), [1]);
+    topology.parent.put(&[1]);
+    assert_eq!(topology.parent.get(), [1]);
     let ah = AhAttr {
         hop_limit: USUAL_HOPS,
-        ..ah_of(group(stage.args[0]), GROUPS[stage.args[0] as usize].1)
+        ..ah_of(group(topology.args[0]), GROUPS[topology.args[0] as usize].1)
     };
     let sges = [mem.sge(0, 64)];
     for number in 0..=u8::MAX {
@@ -441,11 +442,11 @@ fn speaker(stage: Stage) {
             let ud = Some(UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey });
             endpoint.run(rdmalab_engine::backend::SendWr { ud, ..wr(WrOpcode::Send, &sges) });
         }
-        if stage.parent.ready(500) {
+        if topology.parent.ready(500) {
             break;
         }
     }
-    assert_eq!(stage.parent.get(), [2]);
+    assert_eq!(topology.parent.get(), [2]);
 }
 
 /// Two members on the speaker's host, two on another behind one port, one on a third.
@@ -462,12 +463,12 @@ fn a_group_reaches_every_process_of_every_host() {
             ("listener", &two),
             ("listener", &three),
         ];
-        let cast = net.start(&roles);
-        (0..6).for_each(|child| assert_eq!(cast.link(child).get(), [1]));
-        cast.link(0).put(&[1]);
-        (1..6).for_each(|child| assert_eq!(cast.link(child).get(), [2]));
-        (0..6).for_each(|child| cast.link(child).put(&[2]));
-        cast.finish();
+        let processes = net.start(&roles);
+        (0..6).for_each(|child| assert_eq!(processes.link(child).get(), [1]));
+        processes.link(0).put(&[1]);
+        (1..6).for_each(|child| assert_eq!(processes.link(child).get(), [2]));
+        (0..6).for_each(|child| processes.link(child).put(&[2]));
+        processes.finish();
     }
 }
 
@@ -477,14 +478,14 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const ANSWER: [u8; MAD_BYTES] = [9; MAD_BYTES];
 
 /// Sends a MAD to QP1 of another host until one comes, and answers those that come.
-fn manager(mut stage: Stage) {
-    enter(stage.args[0]);
+fn manager(mut topology: Topology) {
+    enter(topology.args[0]);
     let port = ManagementPort::open().expect("QP1");
     assert_eq!(u64::from(process_slot().expect("a slot")), u64::from(process_slot().unwrap()));
-    let link = stage.link(1 - stage.index);
+    let link = topology.link(1 - topology.index);
     link.sync();
-    let (own, is_same_host) = (port.gids()[1], stage.args[0] == stage.args[1]);
-    match stage.index {
+    let (own, is_same_host) = (port.gids()[1], topology.args[0] == topology.args[1]);
+    match topology.index {
         0 => ask(&port, is_same_host),
         _ => {
             let mut is_asked = false;

@@ -19,10 +19,10 @@ fn child_process_entry() {
     play(&[("initiator", initiator), ("target", target)]);
 }
 
-fn target(mut stage: Stage) {
-    let (kind, mood) = (Kind::from_arg(stage.args[0]), stage.args[1]);
+fn target(mut topology: Topology) {
+    let (kind, mood) = (Kind::from_arg(topology.args[0]), topology.args[1]);
     let node = Node::open(0);
-    let link = stage.link(0);
+    let link = topology.link(0);
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     let mem = node.mem(1 << 20, kind);
     endpoint.to_init();
@@ -30,7 +30,7 @@ fn target(mut stage: Stage) {
     endpoint.connect_from_init_over(&link);
     mem.write(8, &5u64.to_le_bytes());
     link.put(&[mem.addr(), mem.rkey as u64]);
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
     // From here on no verb is called. The end is told by memory alone.
     while mem.word(16) == 0 {
         if mood == COMPUTES {
@@ -40,13 +40,14 @@ fn target(mut stage: Stage) {
         }
     }
     assert_eq!(mem.word(8), 9);
-    stage.parent.get();
+    topology.parent.get();
 }
 
-fn initiator(mut stage: Stage) {
-    let (kind, mood, lane) = (Kind::from_arg(stage.args[0]), stage.args[1], stage.args[2] == 1);
+fn initiator(mut topology: Topology) {
+    let (kind, mood, lane) =
+        (Kind::from_arg(topology.args[0]), topology.args[1], topology.args[2] == 1);
     let node = Node::open(0);
-    let link = stage.link(1);
+    let link = topology.link(1);
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     endpoint.connect_over(&link);
     let theirs = link.get();
@@ -61,14 +62,14 @@ fn initiator(mut stage: Stage) {
             mappings("rdmalab-buffer") > 0
         });
     }
-    stage.parent.put(&[]);
-    stage.parent.get();
+    topology.parent.put(&[]);
+    topology.parent.get();
     one_sided(&endpoint, &mem, addr, rkey);
     if mood != STOPPED || (kind == Kind::Shared && lane) {
         atomics(&endpoint, &mem, addr, rkey);
     }
-    stage.parent.put(&[]);
-    stage.parent.get();
+    topology.parent.put(&[]);
+    topology.parent.get();
     if mood == STOPPED && !(kind == Kind::Shared && lane) {
         atomics(&endpoint, &mem, addr, rkey);
     }
@@ -112,21 +113,21 @@ fn play_with(mood: u64, kind: u64, lane: &str) {
     let args = [kind, mood, u64::from(lane == "on")];
     let roles: &[(&str, &[u64])] = &[("initiator", &args), ("target", &args)];
     let plan = Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] };
-    let mut cast = Cast::start_plan(&plan);
-    cast.link(1).get();
-    cast.link(0).get();
+    let mut processes = Processes::start_plan(&plan);
+    processes.link(1).get();
+    processes.link(0).get();
     if mood == STOPPED {
-        cast.signal(1, libc::SIGSTOP);
+        processes.signal(1, libc::SIGSTOP);
     }
-    cast.link(0).put(&[]);
-    cast.link(0).get();
+    processes.link(0).put(&[]);
+    processes.link(0).get();
     if mood == STOPPED {
-        cast.signal(1, libc::SIGCONT);
+        processes.signal(1, libc::SIGCONT);
     }
-    cast.link(0).put(&[]);
-    cast.expect_end(0);
-    cast.link(1).put(&[]);
-    cast.expect_end(1);
+    processes.link(0).put(&[]);
+    processes.expect_end(0);
+    processes.link(1).put(&[]);
+    processes.expect_end(1);
 }
 
 #[test]

@@ -44,21 +44,21 @@ fn meet(node: &Node, link: &Link, setup: &Setup, mem: &Mem, seed: u64) -> Storm 
 }
 
 /// Talks to one victim after the other, each until it is dead.
-fn survivor(mut stage: Stage) {
-    let (seed, kind) = (stage.args[0], Kind::from_arg(stage.args[1]));
+fn survivor(mut topology: Topology) {
+    let (seed, kind) = (topology.args[0], Kind::from_arg(topology.args[1]));
     let node = Node::open(0);
     for victim in 1..=VICTIMS {
         let mem = node.mem(ROOM, kind);
-        let link = stage.link(victim);
+        let link = topology.link(victim);
         let mut storm = meet(&node, &link, &impatient(), &mem, seed + victim as u64);
-        stage.parent.put(&[]);
+        topology.parent.put(&[]);
         until("the victim's death is noticed", || !storm.step());
         storm.drain();
         storm.check_lonely_end();
         // Nobody holds this memory any more, whatever the victim was doing to it.
         SoftNic::dereg_mr(&mem.mr).expect("the dead do not hold memory");
         SoftNic::destroy_qp(&storm.endpoint.qp).expect("a QP in ERR can be destroyed");
-        stage.parent.put(&[storm.done]);
+        topology.parent.put(&[storm.done]);
     }
 }
 
@@ -72,14 +72,14 @@ fn own_sockets() -> Vec<u64> {
     .collect()
 }
 
-fn victim(mut stage: Stage) {
-    let (seed, kind) = (stage.args[0], Kind::from_arg(stage.args[1]));
+fn victim(mut topology: Topology) {
+    let (seed, kind) = (topology.args[0], Kind::from_arg(topology.args[1]));
     let node = Node::open(0);
     let mem = node.mem(ROOM, kind);
-    stage.parent.put(&own_sockets());
-    let link = stage.link(0);
+    topology.parent.put(&own_sockets());
+    let link = topology.link(0);
     let mut storm = meet(&node, &link, &impatient(), &mem, seed);
-    if stage.args.get(2) == Some(&1) {
+    if topology.args.get(2) == Some(&1) {
         let end = std::time::Instant::now() + Duration::from_millis(seed % 20);
         while std::time::Instant::now() < end {
             assert!(storm.step(), "{:?}", storm.failed);
@@ -119,22 +119,22 @@ fn kill_at_random(seed: u64, kind: u64, by_exec: u64) {
         (1..=VICTIMS as u64).map(|at| [seed * 100 + at, kind, by_exec]).collect();
     let mut roles = vec![("survivor", survivor)];
     roles.extend(args.iter().map(|args| ("victim", &args[..])));
-    let mut cast = Cast::start(&roles);
+    let mut processes = Processes::start(&roles);
     let mut random = Random::new(seed);
     for victim in 1..=VICTIMS {
-        cast.link(0).get();
-        let sockets = cast.link(victim).get();
+        processes.link(0).get();
+        let sockets = processes.link(victim).get();
         assert!(!sockets.is_empty());
         if by_exec == 0 {
-            check_no_files(cast.pid(victim));
+            check_no_files(processes.pid(victim));
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
-            cast.kill(victim);
+            processes.kill(victim);
             let left: Vec<u64> = unix_sockets();
             assert!(sockets.iter().all(|inode| !left.contains(inode)), "a name is left");
         }
-        cast.link(0).get();
+        processes.link(0).get();
     }
-    cast.expect_end(0);
+    processes.expect_end(0);
 }
 
 #[test]
@@ -154,25 +154,25 @@ fn a_peer_that_executes_another_program_is_gone() {
 }
 
 /// Waits for a completion inside a verb, without polling, while its peer dies.
-fn waiter(mut stage: Stage) {
+fn waiter(mut topology: Topology) {
     let node = Node::open(0);
     let channel = SoftNic::create_channel(&node.ctx).expect("a channel");
     let cq = node.cq(16, Some(&channel), 5);
     let endpoint = node.endpoint_on(&impatient(), &cq, &cq, None);
-    endpoint.connect_over(&stage.link(1));
+    endpoint.connect_over(&topology.link(1));
     let mem = node.mem(64, Kind::Heap);
     SoftNic::req_notify_cq(&cq, false).expect("an armed CQ");
     // The other side has no receive posted: the request waits there when it dies.
     endpoint.send(wr(WrOpcode::Send, &[mem.sge(0, 8)]));
-    stage.parent.put(&[]);
+    topology.parent.put(&[]);
     assert_eq!(SoftNic::wait_channel(&channel, Deadline::Never).expect("an event"), 5);
     assert_eq!(wait(&cq).status, WcStatus::RetryExcErr);
 }
 
-fn sleeper(mut stage: Stage) {
+fn sleeper(mut topology: Topology) {
     let node = Node::open(0);
     let endpoint = node.endpoint(&impatient());
-    endpoint.connect_over(&stage.link(0));
+    endpoint.connect_over(&topology.link(0));
     loop {
         std::thread::sleep(Duration::from_secs(1000));
     }
@@ -180,39 +180,39 @@ fn sleeper(mut stage: Stage) {
 
 #[test]
 fn a_blocked_caller_hears_of_a_death() {
-    let mut cast = Cast::start(&[("waiter", &[]), ("sleeper", &[])]);
-    cast.link(0).get();
+    let mut processes = Processes::start(&[("waiter", &[]), ("sleeper", &[])]);
+    processes.link(0).get();
     std::thread::sleep(Duration::from_millis(20));
-    cast.kill(1);
-    cast.expect_end(0);
+    processes.kill(1);
+    processes.expect_end(0);
 }
 
 /// Talks all the time with little patience; nothing may fail, although its peer is stopped now and
 /// then for longer than the patience lasts.
-fn steady(mut stage: Stage) {
+fn steady(mut topology: Topology) {
     let node = Node::open(0);
-    let mem = node.mem(ROOM, Kind::from_arg(stage.args[0]));
+    let mem = node.mem(ROOM, Kind::from_arg(topology.args[0]));
     let setup = Setup { timeout: 8, retry_cnt: 1, ..impatient() };
-    let link = stage.link(1 - stage.index);
-    let mut storm = meet(&node, &link, &setup, &mem, 3 + stage.index as u64);
-    stage.parent.put(&[]);
-    while !stage.parent.ready(0) {
+    let link = topology.link(1 - topology.index);
+    let mut storm = meet(&node, &link, &setup, &mem, 3 + topology.index as u64);
+    topology.parent.put(&[]);
+    while !topology.parent.ready(0) {
         // Between two looks at the way to the test.
         for _ in 0..200 {
             assert!(storm.step(), "{:?}", storm.failed);
         }
     }
     let done = storm.done;
-    assert_eq!(stage.parent.get(), [1]);
+    assert_eq!(topology.parent.get(), [1]);
     // What is outstanding ends while the other side still answers.
     until("the sends end", || {
         assert!(storm.answer(), "{:?}", storm.failed);
         storm.sends == 0
     });
-    stage.parent.put(&[done]);
+    topology.parent.put(&[done]);
     until("the other side is ready to go", || {
         storm.answer();
-        stage.parent.ready(0)
+        topology.parent.ready(0)
     });
 }
 
@@ -221,30 +221,30 @@ fn a_stopped_peer_makes_nothing_fail() {
     for (kind, lane) in [(0, "on"), (1, "on"), (0, "off")] {
         let roles: &[(&str, &[u64])] = &[("steady", &[kind]), ("steady", &[kind])];
         let env = [("RDMALAB_LANE", lane)];
-        let mut cast = Cast::start_plan(&Plan { roles, links: 1, env: &env });
-        (0..2).for_each(|index| drop(cast.link(index).get()));
+        let mut processes = Processes::start_plan(&Plan { roles, links: 1, env: &env });
+        (0..2).for_each(|index| drop(processes.link(index).get()));
         let mut random = Random::new(9);
         for _ in 0..12 {
             let index = random.below(2) as usize;
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
-            cast.signal(index, libc::SIGSTOP);
+            processes.signal(index, libc::SIGSTOP);
             std::thread::sleep(Duration::from_micros(random.below(50_000)));
-            cast.signal(index, libc::SIGCONT);
+            processes.signal(index, libc::SIGCONT);
         }
         // The two stop posting at different times: each goes on answering until both are done.
-        (0..2).for_each(|index| cast.link(index).put(&[1]));
-        (0..2).for_each(|index| assert!(cast.link(index).get()[0] > 0));
-        (0..2).for_each(|index| cast.link(index).put(&[0]));
-        cast.expect_end(0);
-        cast.expect_end(1);
+        (0..2).for_each(|index| processes.link(index).put(&[1]));
+        (0..2).for_each(|index| assert!(processes.link(index).get()[0] > 0));
+        (0..2).for_each(|index| processes.link(index).put(&[0]));
+        processes.expect_end(0);
+        processes.expect_end(1);
     }
 }
 
 /// Memory that a writer writes in a tight loop is taken away in the ways that a program has.
-fn target(mut stage: Stage) {
-    let (kind, way) = (Kind::from_arg(stage.args[0]), stage.args[1]);
-    let (node, link) = (Node::open(0), stage.link(1));
-    let mut random = Random::new(stage.args[2]);
+fn target(mut topology: Topology) {
+    let (kind, way) = (Kind::from_arg(topology.args[0]), topology.args[1]);
+    let (node, link) = (Node::open(0), topology.link(1));
+    let mut random = Random::new(topology.args[2]);
     for _ in 0..12 {
         let endpoint = node.endpoint(&impatient());
         endpoint.connect_over(&link);
@@ -275,10 +275,10 @@ fn target(mut stage: Stage) {
     }
 }
 
-fn writer(mut stage: Stage) {
-    let (node, link) = (Node::open(0), stage.link(0));
+fn writer(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(1 << 16, Kind::Heap);
-    let mut random = Random::new(stage.args[2]);
+    let mut random = Random::new(topology.args[2]);
     for _ in 0..12 {
         let endpoint = node.endpoint(&impatient());
         endpoint.connect_over(&link);
@@ -311,7 +311,8 @@ fn memory_that_was_taken_back_does_not_change() {
         for kind in [0, 1] {
             let args = [kind, way, 77 + kind];
             let roles: &[(&str, &[u64])] = &[("target", &args), ("writer", &args)];
-            Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
+            Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] })
+                .finish();
         }
     }
 }

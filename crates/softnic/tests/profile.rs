@@ -28,7 +28,7 @@ fn child_process_entry() {
 }
 
 fn alone(role: &str) {
-    Cast::start(&[(role, &[])]).finish();
+    Processes::start(&[(role, &[])]).finish();
 }
 
 /// This process under a profile of its own.
@@ -69,7 +69,7 @@ fn create(node: &Node, cq: &Cq, cap: QpCap) -> VerbsResult<(SoftQp, QpCap)> {
     SoftNic::create_qp(&node.pd, init).map(|(qp, _, granted)| (qp, granted))
 }
 
-fn lowered(_stage: Stage) {
+fn lowered(_stage: Topology) {
     under(LOW);
     let node = Node::open(0);
     let caps = SoftNic::query_device(&node.ctx);
@@ -122,7 +122,7 @@ fn limits_are_reported_and_enforced() {
 }
 
 /// Connections at the bounds carry data, and none goes beyond them.
-fn used(_stage: Stage) {
+fn used(_stage: Topology) {
     under(LOW);
     let node = Node::open(0);
     let mem = node.mem(8192, Kind::Heap);
@@ -161,7 +161,7 @@ fn connections_stay_within_them() {
 }
 
 /// A profile's rules and a user's hold both, and only the user's count as a disturbance.
-fn late(_stage: Stage) {
+fn late(_stage: Topology) {
     let rules = "rules = [\"delay 30ms of send\"]\n[limits]";
     under(&LOW.replace("[limits]", rules).replace("max_qp = 3", "max_qp = 4"));
     choose_hooks(None, Some("delay 40ms of write".to_owned())).expect("in time");
@@ -193,7 +193,7 @@ fn what_is_late_by_the_profile_is_no_fault() {
 }
 
 /// A device that cannot be had as it was asked for is not there.
-fn missing(_stage: Stage) {
+fn missing(_stage: Topology) {
     let said = choose_profile("late-akc").expect_err("there is none");
     assert!(said.contains("is late-ack meant?"), "{said}");
     let error = SoftNic.devices().expect_err("no device");
@@ -207,7 +207,7 @@ fn without_its_profile_there_is_no_device() {
 }
 
 /// A profile that changes nothing has no name anywhere.
-fn ideal(_stage: Stage) {
+fn ideal(_stage: Topology) {
     assert_eq!(choose_profile("ideal"), Ok(()));
     let node = Node::open(0);
     let caps = SoftNic::query_device(&node.ctx);

@@ -40,9 +40,9 @@ fn small() -> Setup {
 }
 
 /// A slot of the send queue is free when a later signalled completion was polled, not before.
-fn slots(stage: Stage) {
+fn slots(topology: Topology) {
     let node = Node::open(0);
-    let mem = node.mem(4096, Kind::from_arg(stage.args[0]));
+    let mem = node.mem(4096, Kind::from_arg(topology.args[0]));
     let (a, b) = pair(&node, &small());
     let sges = [mem.sge(0, 8)];
     let write = rdma(WrOpcode::Write, &sges, mem.addr() + 64, mem.rkey);
@@ -91,12 +91,12 @@ fn wr_unsignalled(sges: &[Sge]) -> SendWr<'_> {
 #[test]
 fn send_slots_are_freed_by_polling_a_later_completion() {
     for kind in [0, 1] {
-        Cast::start(&[("slots", &[kind])]).finish();
+        Processes::start(&[("slots", &[kind])]).finish();
     }
 }
 
 /// A batch is posted as a whole or not at all, whatever is wrong with a later request of it.
-fn batches(_stage: Stage) {
+fn batches(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     let (a, b) = pair(&node, &small());
@@ -135,7 +135,7 @@ fn batches(_stage: Stage) {
 
 #[test]
 fn a_batch_is_posted_whole_or_not_at_all() {
-    Cast::start(&[("batches", &[])]).finish();
+    Processes::start(&[("batches", &[])]).finish();
 }
 
 fn next_event(node: &Node) -> AsyncEvent {
@@ -145,7 +145,7 @@ fn next_event(node: &Node) -> AsyncEvent {
 }
 
 /// More completions than the CQ holds: an event, and an error instead of silence.
-fn overflow(_stage: Stage) {
+fn overflow(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64, Kind::Heap);
     let setup = Setup::new(QpType::Rc);
@@ -168,13 +168,13 @@ fn overflow(_stage: Stage) {
 
 #[test]
 fn a_completion_queue_that_overflows_says_so() {
-    Cast::start(&[("overflow", &[])]).finish();
+    Processes::start(&[("overflow", &[])]).finish();
 }
 
 /// Posts its receives late; nothing is lost.
-fn late_receiver(mut stage: Stage) {
+fn late_receiver(mut topology: Topology) {
     let node = Node::open(0);
-    let link = stage.link(1);
+    let link = topology.link(1);
     let mem = node.mem(4096, Kind::Heap);
     let endpoint = node.endpoint(&Setup { min_rnr_timer: 5, ..Setup::new(QpType::Rc) });
     endpoint.connect_over(&link);
@@ -193,9 +193,9 @@ fn late_receiver(mut stage: Stage) {
     assert_eq!(mem.word(1024), 20);
 }
 
-fn eager_sender(mut stage: Stage) {
+fn eager_sender(mut topology: Topology) {
     let node = Node::open(0);
-    let link = stage.link(0);
+    let link = topology.link(0);
     let mem = node.mem(4096, Kind::Heap);
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     endpoint.connect_over(&link);
@@ -218,14 +218,14 @@ fn eager_sender(mut stage: Stage) {
 fn a_receiver_that_is_not_ready_is_waited_for() {
     for lane in ["on", "off"] {
         let roles: &[(&str, &[u64])] = &[("late receiver", &[]), ("eager sender", &[])];
-        Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
+        Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
     }
 }
 
 /// Gives up on a receiver that is never ready, after as many tries as its attributes say.
-fn tired_sender(mut stage: Stage) {
+fn tired_sender(mut topology: Topology) {
     let node = Node::open(0);
-    let link = stage.link(1);
+    let link = topology.link(1);
     let mem = node.mem(64, Kind::Heap);
     for rnr_retry in [0, 1, 3, 6] {
         let endpoint = node.endpoint(&Setup { rnr_retry, ..Setup::new(QpType::Rc) });
@@ -240,9 +240,9 @@ fn tired_sender(mut stage: Stage) {
     }
 }
 
-fn never_ready(mut stage: Stage) {
+fn never_ready(mut topology: Topology) {
     let node = Node::open(0);
-    let link = stage.link(0);
+    let link = topology.link(0);
     for _ in 0..4 {
         let endpoint = node.endpoint(&Setup { min_rnr_timer: 1, ..Setup::new(QpType::Rc) });
         endpoint.connect_over(&link);
@@ -253,11 +253,11 @@ fn never_ready(mut stage: Stage) {
 
 #[test]
 fn a_receiver_that_is_never_ready_is_given_up() {
-    Cast::start(&[("tired sender", &[]), ("never ready", &[])]).finish();
+    Processes::start(&[("tired sender", &[]), ("never ready", &[])]).finish();
 }
 
 /// An SRQ: its limit, receives taken by several QPs, and the last WQE of a QP in error.
-fn shared_receiver(_stage: Stage) {
+fn shared_receiver(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     let init = SrqInit { max_wr: 16, max_sge: 2, srq_limit: 0, cookie: 51 };
@@ -302,11 +302,11 @@ fn shared_receiver(_stage: Stage) {
 
 #[test]
 fn a_shared_receive_queue_serves_and_tells() {
-    Cast::start(&[("shared receiver", &[])]).finish();
+    Processes::start(&[("shared receiver", &[])]).finish();
 }
 
 /// What each state takes, and the events of a QP.
-fn states(_stage: Stage) {
+fn states(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     let sges = [mem.sge(0, 8)];
@@ -356,11 +356,11 @@ fn states(_stage: Stage) {
 
 #[test]
 fn states_take_what_they_should() {
-    Cast::start(&[("states", &[])]).finish();
+    Processes::start(&[("states", &[])]).finish();
 }
 
 /// A peer that goes too far: the responder's QP is told.
-fn access(_stage: Stage) {
+fn access(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     let sges = [mem.sge(0, 8)];
@@ -380,5 +380,5 @@ fn access(_stage: Stage) {
 
 #[test]
 fn a_responder_hears_of_its_peers_faults() {
-    Cast::start(&[("access", &[])]).finish();
+    Processes::start(&[("access", &[])]).finish();
 }

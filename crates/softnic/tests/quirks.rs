@@ -21,13 +21,13 @@ fn child_process_entry() {
 }
 
 /// A connection over the medium that the test names.
-fn connected(stage: &mut Stage, faults: Option<&str>) -> (Node, Endpoint, Link) {
-    let by_network = stage.args[0] == NETWORK;
+fn connected(topology: &mut Topology, faults: Option<&str>) -> (Node, Endpoint, Link) {
+    let by_network = topology.args[0] == NETWORK;
     if by_network {
-        enter(stage.index as u64 + 1);
+        enter(topology.index as u64 + 1);
     }
     choose_hooks(None, faults.map(str::to_owned)).expect("in time");
-    let link = stage.link(1 - stage.index);
+    let link = topology.link(1 - topology.index);
     let node = Node::open(0);
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
     let endpoint = node.endpoint(&setup);
@@ -40,9 +40,9 @@ fn connected(stage: &mut Stage, faults: Option<&str>) -> (Node, Endpoint, Link) 
 }
 
 /// Loses the response to the second READ, once; and answers the first SEND that it cannot take now.
-fn server(mut stage: Stage) {
+fn server(mut topology: Topology) {
     let (node, endpoint, link) =
-        connected(&mut stage, Some("drop-response 2; rnr-nak nth 1 of send"));
+        connected(&mut topology, Some("drop-response 2; rnr-nak nth 1 of send"));
     let mem = node.mem(4 * BYTES, Kind::Heap);
     (0..3).for_each(|at| mem.fill(at * BYTES, BYTES, at as u8 + 1));
     endpoint.recv(1, &[mem.sge(3 * BYTES, 8)]);
@@ -53,8 +53,8 @@ fn server(mut stage: Stage) {
     assert_eq!(hooks().disturbed_packets, 4);
 }
 
-fn client(mut stage: Stage) {
-    let (node, endpoint, link) = connected(&mut stage, None);
+fn client(mut topology: Topology) {
+    let (node, endpoint, link) = connected(&mut topology, None);
     let mem = node.mem(3 * BYTES, Kind::Heap);
     let theirs = link.get();
     let (addr, rkey) = (theirs[0], theirs[1] as u32);
@@ -72,7 +72,7 @@ fn client(mut stage: Stage) {
 
 #[test]
 fn the_response_to_the_second_read_is_lost_between_processes() {
-    Cast::start(&[("client", &[SHARED_MEMORY]), ("server", &[SHARED_MEMORY])]).finish();
+    Processes::start(&[("client", &[SHARED_MEMORY]), ("server", &[SHARED_MEMORY])]).finish();
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_response_to_the_second_read_is_lost_between_hosts() {
 
 /// The second of two READs is posted while the first waits after an RNR NAK. It arrives while the
 /// repetition is served, is lost, and waits for its time-out.
-fn dammed(_stage: Stage) {
+fn dammed(_stage: Topology) {
     let faults = "rnr-nak nth 1 of read; damming 200ms..300ms";
     choose_hooks(None, Some(faults.to_owned())).expect("in time");
     let node = Node::open(0);
@@ -107,5 +107,5 @@ fn dammed(_stage: Stage) {
 
 #[test]
 fn a_read_is_dammed_until_its_time_out() {
-    Cast::start(&[("dammed", &[])]).finish();
+    Processes::start(&[("dammed", &[])]).finish();
 }

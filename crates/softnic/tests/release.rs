@@ -23,8 +23,8 @@ fn descriptors() -> usize {
 }
 
 /// Meets one process after the other.
-fn host(mut stage: Stage) {
-    let (node, link) = (Node::open(0), stage.link(1));
+fn host(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(1));
     let mem = node.mem(4096, Kind::Heap);
     let cq = node.cq(1, None, 3);
     let held = || (mappings("rdmalab-ring"), mappings("rdmalab-nic"), descriptors());
@@ -46,8 +46,8 @@ fn host(mut stage: Stage) {
 }
 
 /// Starts processes that live for one message each.
-fn guests(mut stage: Stage) {
-    let link = stage.link(0);
+fn guests(mut topology: Topology) {
+    let link = topology.link(0);
     for _ in 0..ROUNDS {
         // SAFETY: the child uses the C library's allocator, which survives a fork, and threads of
         // its own only; it ends itself.
@@ -73,12 +73,12 @@ fn guests(mut stage: Stage) {
 
 #[test]
 fn rings_of_processes_that_came_and_went_are_let_go() {
-    Cast::start(&[("host", &[]), ("guests", &[])]).finish();
+    Processes::start(&[("host", &[]), ("guests", &[])]).finish();
 }
 
 /// Makes memory, has it written, and frees it.
-fn spender(mut stage: Stage) {
-    let (node, link) = (Node::open(0), stage.link(1));
+fn spender(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(1));
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     endpoint.connect_over(&link);
     for _ in 0..ROUNDS {
@@ -97,8 +97,8 @@ fn spender(mut stage: Stage) {
 }
 
 /// Writes until it has mapped what it writes to.
-fn writer(mut stage: Stage) {
-    let (node, link) = (Node::open(0), stage.link(0));
+fn writer(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(64, Kind::Heap);
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     endpoint.connect_over(&link);
@@ -129,5 +129,5 @@ fn writer(mut stage: Stage) {
 
 #[test]
 fn memory_that_a_peer_has_freed_is_let_go() {
-    Cast::start(&[("spender", &[]), ("writer", &[])]).finish();
+    Processes::start(&[("spender", &[]), ("writer", &[])]).finish();
 }

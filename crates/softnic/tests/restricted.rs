@@ -161,9 +161,9 @@ fn overheard(work: impl FnOnce()) -> String {
 }
 
 /// Owns memory, and polls until it is told to go.
-fn target(mut stage: Stage) {
-    let link = stage.link(0);
-    surrounded(stage.args[1], || {
+fn target(mut topology: Topology) {
+    let link = topology.link(0);
+    surrounded(topology.args[1], || {
         let node = Node::open(0);
         let (mem, setup) = (node.mem(1 << 20, Kind::Heap), Setup::new(QpType::Rc));
         let endpoint = node.endpoint(&setup);
@@ -180,10 +180,10 @@ fn target(mut stage: Stage) {
     });
 }
 
-fn asker(mut stage: Stage) {
-    let link = stage.link(1);
-    let expected = stage.args[2] as usize;
-    surrounded(stage.args[0], || {
+fn asker(mut topology: Topology) {
+    let link = topology.link(1);
+    let expected = topology.args[2] as usize;
+    surrounded(topology.args[0], || {
         let text = overheard(|| ask(&link));
         assert_eq!(text.matches(SENTENCE).count(), expected, "{text}");
     });
@@ -223,21 +223,21 @@ fn ask(link: &Link) {
 }
 
 /// Finds out whether a surrounding can be had here.
-fn prober(stage: Stage) {
-    surrounded(stage.args[0], || {});
+fn prober(topology: Topology) {
+    surrounded(topology.args[0], || {});
 }
 
 /// Runs a pair; the asker must say `said` times that it may not reach into its peer.
 fn run_in(name: &str, asker: u64, target: u64, said: u64) {
     for by in [asker, target] {
-        let mut cast = Cast::start(&[("prober", &[by])]);
-        if !cast.wait(0).success() {
+        let mut processes = Processes::start(&[("prober", &[by])]);
+        if !processes.wait(0).success() {
             return rdmalab_testing::skipped(name, "this user may not make these surroundings");
         }
     }
     let args = [asker, target, said];
     let roles: &[(&str, &[u64])] = &[("asker", &args), ("target", &args)];
-    Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_DEBUG", "1")] }).finish();
+    Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_DEBUG", "1")] }).finish();
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn two_processes_on_one_processor_get_on() {
 }
 
 /// Sends three datagrams to a QP without receives, and two to a process that does not exist.
-fn loser(_stage: Stage) {
+fn loser(_stage: Topology) {
     let text = overheard(|| {
         let node = Node::open(0);
         let mem = node.mem(64, Kind::Heap);
@@ -298,13 +298,13 @@ fn loser(_stage: Stage) {
 #[test]
 fn what_was_lost_is_counted_and_told() {
     let roles: &[(&str, &[u64])] = &[("loser", &[])];
-    Cast::start_plan(&Plan { roles, links: 0, env: &[("RDMALAB_DEBUG", "1")] }).finish();
+    Processes::start_plan(&Plan { roles, links: 0, env: &[("RDMALAB_DEBUG", "1")] }).finish();
 }
 
 /// Writes as much as it can, all the time.
-fn writer(mut stage: Stage) {
-    let (rounds, most) = (stage.args[0], stage.args[1] as usize);
-    let (node, link) = (Node::open(0), stage.link(0));
+fn writer(mut topology: Topology) {
+    let (rounds, most) = (topology.args[0], topology.args[1] as usize);
+    let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(most, Kind::Heap);
     let mut counter = 0u64;
     for _ in 0..rounds {
@@ -327,9 +327,9 @@ fn writer(mut stage: Stage) {
 }
 
 /// Takes memory back while its one initiator is stopped, in the middle of a copy if it happens.
-fn owner(mut stage: Stage) {
-    let (rounds, most) = (stage.args[0], stage.args[1] as usize);
-    let (node, link) = (Node::open(0), stage.link(1));
+fn owner(mut topology: Topology) {
+    let (rounds, most) = (topology.args[0], topology.args[1] as usize);
+    let (node, link) = (Node::open(0), topology.link(1));
     let mut busy = 0;
     for _ in 0..rounds {
         let mem = node.mem(most, Kind::Shared);
@@ -341,8 +341,8 @@ fn owner(mut stage: Stage) {
             mem.word(most - 8) > 0
         });
         std::thread::sleep(Duration::from_millis(30));
-        stage.parent.put(&[]);
-        stage.parent.get();
+        topology.parent.put(&[]);
+        topology.parent.get();
         let taken = SoftNic::dereg_mr(&mem.mr);
         let then = mem.read(0, mem.len);
         if let Err(error) = &taken {
@@ -350,8 +350,8 @@ fn owner(mut stage: Stage) {
             assert!(error.message.contains("SIGCONT"), "{error}");
             busy += 1;
         }
-        stage.parent.put(&[busy]);
-        stage.parent.get();
+        topology.parent.put(&[busy]);
+        topology.parent.get();
         match taken {
             Ok(()) => assert!(mem.read(0, mem.len) == then, "written after it was taken back"),
             // The writer goes on: what it was at may end, and then the memory is ours.
@@ -362,7 +362,7 @@ fn owner(mut stage: Stage) {
         assert_eq!(status, Some(WcStatus::RemAccessErr));
         assert!(mem.read(0, mem.len) == then, "written after it was taken back");
         SoftNic::destroy_qp(&endpoint.qp).expect("a QP in ERR");
-        stage.parent.put(&[]);
+        topology.parent.put(&[]);
     }
 }
 
@@ -370,16 +370,16 @@ fn owner(mut stage: Stage) {
 fn memory_is_kept_from_its_owner_while_a_stopped_process_writes_it() {
     let args = [1, 64 << 20];
     for _ in 0..8 {
-        let cast = Cast::start(&[("owner", &args), ("writer", &args)]);
-        cast.link(0).get();
-        cast.signal(1, libc::SIGSTOP);
-        until_stopped(cast.pid(1));
-        cast.link(0).put(&[]);
-        let busy = cast.link(0).get()[0];
-        cast.signal(1, libc::SIGCONT);
-        cast.link(0).put(&[]);
-        cast.link(0).get();
-        cast.finish();
+        let processes = Processes::start(&[("owner", &args), ("writer", &args)]);
+        processes.link(0).get();
+        processes.signal(1, libc::SIGSTOP);
+        until_stopped(processes.pid(1));
+        processes.link(0).put(&[]);
+        let busy = processes.link(0).get()[0];
+        processes.signal(1, libc::SIGCONT);
+        processes.link(0).put(&[]);
+        processes.link(0).get();
+        processes.finish();
         // Once is enough: it takes as long as the owner's patience lasts.
         if busy > 0 {
             return;

@@ -6,7 +6,7 @@ mod support;
 use rdmalab_engine::vocab::*;
 use support::net::{MTU_1024, Net, connect, enter, other_owner};
 use support::node::*;
-use support::{Cast, Role, Stage, until, until_stopped};
+use support::{Processes, Role, Topology, until, until_stopped};
 
 /// Messages of one go.
 const MESSAGES: u64 = 20;
@@ -30,12 +30,12 @@ fn child_process_entry() {
 }
 
 /// On the second host: its memory is written by all members, one after the other of which comes.
-fn hub(mut stage: Stage) {
+fn hub(mut topology: Topology) {
     enter(2);
     let node = Node::open(0);
-    let members: Vec<_> = stage.args.iter().map(|member| *member as usize).collect();
+    let members: Vec<_> = topology.args.iter().map(|member| *member as usize).collect();
     let met = members.into_iter().map(|member| {
-        let link = stage.link(member);
+        let link = topology.link(member);
         let (setup, mem) = (setup(), node.mem(4096, Kind::Heap));
         let endpoint = node.endpoint(&setup);
         connect(&node, &endpoint, &link, 1);
@@ -43,7 +43,7 @@ fn hub(mut stage: Stage) {
         (endpoint, mem, link)
     });
     let _kept: Vec<_> = met.collect();
-    assert_eq!(stage.parent.get(), [END]);
+    assert_eq!(topology.parent.get(), [END]);
 }
 
 fn setup() -> Setup {
@@ -51,17 +51,17 @@ fn setup() -> Setup {
 }
 
 /// On the first host: does what it is told.
-fn member(mut stage: Stage) {
+fn member(mut topology: Topology) {
     enter(1);
-    let link = stage.link(HUB);
-    assert_eq!(stage.parent.get(), [OPEN]);
+    let link = topology.link(HUB);
+    assert_eq!(topology.parent.get(), [OPEN]);
     let node = Node::open(0);
     let (endpoint, mem) = (node.endpoint(&setup()), node.mem(4096, Kind::Heap));
     connect(&node, &endpoint, &link, 1);
     let theirs = link.get();
     loop {
-        stage.parent.put(&[std::process::id().into()]);
-        match stage.parent.get()[..] {
+        topology.parent.put(&[std::process::id().into()]);
+        match topology.parent.get()[..] {
             [WRITE] => {
                 for _ in 0..MESSAGES {
                     let sges = [mem.sge(0, 64)];
@@ -76,21 +76,21 @@ fn member(mut stage: Stage) {
 }
 
 /// Tells a member to do something, and waits until it has.
-fn order(cast: &Cast, member: usize, words: &[u64]) {
-    cast.link(member).put(words);
-    let pid = cast.link(member).get();
-    assert_eq!(pid, [cast.pid(member) as u64], "{words:?}");
+fn order(processes: &Processes, member: usize, words: &[u64]) {
+    processes.link(member).put(words);
+    let pid = processes.link(member).get();
+    assert_eq!(pid, [processes.pid(member) as u64], "{words:?}");
 }
 
-fn stop(cast: &Cast, member: usize) {
-    cast.signal(member, libc::SIGSTOP);
-    until_stopped(cast.pid(member));
+fn stop(processes: &Processes, member: usize) {
+    processes.signal(member, libc::SIGSTOP);
+    until_stopped(processes.pid(member));
 }
 
 /// The processes of the host whose reader is stopped.
 const MEMBERS: [usize; 3] = [1, 2, 3];
 
-fn start(net: &Net) -> Cast {
+fn start(net: &Net) -> Processes {
     net.start(&[("hub", &[1, 2, 3]), ("member", &[]), ("member", &[]), ("member", &[])])
 }
 
@@ -98,29 +98,29 @@ fn start(net: &Net) -> Cast {
 fn another_process_reads_while_the_reader_is_stopped() {
     let test = "another_process_reads_while_the_reader_is_stopped";
     let Some(net) = Net::of(test, 2) else { return };
-    let mut cast = start(&net);
+    let mut processes = start(&net);
     let [first, second, third] = MEMBERS;
     for member in [first, second] {
-        order(&cast, member, &[OPEN]);
-        order(&cast, member, &[WRITE]);
+        order(&processes, member, &[OPEN]);
+        order(&processes, member, &[WRITE]);
     }
-    order(&cast, second, &[SEE_OWNER, cast.pid(first) as u64]);
-    stop(&cast, first);
-    order(&cast, second, &[WRITE]);
+    order(&processes, second, &[SEE_OWNER, processes.pid(first) as u64]);
+    stop(&processes, first);
+    order(&processes, second, &[WRITE]);
     // One that comes meanwhile gets the socket from who reads now; and when that one dies, nothing
     // tells of it but what it leaves lying: the lock is with the one that is stopped.
-    order(&cast, third, &[OPEN]);
-    cast.kill(second);
-    order(&cast, third, &[WRITE]);
-    cast.signal(first, libc::SIGCONT);
-    order(&cast, first, &[SEE_OWNER, cast.pid(third) as u64]);
-    order(&cast, first, &[WRITE]);
-    order(&cast, third, &[WRITE]);
-    cast.kill(third);
-    order(&cast, first, &[WRITE]);
+    order(&processes, third, &[OPEN]);
+    processes.kill(second);
+    order(&processes, third, &[WRITE]);
+    processes.signal(first, libc::SIGCONT);
+    order(&processes, first, &[SEE_OWNER, processes.pid(third) as u64]);
+    order(&processes, first, &[WRITE]);
+    order(&processes, third, &[WRITE]);
+    processes.kill(third);
+    order(&processes, first, &[WRITE]);
     for member in [first, HUB] {
-        cast.link(member).put(&[END]);
-        cast.expect_end(member);
+        processes.link(member).put(&[END]);
+        processes.expect_end(member);
     }
 }
 
@@ -129,24 +129,24 @@ fn another_process_reads_while_the_reader_is_stopped() {
 fn a_new_process_gets_the_socket_while_its_owner_is_stopped() {
     let test = "a_new_process_gets_the_socket_while_its_owner_is_stopped";
     let Some(net) = Net::of(test, 2) else { return };
-    let mut cast = start(&net);
+    let mut processes = start(&net);
     let [first, second, third] = MEMBERS;
     for member in [first, second] {
-        order(&cast, member, &[OPEN]);
+        order(&processes, member, &[OPEN]);
     }
-    stop(&cast, first);
-    order(&cast, third, &[OPEN]);
-    order(&cast, third, &[WRITE]);
-    order(&cast, second, &[WRITE]);
+    stop(&processes, first);
+    order(&processes, third, &[OPEN]);
+    order(&processes, third, &[WRITE]);
+    order(&processes, second, &[WRITE]);
     // Either of these two reads now, without the lock. One exits, with the other as its standby.
-    cast.link(second).put(&[END]);
-    cast.expect_end(second);
-    order(&cast, third, &[WRITE]);
+    processes.link(second).put(&[END]);
+    processes.expect_end(second);
+    order(&processes, third, &[WRITE]);
     // It dies while it is stopped.
-    cast.kill(first);
-    order(&cast, third, &[WRITE]);
+    processes.kill(first);
+    order(&processes, third, &[WRITE]);
     for member in [third, HUB] {
-        cast.link(member).put(&[END]);
-        cast.expect_end(member);
+        processes.link(member).put(&[END]);
+        processes.expect_end(member);
     }
 }

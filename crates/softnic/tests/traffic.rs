@@ -19,8 +19,8 @@ const PUSHES: [WrOpcode; 4] =
 #[test]
 fn child_process_entry() {
     play(&[
-        ("talker", |mut stage| talk(&stage.link(1), &Run::new(&stage.args, 0))),
-        ("listener", |mut stage| listen(&stage.link(0), &Run::new(&stage.args, 1))),
+        ("talker", |mut topology| talk(&topology.link(1), &Run::new(&topology.args, 0))),
+        ("listener", |mut topology| listen(&topology.link(0), &Run::new(&topology.args, 1))),
         ("loopback", loopback),
         ("ring of three", ring_of_three),
         ("threads", threads),
@@ -273,7 +273,7 @@ fn take(
 }
 
 fn pair_of(args: &[u64]) {
-    Cast::start(&[("talker", args), ("listener", args)]).finish();
+    Processes::start(&[("talker", args), ("listener", args)]).finish();
 }
 
 #[test]
@@ -308,15 +308,15 @@ fn huge_messages_arrive() {
 fn huge_messages_arrive_by_the_ring() {
     let args = [QpType::Rc as u64, 5, 0, 0, 1];
     let roles: &[(&str, &[u64])] = &[("talker", &args), ("listener", &args)];
-    Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", "off")] }).finish();
+    Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", "off")] }).finish();
 }
 
 /// Both ends in one process.
-fn loopback(stage: Stage) {
+fn loopback(topology: Topology) {
     let (a, b) = Link::pair();
-    let args = stage.args.clone();
+    let args = topology.args.clone();
     let listener = std::thread::spawn(move || listen(&b, &Run::new(&args, 1)));
-    talk(&a, &Run::new(&stage.args, 0));
+    talk(&a, &Run::new(&topology.args, 0));
     listener.join().expect("the listener");
 }
 
@@ -325,25 +325,25 @@ fn a_process_talks_to_itself() {
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
         for kind in [0, 1] {
             let args = [qp_type as u64, 5, kind, 1, 0];
-            Cast::start(&[("loopback", &args)]).finish();
+            Processes::start(&[("loopback", &args)]).finish();
         }
     }
 }
 
 /// Talks to the next process and listens to the one before, at the same time.
-fn ring_of_three(mut stage: Stage) {
-    let me = stage.index;
+fn ring_of_three(mut topology: Topology) {
+    let me = topology.index;
     // Two links join each two processes: the first carries the lower one's talk.
     let mut link_for = |other: usize, talks: usize| {
-        let (first, second) = (stage.link(other), stage.link(other));
+        let (first, second) = (topology.link(other), topology.link(other));
         if talks == me.min(other) { first } else { second }
     };
     let next = link_for((me + 1) % 3, me);
     let previous = (me + 2) % 3;
     let before = link_for(previous, previous);
-    let args = stage.args.clone();
+    let args = topology.args.clone();
     let listener = std::thread::spawn(move || listen(&before, &Run::new(&args, 1)));
-    talk(&next, &Run::new(&stage.args, 0));
+    talk(&next, &Run::new(&topology.args, 0));
     listener.join().expect("the listener");
 }
 
@@ -353,15 +353,15 @@ fn three_processes_talk_at_once() {
         let args: &[u64] = &[qp_type as u64, 5, 0, 0, 0];
         let roles: &[(&str, &[u64])] =
             &[("ring of three", args), ("ring of three", args), ("ring of three", args)];
-        Cast::start_plan(&Plan { roles, links: 2, env: &[] }).finish();
+        Processes::start_plan(&Plan { roles, links: 2, env: &[] }).finish();
     }
 }
 
 /// Four threads, each with a QP and CQs of its own, to the same peer.
-fn threads(mut stage: Stage) {
-    let other = 1 - stage.index;
-    let links: Vec<Link> = (0..4).map(|_| stage.link(other)).collect();
-    let talks = stage.index == 0;
+fn threads(mut topology: Topology) {
+    let other = 1 - topology.index;
+    let links: Vec<Link> = (0..4).map(|_| topology.link(other)).collect();
+    let talks = topology.index == 0;
     let workers = links.into_iter().enumerate().map(|(at, link)| {
         let args = [[QpType::Rc as u64, QpType::Uc as u64][at % 2], 5, (at / 2) as u64, 0, 0];
         std::thread::spawn(move || match talks {
@@ -377,15 +377,15 @@ fn threads(mut stage: Stage) {
 #[test]
 fn threads_share_the_way_to_a_peer() {
     let roles: &[(&str, &[u64])] = &[("threads", &[]), ("threads", &[])];
-    Cast::start_plan(&Plan { roles, links: 4, env: &[] }).finish();
+    Processes::start_plan(&Plan { roles, links: 4, env: &[] }).finish();
 }
 
 /// Requests that each thread of `shared_queue` posts.
 const EACH: u64 = 2000;
 
 /// Four threads post to QPs that share their CQs, and poll those at the same time.
-fn shared_queue(mut stage: Stage) {
-    let link = stage.link(1 - stage.index);
+fn shared_queue(mut topology: Topology) {
+    let link = topology.link(1 - topology.index);
     let node = Node::open(0);
     let setup = Setup { cqe: 1024, ..Setup::new(QpType::Rc) };
     let (send_cq, recv_cq) = (node.cq(1024, None, 1), node.cq(1024, None, 2));
@@ -395,7 +395,7 @@ fn shared_queue(mut stage: Stage) {
     for endpoint in &endpoints {
         endpoint.connect_over(&link);
     }
-    if stage.index == 0 {
+    if topology.index == 0 {
         let done: Vec<_> = (0..4 * EACH).map(|_| std::sync::atomic::AtomicU32::new(0)).collect();
         std::thread::scope(|scope| {
             for (thread, endpoint) in endpoints.iter().enumerate() {
@@ -463,7 +463,7 @@ fn receive_in_order(endpoints: &[Endpoint], mem: &Mem, messages: u64) {
 
 #[test]
 fn threads_share_a_queue() {
-    Cast::start(&[("shared queue", &[]), ("shared queue", &[])]).finish();
+    Processes::start(&[("shared queue", &[]), ("shared queue", &[])]).finish();
 }
 
 /// Processes of `everybody`, and the messages that each sends each other.
@@ -471,20 +471,20 @@ const CROWD: usize = 20;
 const LETTERS: usize = 50;
 
 /// All to all, small messages.
-fn everybody(mut stage: Stage) {
-    let node = Node::open(stage.index as u32 % 2);
+fn everybody(mut topology: Topology) {
+    let node = Node::open(topology.index as u32 % 2);
     let setup = Setup { cqe: 8192, ..Setup::new(QpType::Rc) };
     let (send_cq, recv_cq) = (node.cq(8192, None, 1), node.cq(8192, None, 2));
     let mem = node.mem(1 << 16, Kind::Heap);
     let mut others = Vec::new();
-    let me = stage.index;
+    let me = topology.index;
     for other in (0..CROWD).filter(|other| *other != me) {
         let endpoint = node.endpoint_on(&setup, &send_cq, &recv_cq, None);
-        endpoint.connect_over(&stage.link(other));
+        endpoint.connect_over(&topology.link(other));
         (0..LETTERS).for_each(|_| endpoint.recv(other as u64, &[mem.sge(0, 32)]));
         others.push(endpoint);
     }
-    stage.parent.sync();
+    topology.parent.sync();
     let sges = [mem.sge(64, 32)];
     for number in 0..LETTERS as u32 {
         for endpoint in &others {
@@ -505,15 +505,15 @@ fn everybody(mut stage: Stage) {
         sent += done.len();
         received == expected && sent == expected
     });
-    stage.parent.sync();
+    topology.parent.sync();
 }
 
 #[test]
 fn twenty_processes_talk_to_each_other() {
     let roles: Vec<(&str, &[u64])> = (0..CROWD).map(|_| ("everybody", &[] as &[u64])).collect();
-    let cast = Cast::start(&roles);
+    let processes = Processes::start(&roles);
     for _ in 0..2 {
-        (0..CROWD).for_each(|index| cast.link(index).sync());
+        (0..CROWD).for_each(|index| processes.link(index).sync());
     }
-    cast.finish();
+    processes.finish();
 }

@@ -36,8 +36,8 @@ const AT: usize = 512;
 const LENGTH: u64 = 256;
 
 /// Does what it is told through the connection, and says how it ended.
-fn user(mut stage: Stage) {
-    let (node, link) = (Node::open(0), stage.link(0));
+fn user(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(4096, Kind::Heap);
     let mut endpoint: Option<Endpoint> = None;
     loop {
@@ -79,9 +79,9 @@ struct Owner {
 }
 
 impl Owner {
-    fn new(stage: &mut Stage) -> Owner {
-        let (node, link) = (Node::open(0), stage.link(1));
-        let mem = node.mem(8192, Kind::from_arg(stage.args[0]));
+    fn new(topology: &mut Topology) -> Owner {
+        let (node, link) = (Node::open(0), topology.link(1));
+        let mem = node.mem(8192, Kind::from_arg(topology.args[0]));
         link.put(&[CONNECT, 0, 0, 0]);
         let endpoint = node.endpoint(&Setup::new(QpType::Rc));
         endpoint.connect_over(&link);
@@ -155,8 +155,8 @@ impl Owner {
     }
 }
 
-fn type_1_owner(mut stage: Stage) {
-    let mut owner = Owner::new(&mut stage);
+fn type_1_owner(mut topology: Topology) {
+    let mut owner = Owner::new(&mut topology);
     let (window, unbound) = owner.window(MwType::Type1);
     owner.refused(WRITE, AT, unbound, 8);
     let first = SoftNic::next_mw_rkey(&window);
@@ -198,8 +198,8 @@ fn invalidate(endpoint: &Endpoint, key: u32) -> (WcStatus, WcOpcode) {
     (wc.status, wc.opcode)
 }
 
-fn type_2_owner(mut stage: Stage) {
-    let mut owner = Owner::new(&mut stage);
+fn type_2_owner(mut topology: Topology) {
+    let mut owner = Owner::new(&mut topology);
     let all = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     let (window, unbound) = owner.window(MwType::Type2);
     owner.refused(WRITE, AT, unbound, 8);
@@ -265,7 +265,7 @@ fn both_ways(role: &str) {
     for (kind, lane) in [(0, "on"), (1, "on"), (0, "off")] {
         let args = [kind];
         let roles: &[(&str, &[u64])] = &[(role, &args), ("user", &[])];
-        Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
+        Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
     }
 }
 
@@ -280,9 +280,9 @@ fn a_window_of_the_second_type_is_its_qps() {
 }
 
 /// Writes through a window until it may not any more, `rounds` times.
-fn writer(mut stage: Stage) {
-    let (rounds, most) = (stage.args[0], stage.args[1] as usize);
-    let (node, link) = (Node::open(0), stage.link(0));
+fn writer(mut topology: Topology) {
+    let (rounds, most) = (topology.args[0], topology.args[1] as usize);
+    let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(most, Kind::Heap);
     let lengths = [8, 64.min(most), most / 2, most];
     let mut random = Random::new(5);
@@ -333,14 +333,14 @@ fn done_or_flushed((status, opcode): (WcStatus, WcOpcode)) {
 }
 
 /// When the invalidation is complete, nothing is written any more.
-fn racing_owner(mut stage: Stage) {
-    let (rounds, most) = (stage.args[0], stage.args[1] as usize);
-    let (node, link) = (Node::open(0), stage.link(1));
+fn racing_owner(mut topology: Topology) {
+    let (rounds, most) = (topology.args[0], topology.args[1] as usize);
+    let (node, link) = (Node::open(0), topology.link(1));
     let (_window, mut key) =
         SoftNic::alloc_mw(&node.pd, MwType::Type2).expect("a window of the second type");
     let mut random = Random::new(6);
     for _ in 0..rounds {
-        let mem = node.mem(most, Kind::from_arg(stage.args[2]));
+        let mem = node.mem(most, Kind::from_arg(topology.args[2]));
         let endpoint = open_window(&node, &link, &mem, key, key ^ 1);
         key ^= 1;
         until("the writer writes", || {
@@ -367,15 +367,15 @@ fn an_invalidated_window_is_not_written_any_more() {
     for (kind, lane) in [(0, "on"), (1, "on"), (0, "off")] {
         let args = [20, 1 << 16, kind];
         let roles: &[(&str, &[u64])] = &[("racing owner", &args), ("writer", &args)];
-        Cast::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
+        Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] }).finish();
     }
 }
 
 /// Invalidates a window while the one initiator is stopped in the middle of a copy through it: the
 /// request waits, everything else goes on.
-fn careful_owner(mut stage: Stage) {
-    let (rounds, most) = (stage.args[0], stage.args[1] as usize);
-    let (node, link) = (Node::open(0), stage.link(1));
+fn careful_owner(mut topology: Topology) {
+    let (rounds, most) = (topology.args[0], topology.args[1] as usize);
+    let (node, link) = (Node::open(0), topology.link(1));
     let mem = node.mem(most, Kind::Shared);
     let (a, b) = (node.endpoint(&Setup::new(QpType::Rc)), node.endpoint(&Setup::new(QpType::Rc)));
     a.connect(b.address());
@@ -393,8 +393,8 @@ fn careful_owner(mut stage: Stage) {
             mem.word(most - 8) > 3
         });
         // The test stops the writer.
-        stage.parent.put(&[]);
-        stage.parent.get();
+        topology.parent.put(&[]);
+        topology.parent.get();
         let last = mem.word(most - 8);
         endpoint.send(SendWr { imm_or_rkey: key, ..wr(WrOpcode::LocalInv, &[]) });
         let early = poll_for(&endpoint.send_cq, 30);
@@ -403,7 +403,7 @@ fn careful_owner(mut stage: Stage) {
         a.run(wr(WrOpcode::Send, &[]));
         assert_eq!(b.recv_done().status, WcStatus::Success);
         held += u64::from(early.is_empty());
-        stage.parent.put(&[held]);
+        topology.parent.put(&[held]);
         let wc = early.first().copied().unwrap_or_else(|| endpoint.send_done());
         done_or_flushed((wc.status, wc.opcode));
         assert!(mem.word(most - 8) - last <= 1, "only what was under way is finished");
@@ -413,23 +413,23 @@ fn careful_owner(mut stage: Stage) {
         assert_eq!(mem.word(0), then, "memory changed after the invalidation");
         SoftNic::destroy_qp(&endpoint.qp).expect("a QP in ERR");
     }
-    stage.parent.put(&[held]);
+    topology.parent.put(&[held]);
 }
 
 #[test]
 fn an_invalidation_waits_for_a_stopped_initiator_and_nobody_else_does() {
     let args = [6, 64 << 20];
-    let mut cast = Cast::start(&[("careful owner", &args), ("writer", &args)]);
+    let mut processes = Processes::start(&[("careful owner", &args), ("writer", &args)]);
     for _ in 0..args[0] {
-        cast.link(0).get();
-        cast.signal(1, libc::SIGSTOP);
-        until_stopped(cast.pid(1));
-        cast.link(0).put(&[]);
-        cast.link(0).get();
-        cast.signal(1, libc::SIGCONT);
+        processes.link(0).get();
+        processes.signal(1, libc::SIGSTOP);
+        until_stopped(processes.pid(1));
+        processes.link(0).put(&[]);
+        processes.link(0).get();
+        processes.signal(1, libc::SIGCONT);
     }
     // It copies nearly all the time, so it was stopped in the middle of a copy at least once.
-    assert!(cast.link(0).get()[0] > 0, "the writer was never stopped in a copy");
-    cast.expect_end(0);
-    cast.expect_end(1);
+    assert!(processes.link(0).get()[0] > 0, "the writer was never stopped in a copy");
+    processes.expect_end(0);
+    processes.expect_end(1);
 }

@@ -1,4 +1,4 @@
-//! Real processes for tests: a test starts children that play named roles, linked to each other and
+//! Real processes for tests: a test starts children with named roles, linked to each other and
 //! to the test by sockets. Nothing hangs (each child has a watchdog) and nothing stays (children
 //! are killed when the test lets go of them, and die with it).
 #![allow(dead_code)]
@@ -75,8 +75,8 @@ impl Link {
     }
 }
 
-/// What a child knows of its surroundings.
-pub struct Stage {
+/// What a child knows: its number, its arguments, and its links to the others.
+pub struct Topology {
     /// Its number.
     pub index: usize,
     /// The numbers that the test gave it.
@@ -86,7 +86,7 @@ pub struct Stage {
     links: Vec<(usize, Option<Link>)>,
 }
 
-impl Stage {
+impl Topology {
     /// Takes the next link to child `index`.
     pub fn link(&mut self, index: usize) -> Link {
         let found = self.links.iter_mut().find(|(who, link)| *who == index && link.is_some());
@@ -95,7 +95,7 @@ impl Stage {
 }
 
 /// What a role does.
-pub type Role = fn(Stage);
+pub type Role = fn(Topology);
 
 /// The body of the entry that each file of tests has for its children. In the test run itself there
 /// is no role, and the roles are only checked for doubles.
@@ -128,7 +128,7 @@ pub fn play(roles: &[(&str, Role)]) {
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(HUNG) };
     });
-    role(Stage { index, args, parent: parent.expect("a link to the test"), links });
+    role(Topology { index, args, parent: parent.expect("a link to the test"), links });
     std::process::exit(0);
 }
 
@@ -140,11 +140,11 @@ fn adopt(fd: RawFd) -> Link {
     Link(stream)
 }
 
-/// One cast at a time: the machine may have two processors, and roles spin.
-static CAST: Mutex<()> = Mutex::new(());
+/// One group of processes at a time: the machine may have two processors, and roles spin.
+static ALONE: Mutex<()> = Mutex::new(());
 
-/// Children that play together.
-pub struct Cast {
+/// Children that run together.
+pub struct Processes {
     children: Vec<(String, Child)>,
     parents: Vec<Link>,
     done: Vec<bool>,
@@ -161,15 +161,15 @@ pub struct Plan<'a> {
     pub env: &'a [(&'a str, &'a str)],
 }
 
-impl Cast {
+impl Processes {
     /// Starts children with one link between each two.
-    pub fn start(roles: &[(&str, &[u64])]) -> Cast {
-        Cast::start_plan(&Plan { roles, links: 1, env: &[] })
+    pub fn start(roles: &[(&str, &[u64])]) -> Processes {
+        Processes::start_plan(&Plan { roles, links: 1, env: &[] })
     }
 
     /// Starts children.
-    pub fn start_plan(plan: &Plan<'_>) -> Cast {
-        let alone = CAST.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn start_plan(plan: &Plan<'_>) -> Processes {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let count = plan.roles.len();
         let mut ends: Vec<Vec<(String, Link)>> = (0..count).map(|_| Vec::new()).collect();
         let mut parents = Vec::new();
@@ -188,7 +188,7 @@ impl Cast {
         let roles = plan.roles.iter().zip(&ends);
         let children = roles.map(|((name, args), ends)| spawn(name, args, ends, plan.env));
         let children = children.collect();
-        Cast { children, parents, done: vec![false; count], _alone: alone }
+        Processes { children, parents, done: vec![false; count], _alone: alone }
     }
 
     /// The way to child `index`.
@@ -247,7 +247,7 @@ impl Cast {
     }
 }
 
-impl Drop for Cast {
+impl Drop for Processes {
     fn drop(&mut self) {
         for (index, (_, child)) in self.children.iter_mut().enumerate() {
             if !self.done[index] {

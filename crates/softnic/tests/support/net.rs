@@ -11,7 +11,7 @@ use rdmalab_softnic::SoftNic;
 use rdmalab_wire::ids::Gid;
 
 use super::node::*;
-use super::{Cast, Link, Plan};
+use super::{Link, Plan, Processes};
 use rdmalab_testing::skipped;
 
 /// Path MTU 1024, which fits an Ethernet interface.
@@ -119,8 +119,8 @@ impl Net {
     }
 
     /// Children on these hosts, with a link between each two.
-    pub fn start(&self, roles: &[(&str, &[u64])]) -> Cast {
-        Cast::start_plan(&Plan { roles, links: 1, env: &self.env() })
+    pub fn start(&self, roles: &[(&str, &[u64])]) -> Processes {
+        Processes::start_plan(&Plan { roles, links: 1, env: &self.env() })
     }
 
     /// The variables that children need.
