@@ -21,7 +21,7 @@ fn a_library_without_verbs_is_refused() {
 fn the_systems_library_answers() {
     let table = match VerbsTable::load(None) {
         Ok(table) => table,
-        Err(reason) => return skipped("the_systems_library_answers", &reason.to_string()),
+        Err(reason) => return skipped("the_systems_library_answers", reason.to_string()),
     };
     // SAFETY: any number is allowed, and the answer is a static C string.
     let text = unsafe { CStr::from_ptr((table.wc_status_str)(rdmalab_abi::IBV_WC_SUCCESS)) };

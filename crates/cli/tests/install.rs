@@ -50,7 +50,7 @@ impl Root {
         for name in PROGRAMS {
             let path = Path::new("/usr/bin").join(name);
             if !path.is_file() {
-                skipped(test, &format!("no {name} (apt install ibverbs-utils perftest)"));
+                skipped(test, format!("no {name} (apt install ibverbs-utils perftest)"));
                 return None;
             }
             programs.push(path);

@@ -59,7 +59,7 @@ fn a_wish_is_kept_while_it_measures() {
     let home = tempfile::tempdir().unwrap();
     let name = "a_wish_is_kept_while_it_measures";
     if let Err(error) = OpenOptions::new().write(true).open(FILE) {
-        return skipped(name, &format!("{FILE}: {error}"));
+        return skipped(name, format!("{FILE}: {error}"));
     }
     if kept_us().is_none_or(|before| before <= US) {
         return skipped(name, "somebody else asks for as little");

@@ -222,7 +222,7 @@ impl Sshd {
         let mut command = Command::new(words.next().unwrap());
         let found = said(command.args(words).args(["127.0.0.1", "true"]));
         if found.code != Some(0) {
-            skipped(test, &format!("sshd lets nobody in here: {}", found.stderr.trim()));
+            skipped(test, format!("sshd lets nobody in here: {}", found.stderr.trim()));
             return None;
         }
         Some(sshd)

@@ -23,7 +23,7 @@ impl Slurm {
     fn start(test: &str) -> Option<Self> {
         let names = ["munged", "slurmctld", "slurmd", "srun", "sinfo"];
         if let Some(missing) = names.iter().find(|name| find(name).is_none()) {
-            skipped(test, &format!("no {missing} (Debian: slurm-wlm, munge)"));
+            skipped(test, format!("no {missing} (Debian: slurm-wlm, munge)"));
             return None;
         }
         if !rustix::process::geteuid().is_root() {

@@ -56,7 +56,7 @@ fn the_installed_library_exports_the_list() {
         || theirs.iter().any(|export| export.version == "IBVERBS_1.15")
         || !theirs.iter().any(|export| export.version == "IBVERBS_1.14")
     {
-        return skipped(test, &format!("{} is not of rdma-core 44", path.display()));
+        return skipped(test, format!("{} is not of rdma-core 44", path.display()));
     }
     assert_same(&listed(), &theirs);
 }

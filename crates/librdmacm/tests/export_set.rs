@@ -75,7 +75,7 @@ fn the_installed_library_exports_the_list() {
     let theirs = exports(&path);
     let has = |wanted: &str| theirs.iter().any(|(version, _)| version == wanted);
     if !has("RDMACM_1.3") || has("RDMACM_1.4") {
-        return skipped(test, &format!("{} is not of rdma-core 44", path.display()));
+        return skipped(test, format!("{} is not of rdma-core 44", path.display()));
     }
     assert_same(&listed(), &theirs);
 }

@@ -32,7 +32,7 @@ pub fn compile_with(
 ) -> Option<PathBuf> {
     let name = sources[0];
     let Some(compiler) = programs::find(compiler) else {
-        programs::skipped(name, &format!("{compiler} is not installed"));
+        programs::skipped(name, format!("{compiler} is not installed"));
         return None;
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c");

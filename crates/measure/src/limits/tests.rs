@@ -76,7 +76,7 @@ fn a_child_is_written_to_or_the_kernel_says_why_not() {
                 Ok(mut limit) => check(&mut limit),
                 Err(reason) => {
                     // Containers refuse; what matters is that they are not mistaken for slow.
-                    skipped("a_child_is_written_to", &reason.to_string());
+                    skipped("a_child_is_written_to", reason.to_string());
                     assert!(reason.0.contains("process_vm_writev"), "{reason}");
                 }
             }

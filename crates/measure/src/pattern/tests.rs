@@ -64,7 +64,7 @@ fn in_white_noise_there_is_none_as_often_as_promised() {
 #[test]
 fn the_chance_that_is_stated_is_neither_too_small_nor_idle() {
     // A false-alarm probability of 0.5 is a bound: it must hold, and not be out of reach either.
-    let alarms = (0..200).filter(|s| find_with(&noise(200, *s, |r| normal(r)), 0, 0.5).is_some());
+    let alarms = (0..200).filter(|s| find_with(&noise(200, *s, normal), 0, 0.5).is_some());
     let alarms = alarms.count();
     assert!((5..=130).contains(&alarms), "{alarms} of 200");
 }
@@ -87,7 +87,7 @@ fn noise_with_a_memory_is_no_pattern() {
         assert!(alarms <= most, "memory {memory}: {alarms} of 40");
     }
     // A level that changes now and then, as when a core slows down.
-    let mut samples = noise(4000, 5, |r| normal(r));
+    let mut samples = noise(4000, 5, normal);
     samples[1234..2345].iter_mut().for_each(|s| *s += 5.0);
     assert_eq!(find(&samples, 0), None);
 }
@@ -101,8 +101,7 @@ fn a_peak_is_found_in_any_noise_at_several_heights() {
                 continue;
             }
             let at = period - 1;
-            let samples =
-                with_pattern(n, 3 + period as u64, |r| normal(r), period, &[(at, height)]);
+            let samples = with_pattern(n, 3 + period as u64, normal, period, &[(at, height)]);
             let pattern = find(&samples, 0).unwrap_or_else(|| panic!("{period} {height}"));
             assert_eq!((pattern.period, places(&pattern)), (period, vec![at]), "{height}");
             let found = pattern.peaks[0].height;
@@ -153,7 +152,7 @@ fn a_harmonic_is_not_taken_for_the_period() {
     for (second, period) in [(3.0, 24), (1.5, 48), (0.0, 48)] {
         let peaks = [(5, 3.0), (29, second)];
         for seed in 0..10 {
-            let samples = with_pattern(6000, seed, |r| normal(r), 48, &peaks);
+            let samples = with_pattern(6000, seed, normal, 48, &peaks);
             let pattern = find(&samples, 0).expect("a pattern");
             assert_eq!(pattern.period, period, "{second}, seed {seed}");
         }
@@ -161,7 +160,7 @@ fn a_harmonic_is_not_taken_for_the_period() {
     // A wave has nothing but its period.
     let wave = |i: usize| (i as f64 * 2.0 * std::f64::consts::PI / 60.0).sin() * 2.0;
     for seed in 0..10 {
-        let mut samples = noise(6000, seed, |r| normal(r));
+        let mut samples = noise(6000, seed, normal);
         samples.iter_mut().enumerate().for_each(|(i, s)| *s += wave(i));
         assert_eq!(find(&samples, 0).expect("a wave").period, 60, "seed {seed}");
     }
@@ -169,7 +168,7 @@ fn a_harmonic_is_not_taken_for_the_period() {
 
 #[test]
 fn places_count_from_the_first_index_and_gaps_stay_gaps() {
-    let mut samples = with_pattern(4000, 4, |r| normal(r), 20, &[(7, 6.0)]);
+    let mut samples = with_pattern(4000, 4, normal, 20, &[(7, 6.0)]);
     let pattern = find(&samples[1003..], 1003).expect("a pattern");
     assert_eq!((pattern.period, places(&pattern)), (20, vec![7]));
     let mut random = Random::new(8);
@@ -254,7 +253,7 @@ fn what_is_ragged_says_no_more_than_its_divisor() {
     for (name, missing, n) in ragged {
         let (mut squares, mut freedom) = (0.0, 0.0);
         for seed in 0..SERIES {
-            let mut samples = noise(n, 500 + seed, |r| normal(r));
+            let mut samples = noise(n, 500 + seed, normal);
             (0..n).filter(|at| missing(*at)).for_each(|at| samples[at] = f64::NAN);
             let search = Search::new(&samples).expect("enough");
             let within = fold::scores_within(&samples, 100);

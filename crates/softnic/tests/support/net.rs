@@ -56,7 +56,7 @@ impl Net {
         let made = ip(&format!("netns add {base}0"))
             .and_then(|()| ip(&format!("-n {base}0 link add br0 type bridge mcast_snooping 0")));
         if let Err(why) = made {
-            skipped(test, &format!("no network namespaces here (root needed): {why}"));
+            skipped(test, format!("no network namespaces here (root needed): {why}"));
             return None;
         }
         must(&format!("-n {base}0 link set br0 up"));
@@ -85,7 +85,7 @@ impl Net {
         };
         let done = (1..=self.hosts).try_for_each(set);
         if let Err(why) = &done {
-            skipped(test, &format!("no `tc qdisc ... {queue}` here: {why}"));
+            skipped(test, format!("no `tc qdisc ... {queue}` here: {why}"));
         }
         done.is_ok()
     }

@@ -30,7 +30,7 @@ fn pair(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(End
 
 fn is_disturbed(ends: &Option<(Ended, Ended)>) -> bool {
     ends.as_ref().is_some_and(|(server, client)| {
-        programs::is_disturbed(&server) || programs::is_disturbed(&client)
+        programs::is_disturbed(server) || programs::is_disturbed(client)
     })
 }
 

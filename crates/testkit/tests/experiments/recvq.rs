@@ -117,7 +117,7 @@ fn is_hidden_by_load(test: &str) -> bool {
     let load = load_of_a_processor();
     let is_hidden = load > 3.0;
     if is_hidden {
-        programs::skipped(test, &format!("a load of {load} on each processor hides it"));
+        programs::skipped(test, format!("a load of {load} on each processor hides it"));
     }
     is_hidden
 }

@@ -68,7 +68,7 @@ impl Case {
     /// Runs a server and its client, again if their complaint says nothing about us.
     fn run(&self, path: &Path) -> (Ended, Option<Ended>) {
         let is_spoiled =
-            |side: &Ended| programs::is_disturbed(&side) || side.stderr.contains(EVENT_OF_NOTHING);
+            |side: &Ended| programs::is_disturbed(side) || side.stderr.contains(EVENT_OF_NOTHING);
         programs::again_while(
             programs::SPOILED,
             || self.run_once(path),

@@ -14,7 +14,7 @@ use crate::lab::{GRACE, LIMIT, Lab};
 /// where perftest was disturbed by others.
 fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
     let is_disturbed = |(server, client): &(Ended, Ended)| {
-        programs::is_disturbed(&server) || programs::is_disturbed(&client)
+        programs::is_disturbed(server) || programs::is_disturbed(client)
     };
     programs::again_while(programs::SPOILED, || pair_once(lab, line, files, faults), is_disturbed)
 }

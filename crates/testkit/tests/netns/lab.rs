@@ -29,7 +29,7 @@ impl Lab {
     /// there. `None`, said aloud, where one is not installed, or as of [`Lab::with`].
     pub fn of_programs(test: &str, mtu: u32, names: &[&str]) -> Option<Lab> {
         if let Some(name) = names.iter().find(|name| programs::find(name).is_none()) {
-            programs::skipped(test, &format!("{name} is not installed"));
+            programs::skipped(test, format!("{name} is not installed"));
             return None;
         }
         let turn = programs::turn();
@@ -54,11 +54,11 @@ impl Lab {
         let mut lab = Lab { ip, switch: switch.clone(), hosts: Vec::new(), _turn: None };
         // Nothing may be asserted until we know that this machine lets us.
         if let Err(why) = lab.ip(&format!("netns add {switch}")) {
-            programs::skipped(test, &format!("no network namespaces here (root needed): {why}"));
+            programs::skipped(test, format!("no network namespaces here (root needed): {why}"));
             return None;
         }
         if let Err(why) = lab.ip(&format!("-n {switch} link add br0 type bridge")) {
-            programs::skipped(test, &format!("no bridges here: {why}"));
+            programs::skipped(test, format!("no bridges here: {why}"));
             return None;
         }
         lab.must(&format!("-n {switch} link set br0 mtu {mtu} up"));
