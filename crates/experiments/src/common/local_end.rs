@@ -1,5 +1,7 @@
 //! What every end of an experiment has: its queue pairs, its memory, and what it was granted.
 
+use std::sync::atomic::Ordering;
+
 use rdmalab_measure::Outcome;
 use rdmalab_rank::Stopped;
 use rdmalab_verbs::{
@@ -40,8 +42,7 @@ impl LocalEnd {
     }
 
     /// What was agreed on and granted, as facts. `inline`: whether messages of this point go
-    /// inline;
-    /// `far`: what the memory of the others is backed by.
+    /// inline; `far`: what the memory of the others is backed by.
     pub fn facts<'a>(
         &self,
         outcome: &mut Outcome,
@@ -113,20 +114,18 @@ impl LocalEnd {
     }
 }
 
-/// Bytes of a page, or less than one.
+/// Bytes of a page; some systems have larger ones.
 const PAGE: usize = 4096;
 
 /// Memory of the kind that a point asks for, with each page there.
 pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
-    // Whole pages, so that each can be touched by a word.
-    let bytes = bytes.next_multiple_of(PAGE);
     let buffer = match common.memory {
         Memory::Device => context.alloc_buffer(bytes),
         Memory::Private => Buffer::private(bytes),
     };
     let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
     for page in (0..bytes).step_by(PAGE) {
-        buffer.write_u64(page, 0);
+        buffer.byte(page).store(0, Ordering::Relaxed);
     }
     Ok(buffer)
 }

@@ -1,7 +1,8 @@
 //! Both ends go through a measurement in lockstep, part by part, as long as both want to go on.
 
-use crate::common::local_end::LocalEnd;
 use rdmalab_rank::{Rank, Stopped, extremes};
+
+use crate::common::local_end::LocalEnd;
 
 /// An end of a measurement, which meets the other one before each part.
 pub(crate) struct Lockstep<'a, R> {
