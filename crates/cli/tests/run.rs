@@ -104,26 +104,26 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
 #[test]
 fn each_option_of_each_experiment_is_measured_between_two_processes() {
     let mut flaws = Vec::new();
-    for experiment in Experiment::ALL {
+    for experiment in Experiment::all() {
         for opt in experiment.options() {
-            let (value, with) = match (*experiment, opt.name) {
+            let (value, with) = match (experiment.name(), opt.name) {
                 // Who waits for an answer, or for a receive, cannot do with what loses messages.
-                (Experiment::Recvq | Experiment::Rpc, "transport") => ("rc", &[][..]),
+                ("recvq" | "rpc", "transport") => ("rc", &[][..]),
                 (_, name) => other_value(name),
             };
             // What only `blast` has.
-            let with: &[&str] = if with == ["--buffers", "8"] && *experiment != Experiment::Blast {
+            let with: &[&str] = if with == ["--buffers", "8"] && experiment != Experiment::BLAST {
                 &[]
             } else {
                 with
             };
             // A READ has no one-way time.
-            if *experiment == Experiment::Oneway && with.contains(&"read") {
+            if experiment == Experiment::ONEWAY && with.contains(&"read") {
                 continue;
             }
             let name = format!("--{}", opt.name);
             let words = [&[experiment.name(), name.as_str(), value], with].concat();
-            let is_used = |name: &str| option(*experiment, name).is_ok();
+            let is_used = |name: &str| option(experiment, name).is_ok();
             let pairs = words[1..].chunks(2).filter(|pair| is_used(pair[0]));
             let mut words: Vec<&str> = words[..1].iter().chain(pairs.flatten()).copied().collect();
             let short = SHORT.chunks(2);
@@ -208,7 +208,7 @@ fn a_plan_shows_everything_and_measures_nothing() {
         rdmalab(&["run", "oneway", "--size", "8,1M", "--transport", "rc,ud", "--plan"]);
     let plan = said(command.current_dir(home.path()));
     assert_eq!(plan.code, Some(0), "{}", plan.stderr);
-    for option in Experiment::Oneway.options() {
+    for option in Experiment::ONEWAY.options() {
         assert!(plan.stdout.contains(&format!("--{} ", option.name)), "no --{}", option.name);
     }
     for part in ["3 measurements", "impossible: --size 1048576", "about", "seed 1", "soft0"] {

@@ -9,7 +9,7 @@ use crate::common::rules::{
     Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
 };
 use crate::common::thread_tag::NUMBERS;
-use crate::list::Erased;
+use crate::experiment::Erased;
 use crate::point::{Impossible, Point};
 
 /// Bytes of a sample.

@@ -25,24 +25,30 @@ mod timeout;
 mod workload;
 
 mod check;
+mod experiment;
 mod list;
 mod options;
 mod pair;
 mod point;
 mod run;
+mod runner;
 mod sweep;
 
 pub use check::check;
 pub use common::limits::Limits;
-pub use common::option::{Opt, OptionError};
+pub use common::option::{Choice, Field, Opt, OptionError, within};
+pub use common::options as shared;
 pub use common::pace::load_rates;
 pub use common::params::{
     Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
 };
-pub use common::rules::{MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
-pub use list::Experiment;
+pub use common::rules::{Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
+pub use experiment::Experiment;
+pub use list::add;
 pub use options::{option, options};
 pub use pair::Pair;
 pub use point::{Impossible, Point};
-pub use run::run;
+pub use run::{run, run_in_process};
+pub use runner::Runner;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};
+pub use workload::{Places, Workload};

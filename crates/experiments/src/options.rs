@@ -4,13 +4,13 @@
 use rdmalab_measure::text;
 
 use crate::common::option::{Opt, OptionError};
-use crate::list::Experiment;
+use crate::experiment::Experiment;
 
 /// All options of all experiments, each once, in an order that agrees with that of each experiment.
 #[must_use]
 pub fn options() -> Vec<&'static Opt> {
     let mut all: Vec<&'static Opt> = Vec::new();
-    for experiment in Experiment::ALL {
+    for experiment in Experiment::all() {
         // Behind the one before it.
         let mut at = 0;
         for option in experiment.options() {
@@ -36,9 +36,15 @@ pub fn option(experiment: Experiment, name: &str) -> Result<&'static Opt, Option
     found.ok_or_else(|| unused(experiment, &plain))
 }
 
+/// The experiments that use an option, as words.
+fn users(name: &str) -> Vec<&'static str> {
+    let uses = |e: &Experiment| e.options().iter().any(|option| option.name == name);
+    Experiment::all().filter(uses).map(Experiment::name).collect()
+}
+
 /// That an experiment does not use an option: others do, or none.
 pub(crate) fn unused(experiment: Experiment, name: &str) -> OptionError {
-    let others = Experiment::users(name);
+    let others = users(name);
     let reason = if others.is_empty() {
         let names: Vec<&str> = experiment.options().iter().map(|o| o.name).collect();
         format!("there is no such option; there are {}", names.join(", "))
@@ -70,7 +76,7 @@ mod tests {
     #[test]
     fn an_option_is_the_same_in_all_experiments_and_in_their_order() {
         let all = options();
-        for experiment in Experiment::ALL {
+        for experiment in Experiment::all() {
             let at = experiment.options().into_iter().map(|option| {
                 let at = all.iter().position(|known| *known == option);
                 at.unwrap_or_else(|| panic!("--{} of {experiment} is another one", option.name))
@@ -81,12 +87,12 @@ mod tests {
 
     #[test]
     fn what_an_option_says_it_also_takes() {
-        for experiment in Experiment::ALL {
+        for experiment in Experiment::all() {
             for option in experiment.options() {
-                let mut point = Point::default_for(*experiment);
+                let mut point = Point::default_for(experiment);
                 let text = option.get(&point);
                 option.set(&mut point, &text).unwrap();
-                assert_eq!(point, Point::default_for(*experiment), "--{} {text}", option.name);
+                assert_eq!(point, Point::default_for(experiment), "--{} {text}", option.name);
                 for word in option.words.iter().chain(&option.bare) {
                     option.set(&mut point, word).unwrap();
                     assert_eq!(option.get(&point), *word, "--{}", option.name);
@@ -102,7 +108,7 @@ mod tests {
 
     #[test]
     fn each_option_changes_the_point() {
-        let all = Experiment::ALL.iter().flat_map(|e| e.options().into_iter().map(|o| (*e, o)));
+        let all = Experiment::all().flat_map(|e| e.options().into_iter().map(move |o| (e, o)));
         for (experiment, option) in all {
             let mut point = Point::default_for(experiment);
             let values = ["3", "4", "rc", "uc", "send", "read", "busy", "event", "spin", "sleep"]
@@ -118,25 +124,25 @@ mod tests {
 
     #[test]
     fn errors_teach() {
-        let mut point = Point::default_for(Experiment::Ping);
-        let of = |name| option(Experiment::Ping, name).unwrap();
+        let mut point = Point::default_for(Experiment::PING);
+        let of = |name| option(Experiment::PING, name).unwrap();
         let text = of("transport").set(&mut point, "xrc").unwrap_err().to_string();
         assert_eq!(text, "--transport: \"xrc\" is no transport: choose one of rc, uc, ud");
         let text = of("mtu").set(&mut point, "1500").unwrap_err().to_string();
         assert!(text.starts_with("--mtu: ") && text.contains("4096"), "{text}");
-        let text = option(Experiment::Ping, "stamps").unwrap_err().to_string();
+        let text = option(Experiment::PING, "stamps").unwrap_err().to_string();
         assert!(text.contains("oneway does"), "{text}");
-        let text = option(Experiment::Ping, "--sise").unwrap_err().to_string();
+        let text = option(Experiment::PING, "--sise").unwrap_err().to_string();
         assert!(text.starts_with("--sise: there is no such option") && text.contains("size"));
     }
 
     #[test]
     fn polling_of_both_sides_is_one_option_too() {
-        let mut point = Point::default_for(Experiment::Ping);
-        let poll = option(Experiment::Ping, "poll").unwrap();
+        let mut point = Point::default_for(Experiment::PING);
+        let poll = option(Experiment::PING, "poll").unwrap();
         poll.set(&mut point, poll.bare.unwrap()).unwrap();
         assert_eq!(poll.get(&point), "event");
-        option(Experiment::Ping, "poll_recv").unwrap().set(&mut point, "busy").unwrap();
+        option(Experiment::PING, "poll_recv").unwrap().set(&mut point, "busy").unwrap();
         assert_eq!(poll.get(&point), "mixed");
     }
 
@@ -145,7 +151,7 @@ mod tests {
         let chapter = include_str!("../../../docs/book/src/numbers.md");
         let (_, table) = chapter.split_once("## What is measured").unwrap();
         let (table, _) = table.split_once("For `t_lat_send`").unwrap();
-        for experiment in Experiment::ALL {
+        for experiment in Experiment::all() {
             assert!(table.contains(&format!("`{experiment}`")), "{experiment} is not in the table");
         }
     }

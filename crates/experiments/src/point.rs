@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::common::option::{Opt, OptionError};
 use crate::common::params::Common;
 use crate::common::rules::Fault;
-use crate::list::{Experiment, Own};
+use crate::experiment::{Experiment, Own};
 use crate::options::unused;
 
 /// One measurement: an experiment with its options.
@@ -51,7 +51,7 @@ impl Point {
     /// Which experiment.
     #[must_use]
     pub fn experiment(&self) -> Experiment {
-        self.own.experiment()
+        self.own.erased().experiment()
     }
 
     /// The same with other options that several experiments have.

@@ -1,6 +1,7 @@
 //! Runs a point at one end.
 
 use rdmalab_measure::Outcome;
+use rdmalab_rank::process::ProcessRank;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Device;
 
@@ -8,32 +9,71 @@ use crate::check::check;
 use crate::common::completions::failed;
 use crate::common::gid;
 use crate::common::limits::Limits;
+use crate::list::{added, standard};
 use crate::point::Point;
+use crate::runner::Runner;
 
 /// Stamps taken to learn what one costs.
 const COST_SAMPLES: usize = 1000;
 
-/// Measures a point. Both ranks call this with the same point, each with its device; rank 0 is the
-/// active end, and returns all that was measured. Rank 1 returns its own facts.
+/// Measures a point of an experiment that rdmalab comes with. All ranks call this with the same
+/// point, each with its device; rank 0 is the active end, and returns all that was measured. The
+/// others return their own facts.
 ///
 /// When it was asked to stop, what was measured so far is returned, with
 /// [`Outcome::cut_short`] set.
 ///
 /// # Errors
-/// When the device cannot do it ([`check`] tells before), the two ends run different points or
-/// versions, a work request fails, the other end is gone, or nothing comes for too long: one line
+/// When the device cannot do it ([`check`] tells before), the ends run different points or
+/// versions, a work request fails, another end is gone, or nothing comes for too long: one line
 /// with the likely causes.
 pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
+    run_one_of(&standard(), rank, device, point)
+}
+
+/// The same for a rank that is a process, also of an experiment that the program
+/// [added](crate::add).
+///
+/// # Errors
+/// As [`run`].
+pub fn run_in_process(
+    rank: &ProcessRank,
+    device: &Device,
+    point: &Point,
+) -> Result<Outcome, Stopped> {
+    let is_added = added().iter().any(|runner| runner.experiment() == point.experiment());
+    if is_added { run_one_of(added(), rank, device, point) } else { run(rank, device, point) }
+}
+
+fn run_one_of<R: Rank + Sync>(
+    runners: &[Runner<R>],
+    rank: &R,
+    device: &Device,
+    point: &Point,
+) -> Result<Outcome, Stopped> {
+    let experiment = point.experiment();
+    let runner = runners.iter().find(|runner| runner.experiment() == experiment);
+    let unknown = || failed(format!("a rank of this kind runs no {experiment}"));
+    measure(runner.ok_or_else(unknown)?, rank, device, point)
+}
+
+fn measure<R: Rank + Sync>(
+    runner: &Runner<R>,
+    rank: &R,
+    device: &Device,
+    point: &Point,
+) -> Result<Outcome, Stopped> {
     point.experiment().takes(rank.count()).map_err(failed)?;
     agree(rank, point)?;
     let context = device.open().map_err(failed)?;
     let limits = Limits::query(&context, point.common.port).map_err(failed)?;
     check(point, &limits).map_err(failed)?;
     if point.common.rate_per_s == Point::SWEEP {
-        return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
+        let why = "--rate sweep is for whoever makes the points: a point has one rate";
+        return Err(failed(why));
     }
     let common = &gid::chosen(rank, &context, &limits, &point.common)?;
-    let mut outcome = point.own.run(common, rank, &context, &limits)?;
+    let mut outcome = runner.run(&point.own, common, rank, &context, &limits)?;
     debug_assert!(is_as_foreseen(point, &outcome), "{outcome:?}");
     let clock = rank.clock();
     outcome.push_fact("clock", clock.source());

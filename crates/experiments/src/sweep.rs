@@ -4,7 +4,7 @@ use rdmalab_random::Random;
 use std::fmt;
 
 use crate::common::option::OptionError;
-use crate::list::Experiment;
+use crate::experiment::Experiment;
 use crate::options::option;
 use crate::point::Point;
 
@@ -123,20 +123,20 @@ mod tests {
     #[test]
     fn a_sweep_is_all_combinations() {
         let options = [("size", "8..32*2"), ("transport", "rc,uc"), ("op", "write")];
-        let points = sweep(Experiment::Ping, &options).unwrap();
+        let points = sweep(Experiment::PING, &options).unwrap();
         assert_eq!(points.len(), 6);
         assert_eq!((points[1].common.size_bytes, points[1].common.transport), (8, Transport::Uc));
         assert_eq!((points[4].common.size_bytes, points[4].common.op), (32, Op::Write));
         let none: [(&str, &str); 0] = [];
         assert_eq!(
-            sweep(Experiment::Blast, &none),
-            Ok(vec![Point::default_for(Experiment::Blast)])
+            sweep(Experiment::BLAST, &none),
+            Ok(vec![Point::default_for(Experiment::BLAST)])
         );
     }
 
     #[test]
     fn stamps_are_a_list_themselves() {
-        let points = sweep(Experiment::Oneway, &[("stamps", "recv,comp/send,recv")]).unwrap();
+        let points = sweep(Experiment::ONEWAY, &[("stamps", "recv,comp/send,recv")]).unwrap();
         assert_eq!(points.len(), 2);
         let stamps = |point: &Point| point.get("stamps");
         assert_eq!(stamps(&points[0]).as_deref(), Some("subm,recv,comp"));
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let error = |options: &[(&str, &str)]| {
-            sweep(Experiment::Ping, options).expect_err("an error").to_string()
+            sweep(Experiment::PING, options).expect_err("an error").to_string()
         };
         assert!(error(&[("size", "8"), ("size", "9")]).starts_with("--size: it is there twice"));
         assert!(error(&[("size", "8,,9")]).starts_with("--size: \"\" is no number"));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn the_bound_is_met_and_kept() {
         let both = |last: &str| {
-            sweep(Experiment::Ping, &[("size", "1..64+1"), ("messages", last)]).map(|p| p.len())
+            sweep(Experiment::PING, &[("size", "1..64+1"), ("messages", last)]).map(|p| p.len())
         };
         assert_eq!(both("1..64+1"), Ok(MAX_POINTS));
         assert_eq!(both("1..65+1"), Err(SweepError::TooMany(64 * 65)));
@@ -168,7 +168,7 @@ mod tests {
         #[test]
         fn a_list_of_numbers_gives_these(sizes in prop::collection::vec(1u64..1 << 30, 1..40)) {
             let text = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-            let points = sweep(Experiment::Blast, &[("size", &text)]).unwrap();
+            let points = sweep(Experiment::BLAST, &[("size", &text)]).unwrap();
             let found: Vec<u64> = points.iter().map(|p| p.common.size_bytes).collect();
             prop_assert_eq!(found, sizes);
         }
@@ -179,7 +179,7 @@ mod tests {
             let last = first + more;
             for sign in ['*', '+'] {
                 let text = format!("{first}..{last}{sign}{step}");
-                let points = sweep(Experiment::Ping, &[("size", &text)]).unwrap();
+                let points = sweep(Experiment::PING, &[("size", &text)]).unwrap();
                 let found: Vec<u64> = points.iter().map(|p| p.common.size_bytes).collect();
                 prop_assert_eq!(found[0], first);
                 let next = |n: u64| if sign == '*' { n * step } else { n + step };
@@ -191,9 +191,9 @@ mod tests {
 
         #[test]
         fn no_text_panics(name in "[a-z-]{1,12}", text in ".{0,30}") {
-            let _ = sweep(Experiment::Oneway, &[(&name, &text)]);
+            let _ = sweep(Experiment::ONEWAY, &[(&name, &text)]);
             for option in options() {
-                let _ = sweep(Experiment::Oneway, &[(option.name, &text)]);
+                let _ = sweep(Experiment::ONEWAY, &[(option.name, &text)]);
             }
         }
 

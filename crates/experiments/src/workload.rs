@@ -2,16 +2,14 @@
 //!
 //! A new experiment is a folder with a `mod.rs` that implements [`Workload`], its `mod` in
 //! `lib.rs`, a line in `list.rs`, and a row in the table of the book's chapter on numbers. Help
-//! texts, manual pages, plans, sweeps, studies, records and reports follow from these.
+//! texts, manual pages, plans, sweeps, studies, records and reports follow from these. A program
+//! of its own needs no more than the first: it [adds](crate::add) the experiment.
 
-use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::common::limits::Limits;
 use crate::common::option::Choice;
@@ -19,9 +17,7 @@ use crate::common::params::Common;
 use crate::common::rules::Fault;
 
 /// An experiment. A value holds its own options, those that no other experiment has.
-pub(crate) trait Workload:
-    Clone + Debug + PartialEq + Eq + Serialize + DeserializeOwned + 'static
-{
+pub trait Workload: Clone + Send + Sync + 'static {
     /// Its name, as in `rdmalab run NAME`.
     const NAME: &'static str;
     /// What it measures, in one sentence without a full stop.
@@ -108,7 +104,8 @@ pub(crate) trait Workload:
 
 /// Memory for messages: so many places of one each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub struct Places {
+    /// How many.
     pub count: u64,
     /// The option that says how many.
     pub option: &'static str,

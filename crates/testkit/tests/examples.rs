@@ -63,6 +63,31 @@ fn a_capture_is_read() {
     says(" packets, 0 of them repeated");
 }
 
+/// The program of the example is all of `rdmalab`, and its experiment is as others are: in the
+/// help, in a plan, in sweeps, in a record, and in the report that a plain `rdmalab` makes of it.
+#[test]
+fn an_experiment_of_ones_own_is_run_and_reported() {
+    let program = example("rdmalab", "own_experiment");
+    let says = |program: &Path, arguments: &str, expected: &[&str]| {
+        let words: Vec<&str> = arguments.split_whitespace().collect();
+        let ended = run(program, &words, &[]);
+        for what in expected {
+            assert!(ended.stdout.contains(what), "{what}: {}", ended.report());
+        }
+    };
+    says(&program, "run --help", &["create_qp", "Creating and destroying a queue pair", "oneway"]);
+    says(&program, "run create_qp --help", &["--max-inline <BYTES>", "[default: 0]"]);
+    let sweep = "--tx-depth 16,256 --max-inline 0,64 --messages 50";
+    says(&program, &format!("run create_qp {sweep} --plan"), &["4 points"]);
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let record = scratch.path().to_str().expect("a path in UTF-8");
+    says(&program, &format!("run create_qp {sweep} --out {record}"), &["create", "destroy"]);
+    says(programs::rdmalab(), &format!("report {record}"), &["create_qp", "256"]);
+    let unknown = programs::start(programs::rdmalab(), &["run".into(), "create_qp".into()], &[]);
+    let unknown = unknown.end_by(Instant::now() + LIMIT);
+    assert_eq!(unknown.status.and_then(|status| status.code()), Some(2), "{}", unknown.report());
+}
+
 /// The request that is lost is sent again, and the program does not notice.
 #[test]
 fn a_fault_is_survived_and_seen_in_the_capture() {

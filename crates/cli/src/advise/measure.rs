@@ -29,7 +29,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let mut parts = parts::of(args)?;
     let how = args.how()?;
     // Both experiments take two ends.
-    let ends = Ends::of(Experiment::Ping, &how)?;
+    let ends = Ends::of(Experiment::PING, &how)?;
     if let Some(followed) = ends.follow() {
         return followed;
     }

@@ -49,6 +49,6 @@ pub fn run(args: &AdviseArgs) -> Outcome {
 /// The sizes that were asked for.
 fn sizes(args: &AdviseArgs) -> Outcome<Option<Vec<u64>>> {
     let Some(text) = &args.size else { return Ok(None) };
-    let points = sweep(Experiment::Ping, &[("size", text)]).map_err(usage)?;
+    let points = sweep(Experiment::PING, &[("size", text)]).map_err(usage)?;
     Ok(Some(points.iter().map(|point| point.common.size_bytes).collect()))
 }

@@ -25,12 +25,12 @@ pub struct Test {
 
 /// The programs that our experiments can replace.
 pub const TESTS: [Test; 6] = [
-    test("ib_send_lat", "Send Latency Test", Experiment::Ping, Op::Send),
-    test("ib_write_lat", "RDMA_Write Latency Test", Experiment::Ping, Op::Write),
-    test("ib_read_lat", "RDMA_Read Latency Test", Experiment::Ping, Op::Read),
-    test("ib_send_bw", "Send BW Test", Experiment::Blast, Op::Send),
-    test("ib_write_bw", "RDMA_Write BW Test", Experiment::Blast, Op::Write),
-    test("ib_read_bw", "RDMA_Read BW Test", Experiment::Blast, Op::Read),
+    test("ib_send_lat", "Send Latency Test", Experiment::PING, Op::Send),
+    test("ib_write_lat", "RDMA_Write Latency Test", Experiment::PING, Op::Write),
+    test("ib_read_lat", "RDMA_Read Latency Test", Experiment::PING, Op::Read),
+    test("ib_send_bw", "Send BW Test", Experiment::BLAST, Op::Send),
+    test("ib_write_bw", "RDMA_Write BW Test", Experiment::BLAST, Op::Write),
+    test("ib_read_bw", "RDMA_Read BW Test", Experiment::BLAST, Op::Read),
 ];
 
 /// The programs that they cannot replace.
@@ -61,7 +61,7 @@ const fn letter(
     Letter { letter, long, option, help, only }
 }
 
-const BLAST: Option<Experiment> = Some(Experiment::Blast);
+const BLAST: Option<Experiment> = Some(Experiment::BLAST);
 
 const LETTERS: [Letter; 15] = [
     letter('c', "connection", "transport", None, "Connection type: RC, UC or UD"),

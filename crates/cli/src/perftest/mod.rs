@@ -60,7 +60,7 @@ fn points(test: &Test, args: &PerftestArgs) -> Outcome<Vec<Point>> {
         options.push(("size".to_owned(), ALL_SIZES.to_owned()));
     }
     let mut points = sweep_from(&base, &options).map_err(usage)?;
-    if test.experiment == Experiment::Blast {
+    if test.experiment == Experiment::BLAST {
         points.iter_mut().try_for_each(fit).map_err(usage)?;
     }
     Ok(points)
@@ -69,7 +69,7 @@ fn points(test: &Test, args: &PerftestArgs) -> Outcome<Vec<Point>> {
 /// perftest's defaults.
 fn base(test: &Test) -> Point {
     let mut point = Point::default_for(test.experiment);
-    let is_bandwidth = test.experiment == Experiment::Blast;
+    let is_bandwidth = test.experiment == Experiment::BLAST;
     point.common = Common {
         op: test.op,
         warm_up: 0,

@@ -137,8 +137,8 @@ const BARE: &str = "bare-";
 impl Subcommand for RunArgs {
     fn augment_subcommands(command: Command) -> Command {
         let add =
-            |command: Command, experiment: &Experiment| command.subcommand(definition(*experiment));
-        Experiment::ALL.iter().fold(command, add).subcommand_value_name("EXPERIMENT")
+            |command: Command, experiment: Experiment| command.subcommand(definition(experiment));
+        Experiment::all().fold(command, add).subcommand_value_name("EXPERIMENT")
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -146,7 +146,7 @@ impl Subcommand for RunArgs {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        Experiment::ALL.iter().any(|experiment| experiment.name() == name)
+        Experiment::all().any(|experiment| experiment.name() == name)
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
             args.sweep.iter().map(|(n, t)| format!("{n}={t}")).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(pairs(&args), "transport=rc,uc poll=event size=8..32*2");
-        assert_eq!((args.experiment, args.how.host.as_deref()), (Experiment::Ping, Some("host")));
+        assert_eq!((args.experiment, args.how.host.as_deref()), (Experiment::PING, Some("host")));
         assert_eq!(args.how.repeat, 1);
     }
 

@@ -434,16 +434,16 @@ mod tests {
     #[test]
     fn an_experiment_says_how_many_ranks_it_takes() {
         let how = |ranks| HowArgs { ranks: Some(ranks), ..HowArgs::default() };
-        assert_eq!(Ends::of(Experiment::Ping, &HowArgs::default()).unwrap().count(), 2);
-        assert_eq!(Ends::of(Experiment::Ping, &how(2)).unwrap().count(), 2);
-        let said = Ends::of(Experiment::Ping, &how(3)).unwrap_err().to_string();
+        assert_eq!(Ends::of(Experiment::PING, &HowArgs::default()).unwrap().count(), 2);
+        assert_eq!(Ends::of(Experiment::PING, &how(2)).unwrap().count(), 2);
+        let said = Ends::of(Experiment::PING, &how(3)).unwrap_err().to_string();
         assert!(said.contains("--ranks 3") && said.contains("2 ranks"), "{said}");
     }
 
     fn hosts(ranks: Option<u32>, hosts: &[&str]) -> Outcome<Ends> {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         let how = HowArgs { ranks, hosts, remote_program: "/x/rdmalab".into(), ..how() };
-        Ends::of(Experiment::Ping, &how)
+        Ends::of(Experiment::PING, &how)
     }
 
     #[test]
@@ -479,7 +479,7 @@ mod tests {
             (Some(9), Some(9), None)
         );
         let how = HowArgs { rendezvous: Some("h".into()), ..how() };
-        let said = Ends::of(Experiment::Ping, &how).unwrap_err().to_string();
+        let said = Ends::of(Experiment::PING, &how).unwrap_err().to_string();
         assert!(said.contains("--hosts"), "{said}");
     }
 }

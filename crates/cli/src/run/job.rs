@@ -210,7 +210,7 @@ fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, S
         }
         Job::Measure { point, .. } => {
             let before = hooks::State::of(&open.device);
-            rdmalab_experiments::run(rank, &open.device, point)
+            rdmalab_experiments::run_in_process(rank, &open.device, point)
                 .map(|measured| before.labelled(measured, rank.index()))
                 .map(|outcome| JobResult::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())

@@ -241,12 +241,12 @@ mod tests {
 
     #[test]
     fn what_is_impossible_is_left_out_of_a_sweep_and_refused_alone() {
-        let some = plan(Experiment::Ping, &[("transport", "rc,ud"), ("size", "64,64K")]).unwrap();
+        let some = plan(Experiment::PING, &[("transport", "rc,ud"), ("size", "64,64K")]).unwrap();
         assert_eq!((some.points.len(), some.impossible.len(), some.turns.len()), (3, 1, 6));
         assert!(some.impossible[0].1.to_string().contains("4096"));
-        let none = plan(Experiment::Ping, &[("transport", "ud"), ("size", "64K")]).unwrap_err();
+        let none = plan(Experiment::PING, &[("transport", "ud"), ("size", "64K")]).unwrap_err();
         assert!(none.to_string().starts_with("--size 65536"), "{none}");
-        let none = plan(Experiment::Ping, &[("transport", "ud"), ("size", "64K,1M")]).unwrap_err();
+        let none = plan(Experiment::PING, &[("transport", "ud"), ("size", "64K,1M")]).unwrap_err();
         assert!(none.to_string().contains("the other point is not possible"), "{none}");
     }
 
@@ -255,8 +255,8 @@ mod tests {
         // However the ranks are started: --hosts, mpirun and srun say how many there are.
         let how = HowArgs { repeat: 1, ..HowArgs::default() };
         let plan = |ranks| {
-            let points = rdmalab_experiments::sweep(Experiment::Fan, &[("peers", "1,3,4")]);
-            Plan::of(Experiment::Fan, points.unwrap(), &how, (ranks, &[limits()]))
+            let points = rdmalab_experiments::sweep(Experiment::FAN, &[("peers", "1,3,4")]);
+            Plan::of(Experiment::FAN, points.unwrap(), &how, (ranks, &[limits()]))
         };
         let four = plan(4).unwrap();
         assert_eq!((four.points.len(), four.impossible.len()), (2, 1));
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn parameters_have_units_in_their_names_and_are_those_that_are_used() {
-        let plan = plan(Experiment::Ping, &[("size", "64")]).unwrap();
+        let plan = plan(Experiment::PING, &[("size", "64")]).unwrap();
         let object = parameters(&plan.points[0]);
         assert_eq!(object["size_bytes"], 64);
         assert_eq!(object["transport"], "rc");
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn more_takes_longer() {
-        let of = |sweep: &[(&str, &str)]| plan(Experiment::Oneway, sweep).unwrap().expected_s();
+        let of = |sweep: &[(&str, &str)]| plan(Experiment::ONEWAY, sweep).unwrap().expected_s();
         assert!(of(&[("messages", "1M")]) > of(&[]));
         assert!(of(&[("pause", "1ms")]) > 100.0 * of(&[("pause", "0")]));
         assert_eq!([0.25, 65.0, 600.0].map(duration), ["0.2 s", "65 s", "10 min"]);

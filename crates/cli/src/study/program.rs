@@ -81,7 +81,7 @@ pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
         }
     }
     let has_inline = words.options.iter().any(|(name, _)| name == "inline");
-    let points = sweep(Experiment::Ping, &options).map_err(|e| e.to_string())?;
+    let points = sweep(Experiment::PING, &options).map_err(|e| e.to_string())?;
     if installed(&program).is_none() {
         return Err(format!("{program} is not installed: apt-get install perftest"));
     }

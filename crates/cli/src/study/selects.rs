@@ -295,6 +295,6 @@ fn a_claim_of_a_point_that_there_is_not_is_noticed() {
 /// For whoever reads a failure: a value that is no number would hide one.
 #[test]
 fn parameters_are_what_records_have() {
-    let point = rdmalab_experiments::Point::default_for(Experiment::Oneway);
+    let point = rdmalab_experiments::Point::default_for(Experiment::ONEWAY);
     assert_eq!(parameters(&point)["pause_ns"], Value::from(5500));
 }

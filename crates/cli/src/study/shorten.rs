@@ -95,7 +95,7 @@ mod tests {
             &["oneway", "--runs", "10", "--messages", "8000"].map(String::from),
         );
         let words = words.unwrap();
-        let mut point = Point::default_for(Experiment::Oneway);
+        let mut point = Point::default_for(Experiment::ONEWAY);
         (point.common.runs, point.common.messages) = (10, 8000);
         let line = |share: f64, repeat| {
             let (words, repeat) = shortened(&words, repeat, &point, share);
@@ -133,7 +133,7 @@ mod tests {
     fn long_pauses_leave_what_an_interval_needs() {
         let words =
             SweepCommand::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
-        let mut point = Point::default_for(Experiment::Oneway);
+        let mut point = Point::default_for(Experiment::ONEWAY);
         (point.common.runs, point.common.messages, point.common.pause_ns) =
             (1, 8000, 1_000_000_000);
         let (cut, _) = shortened(&words, 1, &point, 1e-9);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn blast_keeps_its_runs_and_lists_stay() {
-        let mut point = Point::default_for(Experiment::Blast);
+        let mut point = Point::default_for(Experiment::BLAST);
         (point.common.runs, point.common.messages) = (8, 1000);
         let words = SweepCommand::of_line(&["blast", "--runs", "8"].map(String::from)).unwrap();
         let (cut, _) = shortened(&words, 1, &point, 0.1);

@@ -58,25 +58,25 @@ struct Part {
 const PARTS: [Part; 4] = [
     Part {
         title: "Round trips of SENDs, over each transport",
-        experiment: Experiment::Ping,
+        experiment: Experiment::PING,
         options: &[("transport", "rc,uc,ud"), ("messages", "100000")],
         quick: &[("messages", "2000")],
     },
     Part {
         title: "One way: from the post to the arrival, and to the completion, over sizes",
-        experiment: Experiment::Oneway,
+        experiment: Experiment::ONEWAY,
         options: &[("size", "8,64,512,4K,32K"), ("messages", "4000"), ("runs", "5")],
         quick: &[("messages", "500"), ("runs", "1")],
     },
     Part {
         title: "Throughput of small messages, with more and more of them in flight",
-        experiment: Experiment::Blast,
+        experiment: Experiment::BLAST,
         options: &[("buffers", "1,4,16,64"), ("size", "64"), ("messages", "100000"), ("runs", "1")],
         quick: &[("messages", "5000")],
     },
     Part {
         title: "Throughput of large messages, by WRITE and by READ",
-        experiment: Experiment::Blast,
+        experiment: Experiment::BLAST,
         options: &[
             ("op", "write,read"),
             ("size", "64K,1M"),
@@ -194,7 +194,7 @@ fn show(part: &Part, keep: &mut Keep, pages: &mut Vec<String>) -> Outcome {
         keep.conclude()?;
         let record = keep.read()?;
         crate::print::record(&record, Format::Table, false)?;
-        if part.experiment == Experiment::Ping {
+        if part.experiment == Experiment::PING {
             crate::print::histogram(&record)?;
         }
         if let Some(directory) = keep.directory() {

@@ -1,11 +1,9 @@
 //! The options that only `blast` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::option::{COUNT_MAX, Field, number_field};
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blast {
     /// Places in memory that messages go round through: so many are under way.
     pub buffers: u32,

@@ -1,7 +1,10 @@
 use super::*;
+use crate::blast::Blast;
 use crate::common::params::Polling;
-use crate::list::{Experiment, Own};
+
+use crate::experiment::{Experiment, Own};
 use crate::sweep::sweep;
+use crate::workload::Workload;
 
 fn limits() -> Limits {
     Limits {
@@ -32,14 +35,14 @@ fn checked(experiment: Experiment, options: &[(&str, &str)]) -> Result<(), Strin
 
 #[test]
 fn what_experiments_do_by_default_is_possible() {
-    for experiment in Experiment::ALL {
-        assert_eq!(check(&Point::default_for(*experiment), &limits()), Ok(()));
+    for experiment in Experiment::all() {
+        assert_eq!(check(&Point::default_for(experiment), &limits()), Ok(()));
     }
 }
 
 #[test]
 fn a_lid_that_nobody_has_is_of_ports_that_have_some() {
-    let mut point = Point::default_for(Experiment::Timeout);
+    let mut point = Point::default_for(Experiment::TIMEOUT);
     point.set("absent", "lid").unwrap();
     assert_eq!(check(&point, &limits()), Ok(()));
     let ethernet = Limits { needs_gid: true, ..limits() };
@@ -148,7 +151,7 @@ fn the_studies_can_be_expressed() {
 fn limits_of_the_port_and_of_regions_count() {
     let small = Limits { active_mtu_bytes: 1024, max_msg_bytes: 4096, ..limits() };
     let of = |options: &[(&str, &str)], limits: &Limits| {
-        let point = sweep(Experiment::Ping, options).unwrap().remove(0);
+        let point = sweep(Experiment::PING, options).unwrap().remove(0);
         check(&point, limits).map_err(|e| e.option)
     };
     assert_eq!(of(&[("mtu", "1024")], &small), Ok(()));
@@ -162,15 +165,14 @@ fn limits_of_the_port_and_of_regions_count() {
 
 #[test]
 fn a_point_from_a_file_is_held_to_the_ranges() {
-    let point = Point::default_for(Experiment::Ping).with(|common| common.retry_cnt = 8);
+    let point = Point::default_for(Experiment::PING).with(|common| common.retry_cnt = 8);
     assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("retry-cnt"));
-    let point = Point::default_for(Experiment::Blast).with(|common| common.qps = 0);
+    let point = Point::default_for(Experiment::BLAST).with(|common| common.qps = 0);
     assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("qps"));
-    let mut point = Point::default_for(Experiment::Blast);
-    let Own::Blast(own) = &mut point.own else { panic!("options of another experiment") };
-    own.buffers = 0;
+    let mut point = Point::default_for(Experiment::BLAST);
+    point.own = Own::new(Blast { buffers: 0, ..Blast::OWN });
     assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("buffers"));
-    let mixed = Point::default_for(Experiment::Ping);
+    let mixed = Point::default_for(Experiment::PING);
     let mixed = mixed.with(|common| common.poll_send = Polling::Event);
     assert_eq!(check(&mixed, &limits()), Ok(()));
 }

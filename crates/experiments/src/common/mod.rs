@@ -18,7 +18,7 @@ pub(crate) mod lockstep;
 pub(crate) mod losses;
 pub(crate) mod number;
 pub(crate) mod option;
-pub(crate) mod options;
+pub mod options;
 pub(crate) mod pace;
 pub(crate) mod params;
 pub(crate) mod rdma_cm;

@@ -82,7 +82,8 @@ impl Opt {
 }
 
 /// An option with the value that it stands for, in a struct of options.
-pub(crate) struct Field<T> {
+pub struct Field<T> {
+    /// The option.
     pub opt: Opt,
     /// The value, as text that `set` takes.
     pub get: fn(&T) -> String,
@@ -91,7 +92,7 @@ pub(crate) struct Field<T> {
 }
 
 /// An option of an experiment, whose own options are a `W`.
-pub(crate) enum Choice<W: 'static> {
+pub enum Choice<W: 'static> {
     /// One that several experiments have.
     Common(&'static Field<Common>),
     /// One of its own.
@@ -99,21 +100,28 @@ pub(crate) enum Choice<W: 'static> {
 }
 
 impl<W> Choice<W> {
-    pub fn opt(&self) -> &'static Opt {
+    pub(crate) fn own(&self) -> Option<&'static Field<W>> {
+        match self {
+            Self::Common(_) => None,
+            Self::Own(field) => Some(field),
+        }
+    }
+
+    pub(crate) fn opt(&self) -> &'static Opt {
         match self {
             Self::Common(field) => &field.opt,
             Self::Own(field) => &field.opt,
         }
     }
 
-    pub fn get(&self, common: &Common, own: &W) -> String {
+    pub(crate) fn get(&self, common: &Common, own: &W) -> String {
         match self {
             Self::Common(field) => (field.get)(common),
             Self::Own(field) => (field.get)(own),
         }
     }
 
-    pub fn set(&self, common: &mut Common, own: &mut W, text: &str) -> Result<(), String> {
+    pub(crate) fn set(&self, common: &mut Common, own: &mut W, text: &str) -> Result<(), String> {
         match self {
             Self::Common(field) => (field.set)(common, text),
             Self::Own(field) => (field.set)(own, text),
@@ -122,10 +130,11 @@ impl<W> Choice<W> {
 }
 
 /// The options of an experiment, in the order of its help text: groups of `Common [NAMES]`, from
-/// [`crate::common::options`], and of `Own [NAMES]`.
+/// [`crate::shared`], and of `Own [NAMES]`.
+#[macro_export]
 macro_rules! choices {
     ($($kind:ident [$($name:ident)+])+) => {
-        &[$($($crate::common::option::Choice::$kind(&$name)),+),+]
+        &[$($($crate::Choice::$kind(&$name)),+),+]
     };
 }
 
@@ -150,13 +159,14 @@ macro_rules! word_field {
 }
 
 /// A field that is a number from `$from` to `$to`.
+#[macro_export]
 macro_rules! number_field {
     (
         $name:literal, $letter:expr, $field:ident: $type:ty, $from:literal..=$to:expr,
         $value:literal, $unit:literal, $help:literal
     ) => {
-        $crate::common::option::Field {
-            opt: $crate::common::option::Opt {
+        $crate::Field {
+            opt: $crate::Opt {
                 name: $name,
                 letter: $letter,
                 value_name: $value,
@@ -168,7 +178,7 @@ macro_rules! number_field {
             },
             get: |p| p.$field.to_string(),
             set: |p, text| {
-                let value = $crate::common::option::within(text, $unit, $from, u64::from($to))?;
+                let value = $crate::within(text, $unit, $from, u64::from($to))?;
                 p.$field = <$type>::try_from(value).map_err(|e| e.to_string())?;
                 Ok(())
             },
@@ -181,8 +191,12 @@ pub(crate) use {choices, number_field, word_field};
 /// Most of anything that is counted; [`crate::check`] bounds their product.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;
 
-/// A number within its bounds.
-pub(crate) fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
+/// A number within its bounds, of a text that may end in K, M or G, or, where the unit is ns, in a
+/// unit of time.
+///
+/// # Errors
+/// What is wrong with the text, or the bounds.
+pub fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
     let value = number::parse(text, unit == "ns")?;
     if (from..=to).contains(&value) {
         return Ok(value);

@@ -43,26 +43,33 @@ macro_rules! yes_no_field {
     };
 }
 
-pub(crate) const TRANSPORT: Field<Common> =
+/// The option `--transport`.
+pub const TRANSPORT: Field<Common> =
     word_field!("transport", Some('c'), Transport, transport, "transport service");
-pub(crate) const OP: Field<Common> = word_field!("op", None, Op, op, "what is posted");
-pub(crate) const SIZE: Field<Common> = number_field!(
+/// The option `--op`.
+pub const OP: Field<Common> = word_field!("op", None, Op, op, "what is posted");
+/// The option `--size`.
+pub const SIZE: Field<Common> = number_field!(
     "size", Some('s'), size_bytes: u64, 1..=MESSAGE_MAX, "SIZE", "bytes",
     "length of a message"
 );
-pub(crate) const MESSAGES: Field<Common> = number_field!(
+/// The option `--messages`.
+pub const MESSAGES: Field<Common> = number_field!(
     "messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "",
     "messages, round trips or samples of a run"
 );
-pub(crate) const RUNS: Field<Common> = number_field!(
+/// The option `--runs`.
+pub const RUNS: Field<Common> = number_field!(
     "runs", None, runs: u64, 1..=COUNT_MAX, "N", "",
     "runs; both ends meet before each"
 );
-pub(crate) const WARM_UP: Field<Common> = number_field!(
+/// The option `--warm-up`.
+pub const WARM_UP: Field<Common> = number_field!(
     "warm-up", None, warm_up: u64, 0..=COUNT_MAX, "N", "",
     "messages before the first run; they are kept apart"
 );
-pub(crate) const INLINE: Field<Common> = Field {
+/// The option `--inline`.
+pub const INLINE: Field<Common> = Field {
     opt: Opt {
         name: "inline",
         letter: Some('I'),
@@ -93,7 +100,8 @@ pub(crate) const INLINE: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const SIGNAL_EVERY: Field<Common> = Field {
+/// The option `--signal-every`.
+pub const SIGNAL_EVERY: Field<Common> = Field {
     opt: Opt {
         name: "signal-every",
         letter: Some('Q'),
@@ -118,7 +126,8 @@ pub(crate) const SIGNAL_EVERY: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const POLL: Field<Common> = Field {
+/// The option `--poll`.
+pub const POLL: Field<Common> = Field {
     opt: Opt {
         name: "poll",
         letter: Some('e'),
@@ -139,22 +148,27 @@ pub(crate) const POLL: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const POLL_SEND: Field<Common> =
+/// The option `--poll-send`.
+pub const POLL_SEND: Field<Common> =
     word_field!("poll-send", None, Polling, poll_send, "how send completions are waited for");
-pub(crate) const POLL_RECV: Field<Common> =
+/// The option `--poll-recv`.
+pub const POLL_RECV: Field<Common> =
     word_field!("poll-recv", None, Polling, poll_recv, "how receive completions are waited for");
-pub(crate) const PAUSE: Field<Common> = number_field!(
+/// The option `--pause`.
+pub const PAUSE: Field<Common> = number_field!(
     "pause", None, pause_ns: u64, 0..=PAUSE_MAX_NS, "TIME", "ns",
     "from one post to the next, or between bursts; before a round trip"
 );
-pub(crate) const PAUSE_BY: Field<Common> = word_field!(
+/// The option `--pause-by`.
+pub const PAUSE_BY: Field<Common> = word_field!(
     "pause-by",
     None,
     PauseBy,
     pause_by,
     "how a pause is spent: busy, or asleep (auto: asleep from 1 ms on)"
 );
-pub(crate) const RATE: Field<Common> = Field {
+/// The option `--rate`.
+pub const RATE: Field<Common> = Field {
     opt: Opt {
         name: "rate",
         letter: None,
@@ -178,9 +192,11 @@ pub(crate) const RATE: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const ARRIVALS: Field<Common> =
+/// The option `--arrivals`.
+pub const ARRIVALS: Field<Common> =
     word_field!("arrivals", None, Arrivals, arrivals, "when messages are due, with --rate");
-pub(crate) const LIST: Field<Common> = Field {
+/// The option `--list`.
+pub const LIST: Field<Common> = Field {
     opt: Opt {
         name: "list",
         letter: Some('l'),
@@ -198,21 +214,25 @@ pub(crate) const LIST: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const QPS: Field<Common> = number_field!(
+/// The option `--qps`.
+pub const QPS: Field<Common> = number_field!(
     "qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "",
     "queue pairs, used in turns, or connected in a run"
 );
-pub(crate) const THREADS: Field<Common> = number_field!(
+/// The option `--threads`.
+pub const THREADS: Field<Common> = number_field!(
     "threads", None, threads: u32, 1..=THREADS_MAX, "N", "",
     "threads of each end, each with queue pairs of its own (see --share-qp) and all messages"
 );
-pub(crate) const SHARE_QP: Field<Common> = yes_no_field!(
+/// The option `--share-qp`.
+pub const SHARE_QP: Field<Common> = yes_no_field!(
     share_qp,
     "share-qp",
     "whether all threads of an end post to the same queue pairs, each to its share of their send \
      queues"
 );
-pub(crate) const MTU: Field<Common> = Field {
+/// The option `--mtu`.
+pub const MTU: Field<Common> = Field {
     opt: Opt {
         name: "mtu",
         letter: Some('m'),
@@ -238,37 +258,46 @@ pub(crate) const MTU: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const SL: Field<Common> =
+/// The option `--sl`.
+pub const SL: Field<Common> =
     number_field!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", "service level");
-pub(crate) const TX_DEPTH: Field<Common> = number_field!(
+/// The option `--tx-depth`.
+pub const TX_DEPTH: Field<Common> = number_field!(
     "tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "",
     "requests that a send queue holds"
 );
-pub(crate) const RX_DEPTH: Field<Common> = number_field!(
+/// The option `--rx-depth`.
+pub const RX_DEPTH: Field<Common> = number_field!(
     "rx-depth", Some('r'), rx_depth: u32, 1..=u32::MAX, "N", "",
     "requests that a receive queue holds"
 );
-pub(crate) const OUTSTANDING_READS: Field<Common> = number_field!(
+/// The option `--outstanding-reads`.
+pub const OUTSTANDING_READS: Field<Common> = number_field!(
     "outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "",
     "READs under way at once"
 );
-pub(crate) const FLOW: Field<Common> =
+/// The option `--flow`.
+pub const FLOW: Field<Common> =
     word_field!("flow", None, Flow, flow, "whether the sender keeps within the receive queue");
-pub(crate) const TOUCH: Field<Common> = yes_no_field!(
+/// The option `--touch`.
+pub const TOUCH: Field<Common> = yes_no_field!(
     touch,
     "touch",
     "whether the memory for stamps is touched before, so that no page is missing"
 );
-pub(crate) const MEMORY: Field<Common> = word_field!(
+/// The option `--memory`.
+pub const MEMORY: Field<Common> = word_field!(
     "memory",
     None,
     Memory,
     memory,
     "what messages lie in: what the device reaches best, or private memory like a heap"
 );
-pub(crate) const PORT: Field<Common> =
+/// The option `--port`.
+pub const PORT: Field<Common> =
     number_field!("port", Some('i'), port: u8, 1..=255u64, "PORT", "", "port of the device");
-pub(crate) const GID_INDEX: Field<Common> = Field {
+/// The option `--gid-index`.
+pub const GID_INDEX: Field<Common> = Field {
     opt: Opt {
         name: "gid-index",
         letter: Some('x'),
@@ -289,25 +318,31 @@ pub(crate) const GID_INDEX: Field<Common> = Field {
         Ok(())
     },
 };
-pub(crate) const TIMEOUT: Field<Common> = number_field!(
+/// The option `--timeout`.
+pub const TIMEOUT: Field<Common> = number_field!(
     "timeout", Some('u'), timeout: u8, 0..=31u64, "CODE", "",
     "time before an RC request is sent again: 4.096 us x 2^CODE; 0: never"
 );
-pub(crate) const RETRY_CNT: Field<Common> = number_field!(
+/// The option `--retry-cnt`.
+pub const RETRY_CNT: Field<Common> = number_field!(
     "retry-cnt", None, retry_cnt: u8, 0..=7u64, "N", "",
     "times that an RC request is sent again"
 );
-pub(crate) const RNR_RETRY: Field<Common> = number_field!(
+/// The option `--rnr-retry`.
+pub const RNR_RETRY: Field<Common> = number_field!(
     "rnr-retry", None, rnr_retry: u8, 0..=7u64, "N", "",
     "times that an RC request is sent again after RNR; 7: for ever"
 );
-pub(crate) const MIN_RNR_TIMER: Field<Common> = number_field!(
+/// The option `--min-rnr-timer`.
+pub const MIN_RNR_TIMER: Field<Common> = number_field!(
     "min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "",
     "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"
 );
-pub(crate) const MAX_SGE: Field<Common> = number_field!(
+/// The option `--max-sge`.
+pub const MAX_SGE: Field<Common> = number_field!(
     "max-sge", None, max_sge: u32, 1..=u32::MAX, "N", "",
     "pieces that a receive may have; it has one, but an adapter reserves room for all"
 );
-pub(crate) const SEED: Field<Common> =
+/// The option `--seed`.
+pub const SEED: Field<Common> =
     number_field!("seed", None, seed: u64, 0..=u64::MAX, "N", "", "for whatever is drawn");

@@ -13,7 +13,7 @@ pub const SAMPLES_MAX: u64 = 1 << 25;
 pub const NUMBER_BYTES: u64 = 8;
 
 /// What a rule finds: the option, and why.
-pub(crate) type Fault = (&'static str, String);
+pub type Fault = (&'static str, String);
 
 pub(crate) fn must(
     holds: bool,

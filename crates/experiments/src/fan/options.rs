@@ -1,12 +1,10 @@
 //! The options that only `fan` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::option::{Field, Opt, count_or, number_field, word_field};
 use crate::common::words::words;
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fan {
     /// Ranks that rank 0 has to do with; 0: all.
     pub peers: u32,

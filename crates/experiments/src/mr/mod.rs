@@ -7,7 +7,6 @@ use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Buffer, Context, Pd};
-use serde::{Deserialize, Serialize};
 
 use crate::common::completions::failed;
 use crate::common::effort::{Begin, Effort};
@@ -21,7 +20,7 @@ use crate::common::samples::{parts, stamp_memory};
 use crate::workload::{Workload, transfer_ns};
 
 /// It has no options of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mr;
 
 impl Workload for Mr {

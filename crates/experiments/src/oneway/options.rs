@@ -1,14 +1,12 @@
 //! The options that only `oneway` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::option::{COUNT_MAX, Field, Opt, number_field};
 use crate::common::params::{Common, Op};
 use crate::common::rules::{Fault, NUMBER_BYTES, must};
 use crate::common::words::words;
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Oneway {
     /// Messages posted one after the other before everything is waited for; 0: the whole run.
     pub burst: u64,
@@ -33,7 +31,7 @@ words! {
 }
 
 /// Which stamps are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamps {
     /// When the adapter copies the message, by a thread that keeps writing the time into it.
     pub send: bool,

@@ -8,7 +8,6 @@
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Context, Cq, Mr, Qp, QpState, RecvBatch, RecvRequest, Sge, Wc};
-use serde::{Deserialize, Serialize};
 
 use crate::blast::{is_passive, receive};
 use crate::common::completions::failed;
@@ -28,7 +27,7 @@ use crate::common::sender::{Sender, each_completion};
 use crate::workload::{Places, Workload, transfer_ns};
 
 /// It has no options of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overhead;
 
 impl Workload for Overhead {

@@ -1,12 +1,10 @@
 //! The option that only `ping` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::option::{Field, word_field};
 use crate::common::words::words;
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ping {
     /// Which one of WRITE and READ has no completion.
     pub unsignalled: Unsignalled,

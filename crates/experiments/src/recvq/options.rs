@@ -1,13 +1,11 @@
 //! The options that only `recvq` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::number;
 use crate::common::option::{Field, Opt, count_or, number_field, within, word_field};
 use crate::common::words::words;
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recvq {
     /// Where receives are posted.
     pub queue: Queue,
@@ -54,8 +52,7 @@ words! {
 }
 
 /// When used receives are posted again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Return {
     /// When so many are used: 1 is each at once.
     Every(u32),

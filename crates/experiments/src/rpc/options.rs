@@ -1,12 +1,10 @@
 //! The option that only `rpc` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::option::{Field, word_field};
 use crate::common::words::words;
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rpc {
     /// What is called.
     pub call: Call,

@@ -1,12 +1,10 @@
 //! The options that only `timeout` has.
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::option::{Field, number_field, word_field};
 use crate::common::words::words;
 
 /// Its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timeout {
     /// The longest time that a sample may take; 0 for as long as its code allows.
     pub limit_ns: u64,

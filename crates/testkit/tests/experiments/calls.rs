@@ -44,7 +44,7 @@ fn overhead_with_each_option() {
         messages=200 runs=2 warm-up=0 list=5 op=send_imm transport=ud rx-depth=10
         messages=200 runs=2 warm-up=20 list=7 inline=off memory=private size=5000 touch=no
     ";
-    each(Experiment::Overhead, cases, |point, outcome| {
+    each(Experiment::OVERHEAD, cases, |point, outcome| {
         let all = (point.common.messages * 2 + point.common.warm_up) as usize;
         for label in ["nothing, two stamps", "post_send", "post_recv"] {
             let found = series(outcome, label);
@@ -69,7 +69,7 @@ fn overhead_with_each_option() {
 #[test]
 fn a_longer_list_costs_more() {
     let of =
-        |list: u32| measure(&point(Experiment::Overhead, &format!("messages=500 list={list}")));
+        |list: u32| measure(&point(Experiment::OVERHEAD, &format!("messages=500 list={list}")));
     let (one, many) = (of(1), of(200));
     for call in ["post_send", "post_recv", "poll_cq, hit"] {
         let (one, many) = (median(&one, call), median(&many, call));
@@ -84,7 +84,7 @@ fn mr_registers_and_copies() {
         messages=50 runs=2 warm-up=5 size=1
         messages=20 runs=1 warm-up=0 size=100K memory=device touch=no
     ";
-    each(Experiment::Mr, cases, |point, outcome| {
+    each(Experiment::MR, cases, |point, outcome| {
         let all = point.common.total() as usize;
         for label in ["register", "deregister", "copy"] {
             assert_eq!(series(outcome, label).samples.len(), all);
@@ -95,7 +95,7 @@ fn mr_registers_and_copies() {
     });
     let copy = |size: &str| {
         let text = format!("messages=20 warm-up=2 size={size}");
-        median(&measure(&point(Experiment::Mr, &text)), "copy")
+        median(&measure(&point(Experiment::MR, &text)), "copy")
     };
     let (small, large) = (copy("4K"), copy("16M"));
     assert!(large > 100.0 * small, "{small} ns for 4 KiB, {large} ns for 16 MiB");
@@ -110,7 +110,7 @@ fn connections_are_made_one_by_one_and_together() {
         qps=1000 runs=1 list=100 tx-depth=2 rx-depth=2
         qps=3 runs=2 transport=uc gid-index=1 mtu=1024 sl=2
     ";
-    each(Experiment::Connect, cases, |point, outcome| {
+    each(Experiment::CONNECT, cases, |point, outcome| {
         let all = u64::from(point.common.qps) * point.common.runs;
         assert_eq!(outcome.count("connections"), Some(all));
         for step in ["create + INIT", "RTR + RTS", "destroy"] {
@@ -133,7 +133,7 @@ fn connections_are_made_by_the_manager_too() {
         by=rdma_cm qps=300 runs=1 list=all min-rnr-timer=1
         by=rdma_cm qps=1000 runs=1 list=100 tx-depth=2 rx-depth=2
     ";
-    each(Experiment::Connect, cases, |point, outcome| {
+    each(Experiment::CONNECT, cases, |point, outcome| {
         let all = u64::from(point.common.qps) * point.common.runs;
         assert_eq!(outcome.count("connections"), Some(all));
         assert_eq!(outcome.fact("by"), Some("rdma_cm"));
@@ -152,7 +152,7 @@ fn connections_are_made_by_the_manager_too() {
         assert!((rate * whole.iter().sum::<f64>() / 1e9 - all as f64).abs() < 1e-6 * all as f64);
     });
     // GID 0 is link-local: no address that a manager could be asked by.
-    let point = point(Experiment::Connect, "by=rdma_cm gid-index=0");
+    let point = point(Experiment::CONNECT, "by=rdma_cm gid-index=0");
     let [said, _] = at_both(&Table::default(), [&point, &point]);
     let said = said.expect_err("no address").to_string();
     assert!(said.contains("choose another --gid-index"), "{said}");
@@ -167,7 +167,7 @@ fn a_time_out_is_what_its_code_says() {
         messages=2 timeout=1 retry-cnt=7 gid-index=1
         messages=2 timeout=8 retry-cnt=1 absent=lid
     ";
-    each(Experiment::Timeout, cases, |point, outcome| {
+    each(Experiment::TIMEOUT, cases, |point, outcome| {
         let nominal_ns = (4096u64 << point.common.timeout) as f64;
         let each = series(outcome, "T_o");
         assert_eq!(each.samples.len() as u64, point.common.messages * point.common.runs);
@@ -184,7 +184,7 @@ fn a_time_out_is_what_its_code_says() {
 /// It is a finding about the device, and no reason to end a sweep or to measure the point again.
 #[test]
 fn a_time_out_beyond_the_limit_is_an_outcome() {
-    let point = point(Experiment::Timeout, "messages=3 timeout=8 retry-cnt=0 limit=20ms");
+    let point = point(Experiment::TIMEOUT, "messages=3 timeout=8 retry-cnt=0 limit=20ms");
     let table = Table { is_slow: true, ..Table::default() };
     let [here, there] = at_both(&table, [&point, &point]);
     there.expect("rank 1 goes well");
@@ -199,20 +199,20 @@ fn a_time_out_beyond_the_limit_is_an_outcome() {
 #[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     refused(&[
-        (Experiment::Timeout, "timeout=0", "waits for ever"),
-        (Experiment::Timeout, "timeout=31", "or a --limit above 17593s"),
-        (Experiment::Timeout, "timeout=20 retry-cnt=7", ""),
-        (Experiment::Timeout, "timeout=20 retry-cnt=7 limit=20s", "choose fewer --retry-cnt"),
-        (Experiment::Timeout, "timeout=27 retry-cnt=7", "a --limit above 4399s"),
-        (Experiment::Timeout, "absent=lid gid-index=0", "choose queue_pair"),
-        (Experiment::Connect, "by=rdma_cm transport=uc", "choose --transport rc"),
-        (Experiment::Connect, "transport=ud", "no connection"),
-        (Experiment::Overhead, "list=all", "needs a length"),
-        (Experiment::Overhead, "list=400", "--rx-depth 800"),
-        (Experiment::Overhead, "list=600 op=write", "larger --tx-depth"),
-        (Experiment::Overhead, "op=write_read", "two calls"),
-        (Experiment::Mr, "size=1M", ""),
-        (Experiment::Rpc, "call=write transport=uc", "choose rc"),
-        (Experiment::Rpc, "size=1G", "bytes of memory"),
+        (Experiment::TIMEOUT, "timeout=0", "waits for ever"),
+        (Experiment::TIMEOUT, "timeout=31", "or a --limit above 17593s"),
+        (Experiment::TIMEOUT, "timeout=20 retry-cnt=7", ""),
+        (Experiment::TIMEOUT, "timeout=20 retry-cnt=7 limit=20s", "choose fewer --retry-cnt"),
+        (Experiment::TIMEOUT, "timeout=27 retry-cnt=7", "a --limit above 4399s"),
+        (Experiment::TIMEOUT, "absent=lid gid-index=0", "choose queue_pair"),
+        (Experiment::CONNECT, "by=rdma_cm transport=uc", "choose --transport rc"),
+        (Experiment::CONNECT, "transport=ud", "no connection"),
+        (Experiment::OVERHEAD, "list=all", "needs a length"),
+        (Experiment::OVERHEAD, "list=400", "--rx-depth 800"),
+        (Experiment::OVERHEAD, "list=600 op=write", "larger --tx-depth"),
+        (Experiment::OVERHEAD, "op=write_read", "two calls"),
+        (Experiment::MR, "size=1M", ""),
+        (Experiment::RPC, "call=write transport=uc", "choose rc"),
+        (Experiment::RPC, "size=1G", "bytes of memory"),
     ]);
 }

@@ -66,7 +66,7 @@ fn each_way_to_do_it_goes_through_with_four_ranks_on_few_cores() {
     for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
         eprintln!("fan {case}");
         let found = found(&mut workers, &format!("{SMALL} {case}"));
-        let peers = point(Experiment::Fan, case).get("peers").expect("an option of it");
+        let peers = point(Experiment::FAN, case).get("peers").expect("an option of it");
         let peers = peers.parse().unwrap_or(RANKS - 1);
         assert_eq!(count(&found, "sent"), 85 * peers as u64, "{case}");
         assert!(found.ends_with("cut short: no\n"), "{case}: {found}");
@@ -148,7 +148,7 @@ fn a_peer_that_is_late_shows_in_its_time() {
     let delay_ns = 2_000_000;
     let options = "messages=30 runs=1 warm-up=0";
     for more in ["op=send", "op=write", "op=read direction=in", "transport=ud direction=out"] {
-        let point = point(Experiment::Fan, &format!("{options} {more}"));
+        let point = point(Experiment::FAN, &format!("{options} {more}"));
         let table = Table { delay_ns, ..Table::default() };
         let [here, there] = at_both(&table, [&point, &point]);
         there.expect("rank 1 goes well");
@@ -215,10 +215,10 @@ fn what_a_fan_cannot_be_is_said_before() {
         ("messages=1M peers=63 runs=2", "--messages"),
         ("transport=ud size=4097", "--size 4097"),
     ] {
-        let said = check(&point(Experiment::Fan, options), &limits).expect_err(options).to_string();
+        let said = check(&point(Experiment::FAN, options), &limits).expect_err(options).to_string();
         assert!(said.starts_with(start), "{options}: {said}");
     }
-    let few = point(Experiment::Fan, "peers=4").check_ranks(4);
+    let few = point(Experiment::FAN, "peers=4").check_ranks(4);
     let said = few.expect_err("too few ranks").to_string();
     assert!(said.starts_with("--peers 4: ") && said.ends_with("or 5 ranks"), "{said}");
 }

@@ -21,21 +21,21 @@ fn figure(outcome: &Outcome, label: &str) -> f64 {
 #[test]
 fn what_is_offered_is_what_was_asked_for() {
     for (experiment, options) in [
-        (Experiment::Oneway, "op=send_imm"),
-        (Experiment::Oneway, "op=write"),
-        (Experiment::Oneway, "op=send transport=ud poll=event"),
-        (Experiment::Ping, "op=send"),
-        (Experiment::Ping, "op=read"),
-        (Experiment::Blast, "op=send size=64 buffers=8"),
-        (Experiment::Blast, "op=send size=64 buffers=8 qps=3"),
-        (Experiment::Blast, "op=send_imm size=64 buffers=8 transport=ud qps=2"),
-        (Experiment::Blast, "op=send size=64 buffers=8 transport=ud qps=2"),
-        (Experiment::Blast, "op=send size=8 transport=uc rx-depth=3"),
-        (Experiment::Blast, "op=send size=5000 buffers=3 transport=uc signal-every=2"),
-        (Experiment::Blast, "op=write_imm size=64 transport=uc"),
-        (Experiment::Blast, "op=write size=64 buffers=8 qps=2"),
-        (Experiment::Blast, "op=write size=64 buffers=8 signal-every=4"),
-        (Experiment::Blast, "op=read size=64 buffers=4 poll=event"),
+        (Experiment::ONEWAY, "op=send_imm"),
+        (Experiment::ONEWAY, "op=write"),
+        (Experiment::ONEWAY, "op=send transport=ud poll=event"),
+        (Experiment::PING, "op=send"),
+        (Experiment::PING, "op=read"),
+        (Experiment::BLAST, "op=send size=64 buffers=8"),
+        (Experiment::BLAST, "op=send size=64 buffers=8 qps=3"),
+        (Experiment::BLAST, "op=send_imm size=64 buffers=8 transport=ud qps=2"),
+        (Experiment::BLAST, "op=send size=64 buffers=8 transport=ud qps=2"),
+        (Experiment::BLAST, "op=send size=8 transport=uc rx-depth=3"),
+        (Experiment::BLAST, "op=send size=5000 buffers=3 transport=uc signal-every=2"),
+        (Experiment::BLAST, "op=write_imm size=64 transport=uc"),
+        (Experiment::BLAST, "op=write size=64 buffers=8 qps=2"),
+        (Experiment::BLAST, "op=write size=64 buffers=8 signal-every=4"),
+        (Experiment::BLAST, "op=read size=64 buffers=4 poll=event"),
     ] {
         let all = "messages=500 runs=2 warm-up=20 rate=5000 arrivals=constant";
         let outcome = measure(&point(experiment, &format!("{all} {options}")));
@@ -52,8 +52,8 @@ fn what_is_offered_is_what_was_asked_for() {
         // Nothing starts before it is due.
         let pairs = own.into_iter().flat_map(|own| own.samples.iter().zip(&due.samples));
         assert!(pairs.clone().all(|(own, due)| due.is_nan() || due >= own), "{options}");
-        assert_eq!(pairs.count() > 0, experiment != Experiment::Blast, "{experiment} {options}");
-        if experiment == Experiment::Blast {
+        assert_eq!(pairs.count() > 0, experiment != Experiment::BLAST, "{experiment} {options}");
+        if experiment == Experiment::BLAST {
             let is_noticed = outcome.fact("counted_at") == Some("receiver");
             let lost = due.samples.iter().filter(|ns| ns.is_nan()).count() as u64;
             assert_eq!(outcome.count("lost"), is_noticed.then_some(lost), "{options}");
@@ -67,7 +67,7 @@ fn a_blast_counts_what_waits_for_a_slow_end() {
     let _turn = crate::turn();
     for (op, buffers) in [("send", 2), ("send_imm", 2), ("write_imm", 4)] {
         let text = "messages=40 runs=1 warm-up=0 rate=1000 arrivals=constant size=64 rx-depth=2";
-        let blast = point(Experiment::Blast, &format!("{text} op={op} buffers={buffers}"));
+        let blast = point(Experiment::BLAST, &format!("{text} op={op} buffers={buffers}"));
         let table = Table { delay_ns: 6_000_000, ..Table::default() };
         let [here, there] = at_both(&table, [&blast, &blast]);
         there.expect("rank 1 goes well");
@@ -86,13 +86,13 @@ fn a_blast_counts_what_waits_for_a_slow_end() {
 #[test]
 fn a_datagram_that_says_nothing_of_itself_has_no_time() {
     let text = "messages=200 runs=1 warm-up=0 rate=20000 transport=ud op=send";
-    let outcome = measure(&point(Experiment::Blast, &format!("{text} size=7")));
+    let outcome = measure(&point(Experiment::BLAST, &format!("{text} size=7")));
     assert!(outcome.series.iter().all(|s| s.label != DUE));
     let says = "7 bytes have no room for its number; choose --size 8 or more, --op send_imm";
     assert!(outcome.warnings.iter().any(|w| w.contains(says)), "{outcome:?}");
     assert!(outcome.count("lost").is_some());
     // One that has room for its number says it.
-    let outcome = measure(&point(Experiment::Blast, &format!("{text} size=8")));
+    let outcome = measure(&point(Experiment::BLAST, &format!("{text} size=8")));
     assert_eq!(series(&outcome, DUE).samples.len(), 200);
     assert_eq!(outcome.warnings, Vec::<String>::new());
 }
@@ -100,7 +100,7 @@ fn a_datagram_that_says_nothing_of_itself_has_no_time() {
 /// Credits on UD are messages themselves, and come where messages would.
 #[test]
 fn credits_fit_into_receives_of_one_byte() {
-    for experiment in [Experiment::Blast, Experiment::Oneway] {
+    for experiment in [Experiment::BLAST, Experiment::ONEWAY] {
         let text = "messages=4000 runs=1 warm-up=0 transport=ud op=send_imm size=1 rx-depth=64";
         let outcome = measure(&point(experiment, text));
         let warnings = &outcome.warnings;
@@ -111,7 +111,7 @@ fn credits_fit_into_receives_of_one_byte() {
 #[test]
 fn poisson_arrivals_have_their_rate_on_average() {
     let text = "messages=4000 runs=1 warm-up=0 rate=20000 arrivals=poisson seed=3";
-    let outcome = measure(&point(Experiment::Oneway, text));
+    let outcome = measure(&point(Experiment::ONEWAY, text));
     let offered = figure(&outcome, "offered");
     // The mean of 4000 exponential gaps is off by more than a tenth in one of 10^9 seeds.
     assert!((offered / 20000.0 - 1.0).abs() < 0.1, "{offered}");
@@ -123,7 +123,7 @@ fn poisson_arrivals_have_their_rate_on_average() {
 fn what_waits_for_a_slow_end_is_counted() {
     let _turn = crate::turn();
     let text = "messages=40 runs=1 warm-up=0 rate=1000 arrivals=constant";
-    let ping = point(Experiment::Ping, text);
+    let ping = point(Experiment::PING, text);
     let table = Table { delay_ns: 2_000_000, ..Table::default() };
     let [here, there] = at_both(&table, [&ping, &ping]);
     there.expect("rank 1 goes well");
@@ -144,7 +144,7 @@ fn what_waits_for_a_slow_end_is_counted() {
 fn of_threads(experiment: Experiment, threads: u64, options: &str) -> Outcome {
     let text = format!("messages=300 runs=2 warm-up=10 threads={threads} {options}");
     let outcome = measure(&point(experiment, &text));
-    let each = if experiment == Experiment::Blast { 600 } else { 610 };
+    let each = if experiment == Experiment::BLAST { 600 } else { 610 };
     assert_eq!(outcome.count("sent"), Some(threads * each), "{experiment} {options}");
     for thread in 0..threads {
         let label = format!("thread {thread}");
@@ -157,16 +157,16 @@ fn of_threads(experiment: Experiment, threads: u64, options: &str) -> Outcome {
 #[test]
 fn each_thread_has_its_results_and_all_have_them_together() {
     for (experiment, options) in [
-        (Experiment::Oneway, "op=send_imm pause=0"),
-        (Experiment::Oneway, "op=write rate=3000"),
-        (Experiment::Ping, "op=send"),
-        (Experiment::Ping, "op=read"),
-        (Experiment::Blast, "op=send size=64 buffers=8"),
-        (Experiment::Blast, "op=write size=64 buffers=8 qps=2"),
-        (Experiment::Blast, "op=send_imm size=64 transport=ud"),
+        (Experiment::ONEWAY, "op=send_imm pause=0"),
+        (Experiment::ONEWAY, "op=write rate=3000"),
+        (Experiment::PING, "op=send"),
+        (Experiment::PING, "op=read"),
+        (Experiment::BLAST, "op=send size=64 buffers=8"),
+        (Experiment::BLAST, "op=write size=64 buffers=8 qps=2"),
+        (Experiment::BLAST, "op=send_imm size=64 transport=ud"),
     ] {
         let outcome = of_threads(experiment, 3, options);
-        if experiment == Experiment::Blast {
+        if experiment == Experiment::BLAST {
             let each: f64 = (0..3).map(|i| figure(&outcome, &format!("thread {i}"))).sum();
             assert!((figure(&outcome, "") / each - 1.0).abs() < 1e-9);
         } else {
@@ -179,30 +179,30 @@ fn each_thread_has_its_results_and_all_have_them_together() {
 #[test]
 fn threads_share_queue_pairs() {
     for (experiment, options) in [
-        (Experiment::Oneway, "op=write pause=0 size=100 tx-depth=8 rx-depth=8"),
-        (Experiment::Oneway, "op=write rate=3000 qps=2"),
-        (Experiment::Ping, "op=write transport=uc"),
-        (Experiment::Ping, "op=read"),
-        (Experiment::Ping, "op=write_read unsignalled=read tx-depth=12"),
-        (Experiment::Blast, "op=write size=64 buffers=16 qps=2 tx-depth=64"),
-        (Experiment::Blast, "op=write size=64 buffers=8 list=4 signal-every=8 tx-depth=32"),
-        (Experiment::Blast, "op=read size=64 buffers=8"),
+        (Experiment::ONEWAY, "op=write pause=0 size=100 tx-depth=8 rx-depth=8"),
+        (Experiment::ONEWAY, "op=write rate=3000 qps=2"),
+        (Experiment::PING, "op=write transport=uc"),
+        (Experiment::PING, "op=read"),
+        (Experiment::PING, "op=write_read unsignalled=read tx-depth=12"),
+        (Experiment::BLAST, "op=write size=64 buffers=16 qps=2 tx-depth=64"),
+        (Experiment::BLAST, "op=write size=64 buffers=8 list=4 signal-every=8 tx-depth=32"),
+        (Experiment::BLAST, "op=read size=64 buffers=8"),
         // What arrives says whose it is.
-        (Experiment::Oneway, "op=send_imm pause=0"),
-        (Experiment::Oneway, "op=send pause=0 size=100 qps=2 rx-depth=32"),
-        (Experiment::Oneway, "op=write_imm rate=3000"),
-        (Experiment::Oneway, "op=send rate=3000 poll=event"),
-        (Experiment::Ping, "op=send size=8"),
-        (Experiment::Ping, "op=send transport=uc qps=2"),
-        (Experiment::Ping, "op=send_imm poll=event"),
-        (Experiment::Ping, "op=write_imm poll=event transport=uc"),
-        (Experiment::Ping, "op=read poll=event"),
-        (Experiment::Blast, "op=send size=64 buffers=16 qps=2"),
-        (Experiment::Blast, "op=send size=64 buffers=8 list=4 rx-depth=20 poll=event"),
-        (Experiment::Blast, "op=send_imm size=64 buffers=8 rx-depth=16"),
-        (Experiment::Blast, "op=write_imm size=5000 buffers=8 rate=4000"),
-        (Experiment::Blast, "op=send size=64 buffers=8 rate=4000"),
-        (Experiment::Blast, "op=write size=64 buffers=8 poll=event"),
+        (Experiment::ONEWAY, "op=send_imm pause=0"),
+        (Experiment::ONEWAY, "op=send pause=0 size=100 qps=2 rx-depth=32"),
+        (Experiment::ONEWAY, "op=write_imm rate=3000"),
+        (Experiment::ONEWAY, "op=send rate=3000 poll=event"),
+        (Experiment::PING, "op=send size=8"),
+        (Experiment::PING, "op=send transport=uc qps=2"),
+        (Experiment::PING, "op=send_imm poll=event"),
+        (Experiment::PING, "op=write_imm poll=event transport=uc"),
+        (Experiment::PING, "op=read poll=event"),
+        (Experiment::BLAST, "op=send size=64 buffers=16 qps=2"),
+        (Experiment::BLAST, "op=send size=64 buffers=8 list=4 rx-depth=20 poll=event"),
+        (Experiment::BLAST, "op=send_imm size=64 buffers=8 rx-depth=16"),
+        (Experiment::BLAST, "op=write_imm size=5000 buffers=8 rate=4000"),
+        (Experiment::BLAST, "op=send size=64 buffers=8 rate=4000"),
+        (Experiment::BLAST, "op=write size=64 buffers=8 poll=event"),
     ] {
         let outcome = of_threads(experiment, 4, &format!("share-qp=yes {options}"));
         for name in ["lost", "duplicated", "strays"] {
@@ -219,11 +219,11 @@ fn threads_share_queue_pairs() {
 #[test]
 fn threads_share_queue_pairs_for_datagrams() {
     for (experiment, options) in [
-        (Experiment::Oneway, "op=send"),
-        (Experiment::Oneway, "op=send_imm poll=event"),
-        (Experiment::Ping, "op=send"),
-        (Experiment::Blast, "op=send_imm size=64 buffers=8"),
-        (Experiment::Blast, "op=send size=64 buffers=8 rate=3000"),
+        (Experiment::ONEWAY, "op=send"),
+        (Experiment::ONEWAY, "op=send_imm poll=event"),
+        (Experiment::PING, "op=send"),
+        (Experiment::BLAST, "op=send_imm size=64 buffers=8"),
+        (Experiment::BLAST, "op=send size=64 buffers=8 rate=3000"),
     ] {
         let options = format!("share-qp=yes transport=ud {options}");
         let outcome = of_threads(experiment, 2, &options);
@@ -241,21 +241,21 @@ fn threads_share_queue_pairs_for_datagrams() {
 fn threads_have_their_share_of_a_send_queue() {
     let text = "op=write size=8 messages=20000 runs=1 warm-up=0 pause=0 tx-depth=16384 \
                 rx-depth=16384 signal-every=max threads=4 share-qp=yes";
-    let outcome = measure(&point(Experiment::Oneway, text));
+    let outcome = measure(&point(Experiment::ONEWAY, text));
     assert_eq!(outcome.count("sent"), Some(80_000));
 }
 
 #[test]
 fn what_cannot_be_shared_is_refused_with_what_can() {
     refused(&[
-        (Experiment::Blast, "share-qp=yes op=write", "--share-qp yes: one thread has nobody"),
-        (Experiment::Blast, "share-qp=yes op=send size=7 threads=2", "choose 8 or more, or --op"),
-        (Experiment::Blast, "share-qp=yes op=send size=8 threads=2", ""),
-        (Experiment::Ping, "share-qp=yes op=send threads=4 rx-depth=3", "choose 4 or more"),
-        (Experiment::Blast, "share-qp=yes op=send_imm threads=2 messages=20M", "room for 67108862"),
-        (Experiment::Ping, "share-qp=yes op=read threads=64 tx-depth=128", "choose 192 or more"),
+        (Experiment::BLAST, "share-qp=yes op=write", "--share-qp yes: one thread has nobody"),
+        (Experiment::BLAST, "share-qp=yes op=send size=7 threads=2", "choose 8 or more, or --op"),
+        (Experiment::BLAST, "share-qp=yes op=send size=8 threads=2", ""),
+        (Experiment::PING, "share-qp=yes op=send threads=4 rx-depth=3", "choose 4 or more"),
+        (Experiment::BLAST, "share-qp=yes op=send_imm threads=2 messages=20M", "room for 67108862"),
+        (Experiment::PING, "share-qp=yes op=read threads=64 tx-depth=128", "choose 192 or more"),
         (
-            Experiment::Blast,
+            Experiment::BLAST,
             "share-qp=yes op=write buffers=64 threads=4 tx-depth=128",
             "of each thread's share",
         ),
@@ -265,20 +265,20 @@ fn what_cannot_be_shared_is_refused_with_what_can() {
 #[test]
 fn messages_take_several_queue_pairs_in_turns() {
     for (experiment, options) in [
-        (Experiment::Oneway, "op=send_imm pause=0"),
-        (Experiment::Oneway, "op=send pause=0 size=5000 rx-depth=16 tx-depth=8"),
-        (Experiment::Oneway, "op=write pause=0 size=100K rx-depth=8 tx-depth=8"),
-        (Experiment::Oneway, "op=write_imm pause=0 stamps=send,recv,comp"),
-        (Experiment::Oneway, "op=send_imm signal-every=max pause=0 tx-depth=9 poll=event"),
-        (Experiment::Oneway, "op=send_imm burst=7 pause=1000"),
-        (Experiment::Oneway, "op=send transport=ud"),
-        (Experiment::Oneway, "op=send_imm transport=uc rate=20000"),
-        (Experiment::Ping, "op=send"),
-        (Experiment::Ping, "op=write signal-every=5 tx-depth=10"),
-        (Experiment::Ping, "op=write_imm poll=event"),
-        (Experiment::Ping, "op=read"),
-        (Experiment::Ping, "op=write_read unsignalled=read"),
-        (Experiment::Ping, "op=send_imm transport=ud"),
+        (Experiment::ONEWAY, "op=send_imm pause=0"),
+        (Experiment::ONEWAY, "op=send pause=0 size=5000 rx-depth=16 tx-depth=8"),
+        (Experiment::ONEWAY, "op=write pause=0 size=100K rx-depth=8 tx-depth=8"),
+        (Experiment::ONEWAY, "op=write_imm pause=0 stamps=send,recv,comp"),
+        (Experiment::ONEWAY, "op=send_imm signal-every=max pause=0 tx-depth=9 poll=event"),
+        (Experiment::ONEWAY, "op=send_imm burst=7 pause=1000"),
+        (Experiment::ONEWAY, "op=send transport=ud"),
+        (Experiment::ONEWAY, "op=send_imm transport=uc rate=20000"),
+        (Experiment::PING, "op=send"),
+        (Experiment::PING, "op=write signal-every=5 tx-depth=10"),
+        (Experiment::PING, "op=write_imm poll=event"),
+        (Experiment::PING, "op=read"),
+        (Experiment::PING, "op=write_read unsignalled=read"),
+        (Experiment::PING, "op=send_imm transport=ud"),
     ] {
         let text = format!("messages=200 runs=2 warm-up=15 qps=3 {options}");
         let outcome = measure(&point(experiment, &text));
@@ -317,7 +317,7 @@ fn who_is_interrupted_keeps_what_all_threads_have() {
 fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
     let table = Table { stop_threads_after: vec![1000, u64::MAX], ..Table::default() };
     let text = "op=send_imm size=8 messages=50000 runs=3 warm-up=0 pause=0 threads=2";
-    let point = point(Experiment::Oneway, text);
+    let point = point(Experiment::ONEWAY, text);
     let [here, there] = at_both(&table, [&point, &point]);
     let (here, there) = (here.expect("an outcome"), there.expect("an outcome"));
     assert_eq!(here.cut_short.as_deref(), Some("interrupted"));
@@ -330,16 +330,16 @@ fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     refused(&[
-        (Experiment::Oneway, "rate=1000 burst=5", "a time of its own"),
-        (Experiment::Blast, "rate=1000 list=4 buffers=4", "posted when it is due"),
-        (Experiment::Oneway, "threads=2 stamps=send,recv", "--threads 1"),
-        (Experiment::Blast, "threads=64 qps=300 buffers=300 rx-depth=64", "16384"),
-        (Experiment::Ping, "threads=64 messages=1M", "take fewer"),
-        (Experiment::Blast, "rate=1000 messages=20M runs=2", "take fewer"),
-        (Experiment::Blast, "messages=20M runs=2", ""),
-        (Experiment::Oneway, "rate=sweep", ""),
+        (Experiment::ONEWAY, "rate=1000 burst=5", "a time of its own"),
+        (Experiment::BLAST, "rate=1000 list=4 buffers=4", "posted when it is due"),
+        (Experiment::ONEWAY, "threads=2 stamps=send,recv", "--threads 1"),
+        (Experiment::BLAST, "threads=64 qps=300 buffers=300 rx-depth=64", "16384"),
+        (Experiment::PING, "threads=64 messages=1M", "take fewer"),
+        (Experiment::BLAST, "rate=1000 messages=20M runs=2", "take fewer"),
+        (Experiment::BLAST, "messages=20M runs=2", ""),
+        (Experiment::ONEWAY, "rate=sweep", ""),
     ]);
-    let sweep = point(Experiment::Oneway, "rate=sweep");
+    let sweep = point(Experiment::ONEWAY, "rate=sweep");
     let [here, _] = at_both(&Table::default(), [&sweep, &sweep]);
     assert!(here.expect_err("no rate").to_string().contains("sweep"));
     assert!(load_rates(1e5).len() >= 10);

@@ -105,7 +105,7 @@ fn oneway_with_each_option() {
         op=send_imm gid-index=1 sl=3 port=1 seed=9 timeout=18 retry-cnt=3 rnr-retry=6
         op=send_imm flow=none rx-depth=2 tx-depth=4 min-rnr-timer=1 pause=0
     ";
-    try_each(Experiment::Oneway, cases, |point, outcome| {
+    try_each(Experiment::ONEWAY, cases, |point, outcome| {
         assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
         // What is expected of the experiment is expected of its first series.
         assert_eq!(outcome.series[0].quantity, Quantity::OneWay);
@@ -162,7 +162,7 @@ fn ping_with_each_option() {
         op=send tx-depth=1 rx-depth=1
         op=send gid-index=0 touch=no
     ";
-    try_each(Experiment::Ping, cases, |point, outcome| {
+    try_each(Experiment::PING, cases, |point, outcome| {
         let trips = series(outcome, Quantity::RoundTrip);
         assert_eq!((trips.samples.len(), trips.warm_up), (TOTAL, 20));
         assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
@@ -211,7 +211,7 @@ fn blast_with_each_option() {
         op=send size=256K buffers=4 tx-depth=4
         op=send size=1 mtu=256 gid-index=1 sl=1
     ";
-    try_each(Experiment::Blast, cases, |point, outcome| {
+    try_each(Experiment::BLAST, cases, |point, outcome| {
         assert_eq!(outcome.count("sent"), Some(600));
         let of = |quantity| {
             let found = outcome.figures.iter().find(|f| f.quantity == quantity);

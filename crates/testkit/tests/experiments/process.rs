@@ -115,11 +115,11 @@ fn team_of(ranks: usize) -> WorkerGroup {
 
 /// A job that takes longer than any of these tests lets it.
 fn endless(experiment: Experiment) -> String {
-    let options = match experiment {
-        Experiment::Blast => "messages=1000 runs=1000000 warm-up=0 size=64",
-        Experiment::Mr => "messages=1000 runs=10000 warm-up=0 size=64",
-        Experiment::Connect => "qps=20 runs=1000000",
-        Experiment::Timeout => "messages=100000 timeout=12 retry-cnt=0",
+    let options = match experiment.name() {
+        "blast" => "messages=1000 runs=1000000 warm-up=0 size=64",
+        "mr" => "messages=1000 runs=10000 warm-up=0 size=64",
+        "connect" => "qps=20 runs=1000000",
+        "timeout" => "messages=100000 timeout=12 retry-cnt=0",
         _ => "messages=1000 runs=4000 warm-up=0 size=64",
     };
     format!("{experiment} {options}")
@@ -226,21 +226,21 @@ fn calls_go_to_a_master_and_all_its_backups() {
 #[test]
 fn an_interrupted_team_brings_home_what_both_ends_have() {
     let _turn = crate::turn();
-    for experiment in Experiment::ALL {
-        let job = endless(*experiment);
+    for experiment in Experiment::all() {
+        let job = endless(experiment);
         let interrupt = AtomicBool::new(false);
         let mut workers = workers();
-        let mut underway = Underway::of(&workers, spinning(*experiment));
+        let mut underway = Underway::of(&workers, spinning(experiment));
         let result = workers.run(&jobs(&job), LONG, &interrupt, |event| {
             interrupt.store(underway.after(&event) >= 5, Ordering::Relaxed);
         });
         let found = text(&result.unwrap_or_else(|e| panic!("{experiment}: {e}"))[0]);
         assert!(found.ends_with("cut short: interrupted\n"), "{experiment}: {found}");
-        if TRAFFIC.contains(experiment) {
+        if TRAFFIC.contains(&experiment) {
             assert!(found.contains("figure CPU rank 1"), "{experiment}: {found}");
         }
         assert!(found.contains("series "), "{experiment}: {found}");
-        if *experiment == Experiment::Oneway {
+        if experiment == Experiment::ONEWAY {
             assert!(found.contains("series one-way t_lat "), "{found}");
         }
     }
@@ -291,8 +291,8 @@ fn hit(
 fn who_loses_its_other_end_keeps_what_was_measured() {
     let _turn = crate::turn();
     // In `mr` rank 1 has nothing to do, and is through at once.
-    for experiment in Experiment::ALL.iter().filter(|e| **e != Experiment::Mr) {
-        let error = hit(*experiment, "", Signal::KILL, LONG);
+    for experiment in Experiment::all().filter(|e| *e != Experiment::MR) {
+        let error = hit(experiment, "", Signal::KILL, LONG);
         assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{error}");
         assert!(error.what.contains("SIGKILL"), "{error}");
         let kept = text(error.partial[0].as_deref().unwrap_or_default());
@@ -304,11 +304,15 @@ fn who_loses_its_other_end_keeps_what_was_measured() {
 #[test]
 fn a_stopped_other_end_is_no_hang() {
     let _turn = crate::turn();
-    use Experiment::{Blast, Oneway, Ping};
     for (experiment, options) in
-        [(Ping, "op=send"), (Ping, "op=write"), (Blast, "op=send"), (Oneway, "op=write")]
+        [("ping", "op=send"), ("ping", "op=write"), ("blast", "op=send"), ("oneway", "op=write")]
     {
-        let error = hit(experiment, options, Signal::STOP, Duration::from_secs(3));
+        let error = hit(
+            experiment.parse().expect("an experiment"),
+            options,
+            Signal::STOP,
+            Duration::from_secs(3),
+        );
         // A WRITE needs no hand of its target: then it is missed when both meet.
         let says = [
             "did not come: rank 1",

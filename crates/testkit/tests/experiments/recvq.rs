@@ -51,7 +51,7 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
     ";
     for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
         eprintln!("recvq {case}");
-        let outcome = measure(&point(Experiment::Recvq, &format!("{SMALL} {case}")));
+        let outcome = measure(&point(Experiment::RECVQ, &format!("{SMALL} {case}")));
         for label in ["rank 0", "rank 1"] {
             let trips = trips(&outcome, label);
             assert_eq!(trips.len(), TOTAL, "{case}");
@@ -82,7 +82,7 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
 #[test]
 fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     let _turn = crate::turn();
-    let point = point(Experiment::Recvq, STRUCK);
+    let point = point(Experiment::RECVQ, STRUCK);
     // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
     let table = || Table { delay_ns: 3_000_000, delay_every: 32, ..Table::default() };
     let (mut judged, mut missed) = (0, Vec::new());
@@ -137,7 +137,7 @@ fn what_does_not_strike_is_never_found() {
     let _turn = crate::turn();
     let mut judged = 0;
     for run in 0..40 {
-        let outcome = measure(&point(Experiment::Recvq, STRUCK));
+        let outcome = measure(&point(Experiment::RECVQ, STRUCK));
         let mut trips = outcome.series.iter().filter(|s| s.quantity == Quantity::RoundTrip);
         if trips.any(|series| slow(&series.samples).count() * 100 > series.samples.len()) {
             continue;
@@ -209,8 +209,8 @@ fn what_a_queue_cannot_be_is_said_before() {
         (&format!("queue=srq {too_much}"), "--max-sge"),
     ] {
         let said =
-            check(&point(Experiment::Recvq, options), &limits).expect_err(options).to_string();
+            check(&point(Experiment::RECVQ, options), &limits).expect_err(options).to_string();
         assert!(said.starts_with(start), "{options}: {said}");
     }
-    assert_eq!(check(&point(Experiment::Recvq, "missing=31 return=all"), &limits), Ok(()));
+    assert_eq!(check(&point(Experiment::RECVQ, "missing=31 return=all"), &limits), Ok(()));
 }

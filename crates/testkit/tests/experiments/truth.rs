@@ -33,7 +33,7 @@ fn a_receiver_that_is_late_shows_in_the_one_way_time() {
     let delay_ns = 3_000_000;
     for options in ["op=send_imm", "op=write", "op=send transport=ud"] {
         let text = format!("messages=30 runs=1 warm-up=0 pause=4ms pause-by=spin {options}");
-        let point = point(Experiment::Oneway, &text);
+        let point = point(Experiment::ONEWAY, &text);
         // What is there before it is waited for is not late.
         let t_lat = median(&late(&point, delay_ns), Quantity::OneWay);
         assert!(t_lat >= delay_ns as f64, "{options}: {t_lat}");
@@ -48,7 +48,7 @@ fn a_server_that_is_late_shows_in_the_round_trip() {
     let delay_ns = 2_000_000;
     for options in ["op=send", "op=write", "op=write_imm"] {
         let text = format!("messages=30 runs=1 warm-up=0 {options}");
-        let point = point(Experiment::Ping, &text);
+        let point = point(Experiment::PING, &text);
         let trip = median(&late(&point, delay_ns), Quantity::RoundTrip);
         let without = shortest(&measure(&point), Quantity::RoundTrip);
         let ok = trip >= delay_ns as f64 && without < delay_ns as f64;
@@ -61,10 +61,10 @@ fn a_pause_takes_its_time_and_is_in_no_sample() {
     let _turn = crate::turn();
     let pause_ns = 5_000_000.0;
     for (experiment, quantity, by) in [
-        (Experiment::Ping, Quantity::RoundTrip, "spin"),
-        (Experiment::Ping, Quantity::RoundTrip, "sleep"),
-        (Experiment::Oneway, Quantity::OneWay, "spin"),
-        (Experiment::Oneway, Quantity::OneWay, "sleep"),
+        (Experiment::PING, Quantity::RoundTrip, "spin"),
+        (Experiment::PING, Quantity::RoundTrip, "sleep"),
+        (Experiment::ONEWAY, Quantity::OneWay, "spin"),
+        (Experiment::ONEWAY, Quantity::OneWay, "sleep"),
     ] {
         let text = format!("messages=40 runs=1 warm-up=0 pause=5ms pause-by={by}");
         let start = std::time::Instant::now();
@@ -95,8 +95,8 @@ fn who_is_interrupted_keeps_what_was_measured() {
 
 #[test]
 fn two_ends_that_differ_say_in_what() {
-    let ours = point(Experiment::Ping, "size=32");
-    let theirs = point(Experiment::Ping, "size=64");
+    let ours = point(Experiment::PING, "size=32");
+    let theirs = point(Experiment::PING, "size=64");
     let [here, there] = at_both(&Table::default(), [&ours, &theirs]);
     let (Err(Stopped::Failed(here)), Err(Stopped::Failed(there))) = (here, there) else {
         panic!("both fail");
@@ -112,10 +112,10 @@ fn the_device_says_its_limits() {
     assert_eq!((limits.kind.as_str(), limits.device.as_str()), ("soft", "soft0"));
     assert_eq!((limits.max_qp_wr, limits.max_inline_bytes), (16384, 1024));
     assert_eq!((limits.active_mtu_bytes, limits.max_rd_atomic), (4096, 16));
-    for experiment in Experiment::ALL {
-        assert_eq!(check(&Point::default_for(*experiment), &limits), Ok(()));
+    for experiment in Experiment::all() {
+        assert_eq!(check(&Point::default_for(experiment), &limits), Ok(()));
     }
-    let too_much = point(Experiment::Ping, "inline=on size=1025");
+    let too_much = point(Experiment::PING, "inline=on size=1025");
     let [here, there] = at_both(&Table::default(), [&too_much, &too_much]);
     let error = here.expect_err("too much").to_string();
     assert!(error.starts_with("--inline on: 1025 bytes") && there.is_err(), "{error}");

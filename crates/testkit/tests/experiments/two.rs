@@ -20,7 +20,7 @@ use rdmalab_verbs::{CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, 
 const PATIENCE_NS: u64 = 60_000_000_000;
 
 /// The experiments that send messages from end to end.
-pub const TRAFFIC: [Experiment; 3] = [Experiment::Oneway, Experiment::Ping, Experiment::Blast];
+pub const TRAFFIC: [Experiment; 3] = [Experiment::ONEWAY, Experiment::PING, Experiment::BLAST];
 
 /// What the two share.
 #[derive(Default)]

@@ -5,7 +5,7 @@
 use crate::mask::{is_word, word_offsets};
 use crate::tree::{Offence, SourceFile, Tree};
 
-/// The list: lines `Name: folder,`.
+/// The list: lines `NAME: folder::Name,`.
 const LIST: &str = "crates/experiments/src/list.rs";
 /// Where the folders are.
 const FOLDERS: &str = "crates/experiments/src/";
@@ -31,7 +31,7 @@ pub fn offences(tree: &Tree) -> Vec<Offence> {
     let all = experiments(list);
     let mut found = Vec::new();
     if all.is_empty() {
-        found.push(Offence::new(LIST, 0, "no line `Name: folder,` is in it"));
+        found.push(Offence::new(LIST, 0, "no line `NAME: folder::Name,` is in it"));
     }
     for (_, folder) in &all {
         if tree.get(&format!("{FOLDERS}{folder}/mod.rs")).is_none() {
@@ -40,7 +40,7 @@ pub fn offences(tree: &Tree) -> Vec<Offence> {
     }
     let is_product = |file: &&SourceFile| file.is_shipped() && !is_test_module(tree, file);
     for file in tree.rust().filter(is_product).filter(|file| file.path != LIST) {
-        let named = variants(file, &all);
+        let named = constants(file, &all);
         let is_known = NAMED.iter().any(|(path, _)| *path == file.path);
         if is_known && named.is_empty() {
             found.push(Offence::new(&file.path, 0, "names no experiment: take it from `NAMED`"));
@@ -55,6 +55,7 @@ pub fn offences(tree: &Tree) -> Vec<Offence> {
 fn experiments(list: &SourceFile) -> Vec<(String, String)> {
     let entry = |line: &str| {
         let (name, folder) = line.trim().strip_suffix(',')?.split_once(": ")?;
+        let (folder, _) = folder.split_once("::")?;
         let is_name = name.starts_with(char::is_uppercase) && name.chars().all(is_word);
         let is_folder = folder.chars().all(|c| is_word(c) && !c.is_uppercase());
         (is_name && is_folder).then(|| (name.to_owned(), folder.to_owned()))
@@ -79,8 +80,8 @@ fn shipped(file: &SourceFile) -> &str {
     file.code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
 }
 
-/// `Experiment::Name` in a file.
-fn variants(file: &SourceFile, all: &[(String, String)]) -> Vec<Offence> {
+/// `Experiment::NAME` in a file.
+fn constants(file: &SourceFile, all: &[(String, String)]) -> Vec<Offence> {
     let code = shipped(file);
     let mut found = Vec::new();
     for (name, _) in all {
@@ -120,14 +121,14 @@ fn line_of(code: &str, at: usize) -> usize {
 
 #[cfg(test)]
 fn lines_of(path: &str, text: &str) -> Vec<(String, usize)> {
-    let list = "experiments! {\n    Ping: ping,\n    Rpc: rpc,\n}\n";
+    let list = "experiments! {\n    PING: ping::Ping,\n    RPC: rpc::Rpc,\n}\n";
     let mut files = vec![
         (LIST, list),
         ("crates/experiments/src/ping/mod.rs", ""),
         ("crates/experiments/src/rpc/mod.rs", ""),
         ("crates/cli/src/run/mod.rs", "#[cfg(test)]\nmod tests;\n"),
     ];
-    let named = NAMED.map(|(path, _)| (path, "let a = Experiment::Ping;\n"));
+    let named = NAMED.map(|(path, _)| (path, "let a = Experiment::PING;\n"));
     files.extend(named);
     files.retain(|(known, _)| *known != path);
     files.push((path, text));
@@ -137,14 +138,14 @@ fn lines_of(path: &str, text: &str) -> Vec<(String, usize)> {
 #[test]
 fn an_experiment_is_named_where_it_is_at_home() {
     let path = "crates/cli/src/run/plan.rs";
-    assert_eq!(lines_of(path, "\nmatch e {\n    Experiment::Rpc => 1,\n}\n"), [(path.into(), 3)]);
-    assert!(lines_of(path, "// Experiment::Rpc\nlet a = \"Experiment::Rpc\";\n").is_empty());
-    assert!(lines_of(path, "#[cfg(test)]\nmod tests {\n    Experiment::Rpc;\n}\n").is_empty());
-    assert!(lines_of("crates/cli/tests/run.rs", "Experiment::Rpc;\n").is_empty());
+    assert_eq!(lines_of(path, "\nmatch e {\n    Experiment::RPC => 1,\n}\n"), [(path.into(), 3)]);
+    assert!(lines_of(path, "// Experiment::RPC\nlet a = \"Experiment::RPC\";\n").is_empty());
+    assert!(lines_of(path, "#[cfg(test)]\nmod tests {\n    Experiment::RPC;\n}\n").is_empty());
+    assert!(lines_of("crates/cli/tests/run.rs", "Experiment::RPC;\n").is_empty());
     let path = "crates/cli/src/study/tests.rs";
-    assert_eq!(lines_of(path, "Experiment::Rpc;\n"), [(path.into(), 1)]);
+    assert_eq!(lines_of(path, "Experiment::RPC;\n"), [(path.into(), 1)]);
     let path = "crates/cli/src/run/tests.rs";
-    assert!(lines_of(path, "Experiment::Rpc;\n").is_empty());
+    assert!(lines_of(path, "Experiment::RPC;\n").is_empty());
     let path = "crates/experiments/src/common/pace.rs";
     assert_eq!(lines_of(path, "use crate::ping::Ping;\n"), [(path.into(), 1)]);
     let path = "crates/experiments/src/ping/trips.rs";
@@ -160,6 +161,6 @@ fn what_needs_no_exception_has_none() {
 
 #[test]
 fn a_folder_that_is_in_the_list_is_there() {
-    let tree = Tree::of(&[(LIST, "experiments! {\n    Rpc: rpc,\n}\n")]);
+    let tree = Tree::of(&[(LIST, "experiments! {\n    RPC: rpc::Rpc,\n}\n")]);
     assert_eq!(offences(&tree)[0].path, LIST);
 }

@@ -1,0 +1,117 @@
+//! The program `rdmalab`: it composes the other crates and decides nothing about the protocol. It
+//! is a library, so that a program can be all of it with experiments of its own: see [`main`].
+//!
+//! ```text
+//! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
+//!      ── report ── a record
+//!      ── advise ── measures as run does, or records ── answers
+//!      ── devices, doctor, exec, env, ps, man, trace
+//! ```
+
+/// Prints to standard output. A reader that stops early (`rdmalab | head`) causes no panic.
+macro_rules! out {
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+}
+
+/// The same, with the end of a line.
+macro_rules! outln {
+    () => { out!("\n") };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints a line to standard error, which may be closed.
+macro_rules! errln {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+mod advise;
+mod args;
+mod bench;
+mod compare;
+mod devices;
+mod doctor;
+mod env;
+mod exec;
+mod expect;
+mod failure;
+mod files;
+mod format;
+mod harness;
+mod interrupt;
+mod latency;
+mod link;
+mod man;
+mod output;
+mod perftest;
+mod print;
+mod profiles;
+mod ps;
+mod records;
+mod report;
+mod run;
+mod serve;
+mod soft;
+mod study;
+mod suggestion;
+mod table;
+mod tour;
+mod trace;
+mod values;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use rdmalab_experiments::Runner;
+use rdmalab_rank::process::ProcessRank;
+
+use args::{Cli, Command};
+
+/// Does what the command line says, with the experiments of rdmalab and these of the caller; how it
+/// ended, for `main` to return. The program calls it first of all: it is also each rank of a run,
+/// as `worker`.
+///
+/// Experiments that clash with others are a mistake of the call: the exit code is 2.
+#[must_use]
+pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
+    if let Err(why) = rdmalab_experiments::add(added) {
+        errln!("rdmalab: {why}");
+        return ExitCode::from(2);
+    }
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        None => tour::run(&cli.tour),
+        Some(Command::Devices(args)) => devices::run(&args),
+        Some(Command::Run { what }) => run::run(&what),
+        Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Study(args)) => study::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
+        Some(Command::Advise(args)) => advise::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
+        Some(Command::Perftest(args)) => perftest::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Exec(args)) => exec::run(&args),
+        Some(Command::Trace(args)) => trace::run(&args),
+        Some(Command::Ps) => ps::list(),
+        Some(Command::Clean(args)) => ps::clean(&args),
+        Some(Command::Env(args)) => env::run(&args),
+        Some(Command::Man(args)) => man::run(&args, Cli::command()),
+        Some(Command::Completions(args)) => man::completions(&args, Cli::command()),
+        Some(Command::Tree) => exec::paths::run(),
+        Some(Command::Worker(args)) => worker::run(&args),
+    };
+    // A failure of the command comes before an error of its output.
+    let printed = output::finish().map_err(failure::run);
+    match outcome.and(printed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Standard error may be closed; the exit code tells the failure too.
+            errln!("rdmalab: {failure}");
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! An experiment, and the options that it has to itself, as values without their type: what all
+//! that needs no `Rank` asks of them.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::ops::RangeInclusive;
+
+use rdmalab_measure::Quantity;
+use serde::{Serialize, Serializer};
+
+use crate::common::limits::Limits;
+use crate::common::option::{Choice, Opt};
+use crate::common::params::Common;
+use crate::common::rules::Fault;
+use crate::workload::{Places, Workload};
+
+/// An experiment: what is done, and what is looked at.
+#[derive(Clone, Copy)]
+pub struct Experiment(&'static About);
+
+/// What an experiment says of itself, without a point.
+struct About {
+    name: &'static str,
+    summary: &'static str,
+    ranks: RangeInclusive<usize>,
+    waits: bool,
+    samples_each: bool,
+    samples_runs: bool,
+    options: fn() -> Vec<&'static Opt>,
+    defaults: fn() -> (Common, Own),
+}
+
+impl About {
+    const fn of<W: Workload>() -> Self {
+        Self {
+            name: W::NAME,
+            summary: W::SUMMARY,
+            ranks: W::RANKS,
+            waits: W::WAITS,
+            samples_each: W::SAMPLES_EACH,
+            samples_runs: W::SAMPLES_RUNS,
+            options: || W::OPTIONS.iter().map(|choice| choice.opt()).collect(),
+            defaults: || (W::COMMON, Own::new(W::OWN)),
+        }
+    }
+}
+
+impl Experiment {
+    /// The one of a workload.
+    #[must_use]
+    pub const fn of<W: Workload>() -> Self {
+        Self(const { &About::of::<W>() })
+    }
+
+    /// What it does unless told otherwise.
+    pub(crate) fn defaults(self) -> (Common, Own) {
+        (self.0.defaults)()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// What it measures, in one sentence.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        self.0.summary
+    }
+
+    /// How many ranks it takes, at least and at most. As many as at least unless asked otherwise.
+    #[must_use]
+    pub fn ranks(self) -> RangeInclusive<usize> {
+        self.0.ranks.clone()
+    }
+
+    /// Whether it can be run by so many ranks.
+    ///
+    /// # Errors
+    /// A sentence that says how many it takes.
+    pub fn takes(self, count: usize) -> Result<(), String> {
+        let (least, most) = self.ranks().into_inner();
+        match count {
+            count if (least..=most).contains(&count) => Ok(()),
+            count if least == most => Err(format!("{self} is run by {least} ranks, not {count}")),
+            count => Err(format!("{self} is run by {least} to {most} ranks, not {count}")),
+        }
+    }
+
+    /// Whether it waits for answers of the device, so that a short try tells how long it takes.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        self.0.waits
+    }
+
+    /// Whether each counted message has a sample, from which quantiles follow.
+    #[must_use]
+    pub fn samples_each(self) -> bool {
+        self.0.samples_each
+    }
+
+    /// Whether its samples are runs, so that a shorter measurement keeps these.
+    #[must_use]
+    pub fn samples_runs(self) -> bool {
+        self.0.samples_runs
+    }
+
+    /// Its options, in the order of a help text.
+    #[must_use]
+    pub fn options(self) -> Vec<&'static Opt> {
+        (self.0.options)()
+    }
+}
+
+impl PartialEq for Experiment {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Experiment {}
+
+impl Debug for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The options of an experiment's own, and with them the experiment.
+pub(crate) struct Own(Box<dyn Erased>);
+
+impl Own {
+    pub fn new<W: Workload>(own: W) -> Self {
+        Self(Box::new(own))
+    }
+
+    pub fn erased(&self) -> &dyn Erased {
+        &*self.0
+    }
+
+    pub fn erased_mut(&mut self) -> &mut dyn Erased {
+        &mut *self.0
+    }
+
+    /// The same with their type, where it is that one.
+    pub fn downcast<W: Workload>(&self) -> Option<&W> {
+        let any: &dyn Any = &*self.0;
+        any.downcast_ref()
+    }
+
+    /// The values of all of them, as text.
+    fn texts(&self) -> Vec<(&'static str, String)> {
+        self.0.own_options()
+    }
+}
+
+impl Clone for Own {
+    fn clone(&self) -> Self {
+        Self(self.0.boxed())
+    }
+}
+
+impl PartialEq for Own {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.experiment() == other.0.experiment() && self.texts() == other.texts()
+    }
+}
+
+impl Eq for Own {}
+
+impl Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple(self.0.experiment().name()).field(&self.texts()).finish()
+    }
+}
+
+impl Serialize for Own {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.0.experiment().name(), self.texts()).serialize(serializer)
+    }
+}
+
+macro_rules! erased {
+    ($($name:ident($($arg:ident: $type:ty),+) -> $result:ty;)+) => {
+        /// A [`Workload`] without its type, for all that needs no `Rank`.
+        pub(crate) trait Erased: Any + Send + Sync {
+            /// Which experiment.
+            fn experiment(&self) -> Experiment;
+            /// A copy.
+            fn boxed(&self) -> Box<dyn Erased>;
+            /// The options that no other experiment has, with their values.
+            fn own_options(&self) -> Vec<(&'static str, String)>;
+            /// The value of an option; `None` where it has no such option.
+            fn get(&self, common: &Common, name: &str) -> Option<String>;
+            /// Changes the value of an option; `None` where it has no such option.
+            fn set(
+                &mut self,
+                common: &mut Common,
+                name: &str,
+                text: &str,
+            ) -> Option<Result<(), String>>;
+            $(
+                #[doc = concat!("See [`Workload::", stringify!($name), "`].")]
+                fn $name(&self, $($arg: $type),+) -> $result;
+            )+
+        }
+
+        impl<W: Workload> Erased for W {
+            fn experiment(&self) -> Experiment {
+                Experiment::of::<W>()
+            }
+
+            fn boxed(&self) -> Box<dyn Erased> {
+                Box::new(self.clone())
+            }
+
+            fn own_options(&self) -> Vec<(&'static str, String)> {
+                let own = W::OPTIONS.iter().filter_map(Choice::own);
+                own.map(|field| (field.opt.name, (field.get)(self))).collect()
+            }
+
+            fn get(&self, common: &Common, name: &str) -> Option<String> {
+                let choice = W::OPTIONS.iter().find(|choice| choice.opt().name == name)?;
+                Some(choice.get(common, self))
+            }
+
+            fn set(
+                &mut self,
+                common: &mut Common,
+                name: &str,
+                text: &str,
+            ) -> Option<Result<(), String>> {
+                let choice = W::OPTIONS.iter().find(|choice| choice.opt().name == name)?;
+                Some(choice.set(common, self, text))
+            }
+            $(
+                fn $name(&self, $($arg: $type),+) -> $result {
+                    Workload::$name(self, $($arg),+)
+                }
+            )+
+        }
+    };
+}
+
+erased! {
+    check(common: &Common, limits: &Limits) -> Result<(), Fault>;
+    check_queues(common: &Common) -> Result<(), Fault>;
+    check_ranks(ranks: usize) -> Result<(), Fault>;
+    memory(common: &Common) -> Places;
+    series(common: &Common) -> u64;
+    quantities(common: &Common) -> Vec<Quantity>;
+    message_ns(common: &Common) -> f64;
+    pause_ns(common: &Common) -> f64;
+    window(common: &Common) -> u64;
+}

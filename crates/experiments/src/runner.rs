@@ -1,0 +1,49 @@
+//! How a rank runs an experiment: the one step that needs the type of both.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Context;
+
+use crate::common::completions::failed;
+use crate::common::limits::Limits;
+use crate::common::params::Common;
+use crate::experiment::{Experiment, Own};
+use crate::workload::Workload;
+
+/// How a rank runs an experiment.
+pub struct Runner<R> {
+    experiment: Experiment,
+    run: fn(&Own, &Common, &R, &Context, &Limits) -> Result<Outcome, Stopped>,
+}
+
+impl<R: Rank + Sync> Runner<R> {
+    /// That of a workload.
+    #[must_use]
+    pub const fn of<W: Workload>() -> Self {
+        Self {
+            experiment: Experiment::of::<W>(),
+            run: |own, common, rank, context, limits| match own.downcast::<W>() {
+                Some(own) => own.run(common, rank, context, limits),
+                None => Err(failed(format!("these are no options of {}", W::NAME))),
+            },
+        }
+    }
+
+    /// Runs it, with the options checked; `own` are options of this experiment.
+    pub(crate) fn run(
+        &self,
+        own: &Own,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        (self.run)(own, common, rank, context, limits)
+    }
+
+    /// Which experiment.
+    #[must_use]
+    pub const fn experiment(&self) -> Experiment {
+        self.experiment
+    }
+}
