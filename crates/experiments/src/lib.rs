@@ -46,7 +46,7 @@ pub use common::rules::{Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
 pub use experiment::Experiment;
 pub use list::add;
 pub use options::{option, options};
-pub use pair::Pair;
+pub use pair::{Pair, PairSender};
 pub use point::{Impossible, Point};
 pub use run::{run, run_in_process};
 pub use runner::Runner;

@@ -1,13 +1,16 @@
 //! A connected queue pair between two ranks, for programs that have loops of their own, as
-//! `rdmalab bench self` has: set up like those of the experiments, and without their work.
+//! `rdmalab bench self` has: set up like those of the experiments, and without their work. A sender
+//! keeps the account of its queue as theirs do.
 
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{Context, Cq, Mr, Qp, QpState, RemoteBuffer, Wc};
+use rdmalab_verbs::{Context, Cq, Mr, Qp, QpState, RemoteBuffer, SendBatch, SendRequest, Wc};
 
 use crate::common::completions::failed;
 use crate::common::limits::Limits;
 use crate::common::links::{LinkOptions, Links};
-use crate::common::params::Common;
+use crate::common::params::{Common, Signal};
+use crate::common::send_queue::Account;
+use crate::common::sender::TAKEN;
 
 /// One end of a pair.
 pub struct Pair {
@@ -54,10 +57,28 @@ impl Pair {
         &self.links.qps[0]
     }
 
-    /// Where sends complete.
+    /// A sender of such requests, `list` of them with each post, of which at most `capacity` are
+    /// under way and one in `signal_every` has a completion.
+    ///
+    /// # Panics
+    /// When `list` is 0, or more than `signal_every` or `capacity`: no post would ever fit.
     #[must_use]
-    pub fn send_cq(&self) -> &Cq {
-        self.links.send.cq()
+    pub fn sender<'a>(
+        &'a self,
+        request: SendRequest<'_, 'a>,
+        list: u32,
+        capacity: u32,
+        signal_every: u32,
+    ) -> PairSender<'a> {
+        assert!((1..=signal_every.min(capacity)).contains(&list), "a list of {list} requests");
+        PairSender {
+            pair: self,
+            qp: self.qp(),
+            cq: self.links.send.cq(),
+            batch: SendBatch::new(&vec![request; list as usize]),
+            account: Account::new(capacity.into(), Signal::Every(signal_every)),
+            wcs: [Wc::default(); TAKEN],
+        }
     }
 
     /// Where receives complete.
@@ -109,5 +130,86 @@ impl Pair {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Posts the same list of requests again and again, without ever waiting.
+pub struct PairSender<'a> {
+    pair: &'a Pair,
+    qp: &'a Qp,
+    cq: &'a Cq,
+    batch: SendBatch<'a>,
+    account: Account,
+    /// Memory for completions.
+    wcs: [Wc; TAKEN],
+}
+
+impl PairSender<'_> {
+    /// Requests in each post.
+    #[inline]
+    #[must_use]
+    pub fn list(&self) -> u64 {
+        self.batch.len() as u64
+    }
+
+    /// Requests whose slots are taken.
+    #[inline]
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.account.under_way()
+    }
+
+    /// Requests that may be under way.
+    #[inline]
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.account.capacity()
+    }
+
+    /// Whether a completion is yet to come.
+    #[must_use]
+    pub fn is_awaiting(&self) -> bool {
+        self.account.is_awaiting()
+    }
+
+    /// Changes the immediate data of what is posted next.
+    pub fn set_imm(&mut self, imm: u32) {
+        self.batch.set_imm(self.batch.len() - 1, imm);
+    }
+
+    /// Posts the list once, which has to fit. `flush`: all that was posted has to complete.
+    ///
+    /// # Errors
+    /// Why it is refused, or why an earlier request failed.
+    #[inline]
+    pub fn post(&mut self, flush: bool) -> Result<(), Stopped> {
+        let (last, list) = (self.batch.len() - 1, self.list());
+        let signals = self.account.take_list(list, list, flush);
+        if signals {
+            self.batch.set_signaled(last, true);
+            self.batch.set_wr_id(last, self.account.posted());
+        }
+        let posted = self.qp.post_send_batch(&mut self.batch);
+        posted.map_err(|e| self.pair.first_failure().unwrap_or_else(|| failed(e)))?;
+        if signals {
+            self.batch.set_signaled(last, false);
+        }
+        Ok(())
+    }
+
+    /// Takes the completions that there are, and says how many.
+    ///
+    /// # Errors
+    /// When the queue cannot be polled, or a request failed.
+    #[inline]
+    pub fn poll(&mut self) -> Result<usize, Stopped> {
+        let count = self.cq.poll(&mut self.wcs).map_err(failed)?;
+        for wc in &self.wcs[..count] {
+            match wc.is_ok() {
+                true => self.account.free(wc.wr_id()),
+                false => return Err(self.pair.explain(wc, "send")),
+            }
+        }
+        Ok(count)
     }
 }

@@ -35,13 +35,19 @@ impl Account {
     /// Requests that fit now.
     #[inline]
     pub fn room(&self) -> u64 {
-        self.capacity - (self.posted - self.freed)
+        self.capacity - self.under_way()
     }
 
     /// Whether a completion is yet to come.
     #[inline]
     pub fn is_awaiting(&self) -> bool {
         self.signalled > self.freed
+    }
+
+    /// Requests whose slots are taken.
+    #[inline]
+    pub fn under_way(&self) -> u64 {
+        self.posted - self.freed
     }
 
     /// Requests posted so far.
@@ -55,7 +61,13 @@ impl Account {
     /// and all has to complete.
     #[inline]
     pub fn take(&mut self, next: u64, flush: bool) -> bool {
-        self.posted += 1;
+        self.take_list(1, next, flush)
+    }
+
+    /// The same of `count` requests, of which the last one may have a completion.
+    #[inline]
+    pub fn take_list(&mut self, count: u64, next: u64, flush: bool) -> bool {
+        self.posted += count;
         let tail = self.posted - self.signalled;
         let signals = flush || tail >= self.every || (next > 0 && tail + next > self.capacity);
         if signals {

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use rdmalab_experiments::{Common, Memory, Pair};
+use rdmalab_experiments::{Common, Memory, Pair, PairSender};
 use rdmalab_rank::Rank;
-use rdmalab_verbs::{Context, Cq, Mr, Qp, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{Context, Cq, Mr, Qp, RecvBatch, RecvRequest, SendRequest, Sge, Wc};
 
 use super::spin::{Spin, Stopped};
 use crate::bench::task::{Op, Setup};
@@ -33,7 +33,6 @@ const PAGE: usize = 4096;
 pub struct Endpoint {
     /// Handles of what `pair` has, which the hot loops use.
     qp: Qp,
-    send_cq: Cq,
     recv_cq: Cq,
     mr: Mr,
     pair: Pair,
@@ -64,7 +63,6 @@ impl Endpoint {
         let pair = Pair::connect(rank, context, &common, 2 * half, INLINE_BYTES).map_err(text)?;
         let end = Self {
             qp: pair.qp().clone(),
-            send_cq: pair.send_cq().clone(),
             recv_cq: pair.recv_cq().clone(),
             mr: pair.mr().clone(),
             half,
@@ -172,116 +170,63 @@ impl Endpoint {
         let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
         let (depth, signal_every) =
             if bytes < BULK_BYTES { (depth, SIGNAL_EVERY) } else { (BULK_DEPTH.min(depth), 1) };
-        let list = list.clamp(1, signal_every as usize);
-        Sender {
-            end: self,
-            batch: SendBatch::new(&vec![request; list]),
-            list: list as u32,
-            unsignaled: 0,
-            in_flight: 0,
-            depth,
-            signal_every,
-        }
+        let list = list.clamp(1, signal_every as usize) as u32;
+        Sender(self.pair.sender(request, list, depth, signal_every))
     }
 }
 
-/// Posts the same message again and again, and counts the free slots of the send queue.
-pub struct Sender<'a> {
-    end: &'a Endpoint,
-    batch: SendBatch<'a>,
-    list: u32,
-    /// Requests posted since the last one with a completion.
-    unsignaled: u32,
-    /// Requests posted whose slots may still be in use.
-    in_flight: u32,
-    /// How many requests may be in flight.
-    depth: u32,
-    /// One request in so many is signaled.
-    signal_every: u32,
-}
+/// Posts the same message again and again, and waits for room in the send queue.
+pub struct Sender<'a>(PairSender<'a>);
 
 impl Sender<'_> {
     /// Requests in each post.
     pub fn list(&self) -> u64 {
-        self.list.into()
+        self.0.list()
     }
 
     /// Changes the immediate data of what is posted next.
     pub fn set_imm(&mut self, imm: u32) {
-        self.batch.set_imm(self.list as usize - 1, imm);
+        self.0.set_imm(imm);
     }
 
-    /// Posts the list once. Waits first where the send queue has no room.
+    /// Posts the list once. Waits first where the send queue has no room. `is_last`: with a
+    /// completion.
     #[inline]
-    pub fn post(&mut self, spin: Spin) -> Result<(), Stopped> {
-        let last = self.list as usize - 1;
-        self.post_as(spin, self.unsignaled + self.list >= self.signal_every, last)
+    pub fn post(&mut self, spin: Spin, is_last: bool) -> Result<(), Stopped> {
+        let most = self.0.capacity() - self.0.list();
+        if self.0.under_way() > most {
+            self.reap(spin, most)?;
+        }
+        self.0.post(is_last).map_err(text)
     }
 
-    /// Posts the list once, with a completion.
-    pub fn post_signaled(&mut self, spin: Spin) -> Result<(), Stopped> {
-        self.post_as(spin, true, self.list as usize - 1)
-    }
-
-    #[inline]
-    fn post_as(&mut self, spin: Spin, signal: bool, last: usize) -> Result<(), Stopped> {
-        if self.in_flight + self.list > self.depth {
-            self.reap(spin, self.depth - self.list)?;
-        }
-        if signal {
-            self.batch.set_signaled(last, true);
-            // The work request ID is the number of slots that the completion frees.
-            self.batch.set_wr_id(last, u64::from(self.unsignaled + self.list));
-        }
-        let posted = self.end.qp.post_send_batch(&mut self.batch);
-        posted.map_err(|e| self.end.pair.first_failure().map_or_else(|| text(e), text))?;
-        self.in_flight += self.list;
-        self.unsignaled += self.list;
-        if signal {
-            self.batch.set_signaled(last, false);
-            self.unsignaled = 0;
-        }
-        Ok(())
-    }
-
-    /// Polls for completions until at most `rest` requests are in flight.
-    pub fn reap(&mut self, spin: Spin, rest: u32) -> Result<(), Stopped> {
-        let mut wcs = [Wc::default(); 16];
-        while self.in_flight > rest {
-            let end = self.end;
-            let look = || match end.send_cq.poll(&mut wcs) {
+    /// Polls for completions until at most `rest` requests are under way.
+    fn reap(&mut self, spin: Spin, rest: u64) -> Result<(), Stopped> {
+        while self.0.under_way() > rest {
+            let look = || match self.0.poll() {
                 Ok(0) => None,
                 other => Some(other),
             };
-            let count = spin.until(look, || Ok(()))?.map_err(text)?;
-            for wc in &wcs[..count] {
-                match wc.status() {
-                    Ok(()) => self.in_flight -= (wc.wr_id() as u32).min(self.in_flight),
-                    Err(_) => return Err(text(end.pair.explain(wc, "send"))),
-                }
-            }
+            spin.until(look, || Ok(()))?.map_err(text)?;
         }
         Ok(())
     }
 
-    /// Polls for completions where half of the send queue is in flight.
+    /// Polls for completions where half of the send queue is under way.
     #[inline]
     pub fn reap_some(&mut self, spin: Spin) -> Result<(), Stopped> {
-        if self.in_flight >= self.depth / 2 { self.reap_ready(spin) } else { Ok(()) }
+        if self.0.under_way() >= self.0.capacity() / 2 { self.reap_ready(spin) } else { Ok(()) }
     }
 
     #[cold]
     fn reap_ready(&mut self, spin: Spin) -> Result<(), Stopped> {
-        // With half of the queue in flight, at least one request is signaled.
-        self.reap(spin, self.depth / 2)
+        // With half of the queue under way, at least one request has a completion.
+        self.reap(spin, self.0.capacity() / 2)
     }
 
-    /// Waits until no request is in flight.
+    /// Waits until no request is under way.
     pub fn finish(mut self, spin: Spin) -> Result<(), Stopped> {
-        if self.in_flight == 0 {
-            return Ok(());
-        }
-        if self.unsignaled > 0 {
+        if self.0.under_way() > 0 && !self.0.is_awaiting() {
             return Err("a run ends with a request that has a completion".to_owned());
         }
         self.reap(spin, 0)

@@ -45,11 +45,7 @@ pub fn send(
                 consumed = next_credit(end, spin, &mut receives, consumed)?;
             }
         }
-        if i + 1 == posts {
-            sender.post_signaled(spin)?
-        } else {
-            sender.post(spin)?
-        }
+        sender.post(spin, i + 1 == posts)?;
         batches.count(list);
     }
     sender.finish(spin)?;
@@ -133,12 +129,12 @@ pub fn receive(
         }
         if taken - credited >= every && taken < messages {
             sender.set_imm(taken as u32);
-            sender.post(spin)?;
+            sender.post(spin, false)?;
             credited = taken;
         }
     }
     sender.set_imm((taken + lost) as u32);
-    sender.post_signaled(spin)?;
+    sender.post(spin, true)?;
     sender.finish(spin)?;
     if lost > 0 {
         return Err(format!("{lost} of {messages} messages did not arrive"));
@@ -156,7 +152,7 @@ pub fn send_to_poller(
 ) -> Result<Timings, Stopped> {
     let found = send(end, clock, spin, Op::Write, bytes, [messages, 1])?;
     let mut sender = end.sender(Op::Send, CREDIT_BYTES, 1)?;
-    sender.post_signaled(spin)?;
+    sender.post(spin, true)?;
     sender.finish(spin)?;
     Ok(found)
 }

@@ -11,12 +11,6 @@ use crate::bench::task::{Op, Timings};
 /// Round trips before the first batch.
 pub const BATCH_WARM_UP: u64 = 2000;
 
-/// Posts; the last message has a completion, the others as the sender decides.
-#[inline]
-fn post(sender: &mut Sender<'_>, spin: Spin, is_last: bool) -> Result<(), Stopped> {
-    if is_last { sender.post_signaled(spin) } else { sender.post(spin) }
-}
-
 /// The byte that marks the `i`-th written message: never 0, and never the same twice in a row.
 const fn mark(i: u64) -> u8 {
     (i % 255) as u8 + 1
@@ -46,7 +40,7 @@ impl<'a> Side<'a> {
             let byte = self.end.memory().byte(self.bytes - 1);
             byte.store(mark(i), Ordering::Release);
         }
-        post(&mut self.sender, self.spin, is_last)
+        self.sender.post(self.spin, is_last)
     }
 
     #[inline(always)]
