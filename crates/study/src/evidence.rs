@@ -198,16 +198,9 @@ pub mod tests {
     fn equal_sides_are_seldom_told_apart() {
         for runs in [2, 3, 6] {
             let mut told = 0;
-            let mut state = 20_261_122_u64;
+            let mut random = rdmalab_random::Random::new(20_261_122);
             // The sum of twelve uniform numbers: nearly normal.
-            let mut normal = || {
-                let mut sum = -6.0;
-                for _ in 0..12 {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    sum += (state >> 11) as f64 / (1_u64 << 53) as f64;
-                }
-                sum
-            };
+            let mut normal = || (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
             for _ in 0..2000 {
                 let mut side = || (0..runs).map(|_| 100.0 * (1.0 + 0.03 * normal())).collect();
                 let (a, b): (Vec<f64>, Vec<f64>) = (side(), side());

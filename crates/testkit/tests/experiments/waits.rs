@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rdmalab_rank::process::{RankSpec, TeamEvent, WorkerCommand, WorkerGroup};
+use rdmalab_testkit::programs::again_while;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{LONG, Underway, command, text};
@@ -24,10 +25,15 @@ fn jobs(workers: &WorkerGroup, job: &str) -> Vec<Vec<u8>> {
 fn a_receiver_that_is_kept_waiting_loses_nothing() {
     let _turn = crate::turn();
     for options in ["op=send transport=uc", "op=send_imm transport=ud"] {
-        // Who yields to others has perhaps not begun to spin before a short run is over, which
-        // proves nothing: then twice as long.
-        let stopped = (0..5).any(|attempt| stops_the_receiver(options, 15_000 << attempt));
-        assert!(stopped, "{options}: five runs were over too soon");
+        // A receiver that yields to others may not have begun to spin before a short run is over,
+        // which proves nothing. The next run is twice as long.
+        let mut messages = 7_500;
+        let longer = || {
+            messages *= 2;
+            stops_the_receiver(options, messages)
+        };
+        let stopped = again_while("the run was over too soon", longer, |stopped| !stopped);
+        assert!(stopped, "{options}: all runs were over too soon");
     }
 }
 

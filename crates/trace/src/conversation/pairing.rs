@@ -501,18 +501,14 @@ mod tests {
     /// pauses, and one of them with a packet that was sent twice.
     #[test]
     fn streams_from_zero_are_told_apart_by_time() {
-        let mut state = 1u64;
-        let mut below = |bound: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % bound
-        };
+        let mut random = rdmalab_random::Random::new(1);
         let mut connections = Vec::new();
         for i in 0..8u32 {
             let mut at_ns = 0;
             let mut trips = Vec::new();
             for burst in 0..50 + 5 * (i % 3) {
-                at_ns += 2000 + below(3000);
-                trips.push((4 * burst + 3, at_ns, at_ns + 8000 + below(6000)));
+                at_ns += 2000 + random.below(3000);
+                trips.push((4 * burst + 3, at_ns, at_ns + 8000 + random.below(6000)));
             }
             connections.push((u64::from(i) * 300, trips));
         }
