@@ -1,4 +1,4 @@
-//! Socket addresses as C has them, and which of them are of this host.
+//! Converts socket addresses from and to C, and knows the addresses of this host.
 
 use core::ffi::c_int;
 use std::io;
@@ -6,15 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-/// Reads an address of C; `None` for null and for other families.
+/// Reads a C socket address; `None` for null and for families other than IPv4 and IPv6.
 ///
 /// # Safety
-/// `address` is null, or of the length that its family has.
+/// `address` is null, or points to as many bytes as its family needs.
 pub unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the caller's contract: at least the family is there, and what it promises.
+    // SAFETY: the caller's contract: the structure of the family is whole.
     unsafe {
         match c_int::from((*address).sa_family) {
             libc::AF_INET => {
@@ -33,7 +33,7 @@ pub unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// An address as C has it, with its length.
+/// Converts an address to C; returns it with its length.
 pub fn to_c(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
     // SAFETY: all-zero is a valid value of these plain C structures.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -84,7 +84,7 @@ pub fn interfaces() -> Vec<IpAddr> {
     }
     let (mut found, mut at) = (Vec::new(), list);
     while !at.is_null() {
-        // SAFETY: an element of the list, whose address is null or whole.
+        // SAFETY: `at` is an element of the list; its address is null or complete.
         let (address, next) = unsafe { (read((*at).ifa_addr), (*at).ifa_next) };
         found.extend(address.map(|address| plain(address.ip())));
         at = next;
@@ -98,21 +98,21 @@ pub fn interfaces() -> Vec<IpAddr> {
 /// nothing: connecting a datagram socket only asks the routing table.
 ///
 /// # Errors
-/// What the kernel says, above all that there is no route.
+/// The kernel's error, usually that there is no route.
 pub fn source_for(ip: IpAddr, wanted: Option<IpAddr>) -> io::Result<IpAddr> {
     let any: IpAddr = match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let wanted = wanted.filter(|wanted| wanted.is_ipv4() == ip.is_ipv4()).unwrap_or(any);
-    // A tentative address cannot be bound yet.
+    // A tentative address cannot be bound yet: then the routing table chooses.
     let socket = UdpSocket::bind((wanted, 0)).or_else(|_| UdpSocket::bind((any, 0)))?;
     // Port 9 is the discard port; any port would do.
     socket.connect((ip, 9))?;
     socket.local_addr().map(|address| address.ip())
 }
 
-/// Whether an error says that there is no route, or a prohibited one.
+/// Whether an error says that there is no route, or that the route is prohibited.
 pub fn is_no_route(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES))
 }

@@ -1,4 +1,4 @@
-//! Names to addresses.
+//! Name resolution: `rdma_getaddrinfo` and `rdma_freeaddrinfo`.
 
 use core::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use libc::{addrinfo, sockaddr, socklen_t};
 use rdmalab_abi::*;
 
-/// Looks up a name and a service; 0, or an error of `getaddrinfo`, or -1 and `errno`.
+/// Resolves a name and a service; returns 0, an error of `getaddrinfo`, or -1 and `errno`.
 pub unsafe fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -35,12 +35,12 @@ pub unsafe fn rdma_getaddrinfo(
         return ret;
     }
     kinds(wanted, found);
-    // SAFETY: the caller's place for the result.
+    // SAFETY: the caller's out-parameter.
     unsafe { res.write(made) };
     0
 }
 
-/// The type of queue pair and the port space: each follows from the other.
+/// Fills in the queue pair type and the port space. If the hints name only one, the other follows.
 fn kinds(wanted: &rdma_addrinfo, found: &mut rdma_addrinfo) {
     let (qp_type, ps) = (wanted.ai_qp_type as u32, wanted.ai_port_space as u32);
     found.ai_qp_type = match (qp_type, ps) {
@@ -75,7 +75,7 @@ unsafe fn look_up(
     {
         hints.ai_family = wanted.ai_family;
     }
-    // One result for each address.
+    // With a socket type, `getaddrinfo` returns each address once.
     hints.ai_socktype = libc::SOCK_STREAM;
     let mut list: *mut addrinfo = null_mut();
     if !node.is_null() || !service.is_null() {
@@ -85,7 +85,7 @@ unsafe fn look_up(
             return ret;
         }
     }
-    // SAFETY: null, or the first of the results; and the caller's addresses.
+    // SAFETY: `list` is null or the first result; the addresses in `wanted` are the caller's.
     unsafe {
         if let Some(first) = list.as_ref() {
             found.ai_family = first.ai_family;
@@ -110,7 +110,7 @@ unsafe fn look_up(
     0
 }
 
-/// A copy that `rdma_freeaddrinfo` frees; null without memory.
+/// Copies an address for `rdma_freeaddrinfo` to free; null if there is no memory.
 unsafe fn copy(address: *const sockaddr, length: socklen_t) -> (*mut sockaddr, socklen_t) {
     if address.is_null() || length == 0 {
         return (null_mut(), 0);
@@ -126,7 +126,7 @@ unsafe fn copy(address: *const sockaddr, length: socklen_t) -> (*mut sockaddr, s
     }
 }
 
-/// Frees what `rdma_getaddrinfo` found.
+/// Frees the result of `rdma_getaddrinfo`.
 pub unsafe fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut at = res;
     while !at.is_null() {

@@ -1,4 +1,4 @@
-//! Ids without an event channel: their calls block until their event comes.
+//! Ids that were created without an event channel: each call blocks until its event comes.
 
 use rdmalab_abi::*;
 

@@ -27,7 +27,7 @@ pub fn create() -> CallResult<*mut Channel> {
     Ok(Box::into_raw(Box::new(Channel { public, queue })))
 }
 
-/// Creates a channel; null and `errno`.
+/// Creates an event channel; null and `errno` on failure.
 pub unsafe fn rdma_create_event_channel() -> *mut rdma_event_channel {
     match create() {
         Ok(channel) => channel.cast(),
@@ -38,7 +38,7 @@ pub unsafe fn rdma_create_event_channel() -> *mut rdma_event_channel {
     }
 }
 
-/// Frees a channel. The ids on it keep its queue, which no thread reads any more.
+/// Frees a channel. Its ids keep the event queue, but no thread reads that queue any more.
 pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's channel, made by `create`, and freed once.
     drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
@@ -47,13 +47,13 @@ pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
 /// The queue of a channel.
 ///
 /// # Safety
-/// The channel is one of ours, and alive.
+/// `channel` comes from [`create`] and was not freed.
 pub unsafe fn queue_of(channel: *mut rdma_event_channel) -> Arc<EventQueue> {
     // SAFETY: the caller's contract.
     unsafe { (*channel.cast::<Channel>()).queue.clone() }
 }
 
-/// An event: the part that C sees, and what is ours.
+/// An event: the part that C sees, and our private fields behind it.
 #[repr(C)]
 pub struct Event {
     pub public: rdma_cm_event,
@@ -74,7 +74,7 @@ impl Event {
     }
 }
 
-/// Acknowledges and frees an event; 0, or -1 and `errno`.
+/// Acknowledges and frees an event; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
         return answer(Err(Errno(libc::EINVAL)));

@@ -1,8 +1,9 @@
-//! The id as C sees it, and what is ours behind it.
+//! The connection identifier (id): the `rdma_cm_id` that C sees, and our private fields behind it.
 //!
-//! Programs use one id from two threads: one fetches its events, which changes the id (device,
+//! Programs use one id from two threads. One fetches events, which changes the id (device,
 //! addresses, queue pair), while the other connects or posts. So no thread has exclusive access to
-//! an id. Our fields are atomic or behind a lock. A field that C sees is written whole.
+//! an id. Our fields are atomic or behind a lock. Fields that C sees are written atomically, the
+//! route under a lock.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -30,11 +31,11 @@ pub struct Group {
 /// An id. Shared between threads: see the top of this file.
 #[repr(C)]
 pub struct CmId {
-    /// First, since C has a pointer to it.
+    /// The first field, because the C program's pointer to the id points to it.
     public: UnsafeCell<rdma_cm_id>,
-    /// Its number in the state of the process.
+    /// The key of the id's state in `CmState::ids`.
     pub number: u64,
-    /// It was created without a channel: it has one of its own, and each call waits for its event.
+    /// The id was created without a channel: it has its own, and each call waits for its event.
     is_sync: AtomicBool,
     /// Connecting failed on this side. Later events of the connection are not reported.
     has_connect_error: AtomicBool,
@@ -44,18 +45,17 @@ pub struct CmId {
     responder_resources: AtomicU8,
     /// Bytes sent before the private data of `rdma_connect`.
     connect: Mutex<Vec<u8>>,
-    /// Attributes of the queue pairs for requests to this listener.
+    /// Attributes of the queue pairs that a listener creates for connection requests.
     qp_init_attr: Mutex<Option<ibv_qp_init_attr>>,
     groups: Mutex<Vec<Group>>,
     device: AtomicPtr<Device>,
-    /// Held while the route is written, which is more than one word.
+    /// Held while the route is written, because the route is longer than one word.
     route: Mutex<()>,
 }
 
-// SAFETY: pointers are handed out and not followed, but for the device, which lives for ever.
+// SAFETY: `CmId` hands its pointers out. It follows only the device's, and no device is ever freed.
 unsafe impl Send for CmId {}
-// SAFETY: as above; what changes is atomic or behind a lock, also where C sees it (`field!`,
-// `with_route`).
+// SAFETY: as above; each field that changes is atomic or behind a lock (`field!`, `with_route`).
 unsafe impl Sync for CmId {}
 
 /// The arguments of a new id.
@@ -72,16 +72,16 @@ fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Access to a pointer that C sees too.
+/// Atomic access to a pointer field that C sees.
 macro_rules! field {
     ($own:ident $field:ident) => {
-        // SAFETY: an aligned pointer inside of a live id. The threads of this library touch it by
-        // atomics only; what the program does with it is as with the original library.
+        // SAFETY: an aligned pointer inside of a live id. This library accesses it by atomics only;
+        // for the program the rules of rdma-core's librdmacm hold.
         unsafe { AtomicPtr::from_ptr(&raw mut (*$own.as_c()).$field) }
     };
 }
 
-/// Getters of such pointers.
+/// Getters of pointer fields that C sees.
 macro_rules! getters {
     ($($field:ident $type:ty,)*) => {impl CmId {$(
         #[doc = concat!("The field `", stringify!($field), "`.")]
@@ -91,7 +91,7 @@ macro_rules! getters {
     )*}};
 }
 
-/// Setters of such pointers.
+/// Setters of pointer fields that C sees.
 macro_rules! setters {
     ($($field:ident $set:ident $type:ty,)*) => {impl CmId {$(
         #[doc = concat!("Changes the field `", stringify!($field), "`; returns the old value.")]
@@ -197,16 +197,16 @@ impl CmId {
         if self.pd().is_null() {
             self.set_pd(device.pd);
         }
-        // SAFETY: a byte of a live id, which is touched by atomics only.
+        // SAFETY: a byte of a live id, which is accessed by atomics only.
         unsafe { AtomicU8::from_ptr(&raw mut (*self.as_c()).port_num) }
             .store(PORT, Ordering::Release);
     }
 
-    /// Writes to the route, exclusively within this library.
+    /// Lets `write` change the route while no other thread of this library does.
     pub fn with_route(&self, write: impl FnOnce(&mut rdma_route)) {
         let _alone = hold(&self.route);
-        // SAFETY: the route of a live id, of which no other reference exists: the lock is held.
-        // Programs read it after the call or the event that fills it in.
+        // SAFETY: the id is live, and the lock makes this the only reference to its route. Programs
+        // read the route after the call or the event that fills it in.
         write(unsafe { &mut (*self.as_c()).route });
     }
 
@@ -215,7 +215,7 @@ impl CmId {
         hold(&self.connect)
     }
 
-    /// The attributes of the queue pairs for requests to this listener.
+    /// The attributes of the queue pairs that a listener creates for connection requests.
     pub fn qp_init_attr(&self) -> MutexGuard<'_, Option<ibv_qp_init_attr>> {
         hold(&self.qp_init_attr)
     }
@@ -226,15 +226,15 @@ impl CmId {
     }
 }
 
-/// What is ours of an id. Other threads may use it too: see [`CmId`].
+/// Our structure behind an id of the program. Other threads may use it too: see [`CmId`].
 ///
 /// # Safety
-/// The id is null or one of ours, and no thread frees it during `'a`. As with the original library,
-/// a program must not use an id that another thread destroys.
+/// The id is null or one of ours, and no thread frees it during `'a`. As with rdma-core's
+/// librdmacm, a program must not use an id that another thread destroys.
 pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a CmId> {
-    // SAFETY: the caller's contract: a pointer to an id of ours is one to the whole of it, from
-    // `Box::into_raw`. The reference is shared, as those of other threads; what changes behind it
-    // is atomic, behind a lock, or inside the `UnsafeCell` that C sees. Null is refused.
+    // SAFETY: the caller's contract: the id is null, which is refused, or the first field of a
+    // `CmId` from `Box::into_raw`. Other threads may have references too. Each field that changes
+    // is atomic, behind a lock, or inside the `UnsafeCell` that C sees.
     unsafe { id.cast::<CmId>().as_ref() }.ok_or(Errno(libc::EINVAL))
 }
 
@@ -278,7 +278,7 @@ mod tests {
         });
         assert_eq!(id.connect_data().len(), 2 * usize::from(TURNS));
         assert_eq!(id.initiator_depth(), TURNS - 1);
-        // All calls but the first took what another call had left; the last value is still there.
+        // Each call but the first took the pointer of an earlier call; the last is still there.
         assert_eq!(taken.load(Ordering::Relaxed), 2 * usize::from(TURNS) - 1);
         assert!(!id.qp().is_null() && (id.ps(), id.qp_type()) == (ps, qp_type));
     }

@@ -1,4 +1,4 @@
-//! The path of a connection and what its ends negotiated, for the attributes of the queue pair.
+//! Path and negotiated parameters of a connection, from which its queue pair gets its attributes.
 
 use rdmalab_abi::ibv_ah_attr;
 use rdmalab_wire::cm::port_space;
@@ -10,7 +10,7 @@ use crate::device::PORT;
 pub const PKEY: u16 = 0xffff;
 /// Hop limit of every path.
 pub const HOP_LIMIT: u8 = 64;
-/// Packet life time of every path as a code: 4.096 us x 2^18, the kernel's for RoCE.
+/// Packet lifetime of every path, encoded: 4.096 us x 2^18, the kernel's value for RoCE.
 pub const PACKET_LIFE_TIME: u8 = 18;
 
 /// Path, packet sequence numbers and limits of a connection.
@@ -30,7 +30,7 @@ pub struct ConnParams {
     pub rnr_retry_count: u8,
     pub ack_timeout: u8,
     pub traffic_class: u8,
-    /// The peer's Q_Key, of datagrams.
+    /// The peer's Q_Key, for datagrams.
     pub qkey: u32,
 }
 
@@ -50,8 +50,7 @@ impl ConnParams {
     }
 }
 
-/// Whether ids of a port space exchange datagrams: they resolve a service (SIDR) instead of
-/// connecting.
+/// Whether ids of a port space exchange datagrams: such ids resolve a service (SIDR) instead.
 pub fn is_datagram(ps: u32) -> bool {
     ps == u32::from(port_space::UDP) || ps == u32::from(port_space::IPOIB)
 }

@@ -18,14 +18,14 @@ use crate::process::process;
 use crate::qp;
 use crate::state::{IdState, service_of};
 
-/// Response time-out of both sides as a code: 4.3 s.
+/// Response time-out of both sides, encoded: 4.096 us x 2^20, which is 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
 /// Max CM Retries of a REQ.
 const MAX_RETRIES: u8 = 15;
-/// Target ACK delay as a code.
+/// Target ACK delay, encoded: 4.096 us x 2^15, which is 134 ms.
 const ACK_DELAY: u8 = 15;
 
-/// The values of an `rdma_conn_param`, or the defaults without one.
+/// The values of an `rdma_conn_param`, or the defaults if the program passed none.
 struct Wanted<'a> {
     private_data: &'a [u8],
     flow_control: bool,
@@ -38,7 +38,7 @@ struct Wanted<'a> {
 }
 
 /// # Safety
-/// `param` is null or valid, with the private data that it names, for `'a`.
+/// `param` is null, or it and its private data are valid for `'a`.
 unsafe fn wanted<'a>(param: *const rdma_conn_param) -> Wanted<'a> {
     // SAFETY: the caller's contract.
     let Some(param) = (unsafe { param.as_ref() }) else {
@@ -73,7 +73,7 @@ unsafe fn wanted<'a>(param: *const rdma_conn_param) -> Wanted<'a> {
     }
 }
 
-/// Joins the parts of private data in a field of fixed length.
+/// Joins the parts of the private data in a field of fixed length.
 fn fill<const N: usize>(call: &str, parts: &[&[u8]]) -> CallResult<[u8; N]> {
     let mut whole = [0; N];
     let length: usize = parts.iter().map(|part| part.len()).sum();
@@ -107,8 +107,8 @@ fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     Ok(())
 }
 
-/// The queue pair's number and whether it has an SRQ: of the id's queue pair, or as the program
-/// says.
+/// Number of the queue pair, and whether it uses an SRQ. Both come from the id's queue pair, or
+/// from the program's parameters if the id has none.
 fn queue_pair(own: &CmId, wanted: &Wanted<'_>) -> (Qpn, bool) {
     // SAFETY: the id's queue pair is alive until `rdma_destroy_qp`.
     match unsafe { own.qp().as_ref() } {
@@ -117,7 +117,7 @@ fn queue_pair(own: &CmId, wanted: &Wanted<'_>) -> (Qpn, bool) {
     }
 }
 
-/// Sends a REQ to the peer; the result is an event. 0, or -1 and `errno`.
+/// Sends a REQ to the peer; the result comes as an event. Returns 0, or -1 and `errno`.
 pub unsafe fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id and parameters.
     answer(unsafe { connect(id, conn_param) })
@@ -180,7 +180,7 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
     unsafe { wait_for_event(id) }
 }
 
-/// Converts an address to the family of another: the IP header has one family for both.
+/// Converts `ip` to the family of `like`: the header in the REQ's private data has one IP version.
 fn same_family(ip: std::net::IpAddr, like: std::net::IpAddr) -> std::net::IpAddr {
     match (ip, like) {
         (std::net::IpAddr::V4(v4), std::net::IpAddr::V6(_)) => v4.to_ipv6_mapped().into(),
@@ -192,7 +192,7 @@ fn same_family(ip: std::net::IpAddr, like: std::net::IpAddr) -> std::net::IpAddr
     }
 }
 
-/// The REQ of a connection, without service and GUID.
+/// The REQ of a connection. The caller fills in service id and CA GUID.
 fn request(
     own: &CmId,
     state: &mut IdState,
@@ -214,7 +214,7 @@ fn request(
         IBV_QPT_XRC_SEND => (3, 1),
         _ => (0, 0),
     };
-    // Permissive LIDs where packets are routed by GID.
+    // On Ethernet packets are routed by GID, so both LIDs are permissive.
     let lids = if is_ethernet { (0xffff, 0xffff) } else { (lid, params.remote_lid) };
     Req {
         local_id: 0,
@@ -253,7 +253,7 @@ fn request(
     }
 }
 
-/// Accepts a request; 0, or -1 and `errno`.
+/// Accepts a connection request; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id and parameters.
     answer(unsafe { accept(id, conn_param) })
@@ -346,7 +346,7 @@ fn accept_datagram(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     done.map_err(|error| wrong_state("rdma_accept", error))
 }
 
-/// Refuses a request; 0, or -1 and `errno`.
+/// Rejects a connection request; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_reject(
     id: *mut rdma_cm_id,
     private_data: *const c_void,
@@ -389,7 +389,8 @@ fn reject(own: &CmId, data: &[u8]) -> CallResult<()> {
     done.map_err(|error| wrong_state("rdma_reject", error))
 }
 
-/// Refuses a request because of what the peer offers (ECE); 0, or -1 and `errno`.
+/// Rejects a connection request because of the peer's ECE options: here an ordinary reject. Returns
+/// 0, or -1 and `errno`.
 pub unsafe fn rdma_reject_ece(
     id: *mut rdma_cm_id,
     private_data: *const c_void,
@@ -399,7 +400,7 @@ pub unsafe fn rdma_reject_ece(
     unsafe { rdma_reject(id, private_data, private_data_len) }
 }
 
-/// Reports an event of the queue pair that came before the RTU; 0, or -1 and `errno`.
+/// Reports a queue pair event that came before the RTU; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { own(id) }.and_then(|own| {
@@ -414,7 +415,7 @@ pub unsafe fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     }))
 }
 
-/// Ends a connection; 0, or -1 and `errno`.
+/// Ends a connection; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { disconnect(id) })
@@ -430,7 +431,7 @@ pub unsafe fn disconnect(id: *mut rdma_cm_id) -> CallResult<()> {
     qp::to_error(own);
     let mut cm = process()?.lock();
     let Some(comm) = cm.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
-    // As in the kernel, it is no error if the connection has ended already.
+    // As in the kernel, disconnecting a connection that has ended is no error.
     let _already_over = cm.manager.disconnect(now_ns(), comm);
     cm.process_outputs();
     drop(cm);
@@ -453,7 +454,7 @@ pub unsafe fn drop_connection(id: *mut rdma_cm_id) -> CallResult<()> {
     done.map_err(|error| wrong_state("rclose", error))
 }
 
-/// Sends the RTU for a program that connected its queue pair itself; 0, or -1 and `errno`.
+/// Sends the RTU, if the program moves its queue pair to RTS itself; 0, or -1 and `errno`.
 pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { own(id) }.and_then(|own| match own.qp().is_null() {

@@ -1,5 +1,5 @@
-//! The devices: our libibverbs, found at run time, and what of each port the connection manager
-//! needs.
+//! The devices of our libibverbs, which is found at run time, with the attributes of each port that
+//! the connection manager needs.
 
 use core::ffi::c_int;
 use std::sync::OnceLock;
@@ -12,21 +12,21 @@ use rdmalab_wire::ids::Gid;
 
 use crate::errno::{CallResult, Errno, failed, last_errno};
 
-/// GIDs of a port that are read.
+/// At most this many GIDs of a port are read.
 const GIDS_MAX: i32 = 64;
-/// The port: our devices have one.
+/// The port number: our devices have one port.
 pub const PORT: u8 = 1;
 
-/// An open device, which stays open.
+/// An open device. It is never closed.
 pub struct Device {
     pub context: *mut ibv_context,
-    /// The domain for ids whose program names none.
+    /// The protection domain of ids for which the program gives none.
     pub pd: *mut ibv_pd,
     /// Node GUID, host byte order.
     pub guid: u64,
     pub is_ethernet: bool,
     pub lid: u16,
-    /// Path MTU as a code.
+    /// Path MTU, encoded (`enum ibv_mtu`).
     pub mtu: u8,
     pub max_initiator_depth: u8,
     pub max_responder_resources: u8,
@@ -38,18 +38,18 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// The verbs, and the GSI port if it was lent with them.
+/// The functions of libibverbs, and those of QP 1 (GSI) if a program of ours lent both.
 type Source = Result<(VerbsTable, Option<MadPort>), String>;
 
-/// Taken once.
+/// Set once: by `__rdmalab_borrow`, or by the first call that needs the verbs.
 static VERBS: OnceLock<Source> = OnceLock::new();
 
-/// Takes the verbs of a program of ours that has the soft device in itself, before anything else is
-/// called: 0, or `EALREADY` when other verbs are in use, `EPROTO` when it is of another build. The
-/// same loan again is taken.
+/// Lets this library use the verbs of a program of ours that contains the soft device itself. The
+/// program calls this before any other function. Returns 0, also for the same loan again,
+/// `EALREADY` if other verbs are in use, `EPROTO` if the program comes from another build.
 ///
 /// # Safety
-/// A live loan, of which the first words are its size and its build.
+/// `loan` is alive, and begins with its size and its build.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __rdmalab_borrow(loan: *const CmLoan) -> c_int {
     crate::guard::guard(libc::EIO, || {
@@ -76,17 +76,16 @@ fn source() -> CallResult<&'static (VerbsTable, Option<MadPort>)> {
     found.as_ref().map_err(|why| failed(libc::ENODEV, "rdma_cm", || why.clone()))
 }
 
-/// Our verbs: lent, or looked for at run time, because a linked copy of the soft device would be a
-/// second one in the same process.
+/// Our verbs, lent by the program or looked up at run time. They are not linked in: a linked copy
+/// would be a second soft device in the same process.
 ///
 /// # Errors
-/// `ENODEV` if `libibverbs.so.1` is missing, or is not ours: connections of other devices are the
-/// kernel's business.
+/// `ENODEV` if `libibverbs.so.1` is missing or is not ours: the kernel connects other devices.
 pub fn verbs() -> CallResult<&'static VerbsTable> {
     source().map(|(verbs, _)| verbs)
 }
 
-/// The GSI port that was lent with the verbs.
+/// The functions of QP 1 (GSI) that a program lent with its verbs.
 pub fn lent_mads() -> Option<MadPort> {
     source().ok()?.1
 }
@@ -94,7 +93,7 @@ pub fn lent_mads() -> Option<MadPort> {
 /// Opens every device.
 ///
 /// # Errors
-/// `ENODEV` without any, else what opening says.
+/// `ENODEV` if there is no device, else the error of the verb that failed.
 pub fn open_all() -> CallResult<Vec<Device>> {
     let verbs = verbs()?;
     let mut count: c_int = 0;
@@ -112,7 +111,7 @@ pub fn open_all() -> CallResult<Vec<Device>> {
         }
         devices.push(describe(verbs, context)?);
     }
-    // SAFETY: the list that we got; nothing of it is used any more.
+    // SAFETY: the list that we got; its elements are not used any more.
     unsafe { (verbs.free_device_list)(list) };
     if devices.is_empty() { Err(Errno(libc::ENODEV)) } else { Ok(devices) }
 }
@@ -170,8 +169,7 @@ impl Device {
         self.gids().into_iter().find(|(_, known)| *known == gid).map(|(index, _)| index)
     }
 
-    /// The GID with which the port is reached on this host: the first that stands for an IPv4
-    /// address, else the first.
+    /// The default GID of the port and its index: the first IPv4 address, else the first GID.
     pub fn own_gid(&self) -> (u8, Gid) {
         let gids = self.gids();
         let ipv4 = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4());

@@ -1,4 +1,4 @@
-//! Endpoints: an id with its queue pair in one call.
+//! Endpoints (an id with its queue pair, created in one call), and listening.
 
 use core::ffi::c_int;
 
@@ -13,14 +13,14 @@ use crate::{id, qp, resolve};
 /// Time-out of resolving the address of an endpoint, ms, as in rdma-core.
 const RESOLVE_MS: c_int = 2000;
 
-/// Makes an endpoint out of a resolved address; 0, or -1 and `errno`.
+/// Creates an endpoint from a result of `rdma_getaddrinfo`; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     res: *mut rdma_addrinfo,
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller's place for the id, address, domain and attributes.
+    // SAFETY: the caller's out-parameter, address, domain and attributes.
     answer(unsafe {
         match create(res, pd, qp_init_attr) {
             Ok(made) => {
@@ -114,7 +114,7 @@ pub unsafe fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// Listens; 0, or -1 and `errno`.
+/// Listens; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { listen(id, backlog) })
@@ -138,9 +138,9 @@ pub unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> CallResult<()> {
     Ok(())
 }
 
-/// Waits for the next request to a listener without a channel; 0, or -1 and `errno`.
+/// Waits for the next request to a listener without a channel; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's listener, and place for the id.
+    // SAFETY: the caller's listener and out-parameter.
     answer(unsafe { get_request(listen).map(|made| id.write(made)) })
 }
 
@@ -159,7 +159,7 @@ unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
 /// The next request to a listener without a channel; `EAGAIN` while there is none.
 ///
 /// # Safety
-/// The caller's listener, which nobody frees meanwhile.
+/// `listen` is an id of ours, and no thread frees it during the call.
 pub unsafe fn try_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
     // SAFETY: the caller's contract.
     unsafe {

@@ -7,10 +7,10 @@ use std::io::Write as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub c_int);
 
-/// The result of what a call does.
+/// The result of a call.
 pub type CallResult<T> = Result<T, Errno>;
 
-/// Makes an error. Prints the reason if `RDMALAB_DEBUG` is 1; otherwise a library is silent.
+/// Makes an error, and prints the reason if `RDMALAB_DEBUG` is 1.
 pub fn failed(errno: c_int, call: &str, why: impl FnOnce() -> String) -> Errno {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
         print(call, &why());

@@ -58,8 +58,8 @@ impl QueuedEvent {
         Self { event, status: 0, id, listener: None, param: EventParam::None }
     }
 
-    /// The id on whose channel the event is reported, and which counts it until it is acknowledged:
-    /// the listener for a connection request.
+    /// The id whose channel reports the event, and which counts the event until the program
+    /// acknowledges it: the listener for a connection request, else the id of the event.
     pub fn owner(&self) -> u64 {
         self.listener.unwrap_or(self.id)
     }
@@ -75,7 +75,7 @@ impl EventQueue {
     /// An empty queue.
     ///
     /// # Errors
-    /// The kernel's error, if there is no descriptor.
+    /// The kernel's error if no descriptor can be created.
     pub fn new() -> CallResult<Self> {
         let fd = eventfd::create().map_err(|error| errno_of(&error))?;
         Ok(Self { events: Mutex::default(), fd })

@@ -1,5 +1,5 @@
-//! Fetching events. Queue pairs and ids change when the program fetches an event, in its own
-//! thread, as they do in the original library.
+//! Fetching events. As in rdma-core's librdmacm, ids and queue pairs change while the program
+//! fetches an event, in the program's thread.
 
 use core::ffi::{c_int, c_void};
 
@@ -14,12 +14,12 @@ use crate::event_queue::{EventParam, EventQueue, QueuedEvent};
 use crate::process::process;
 use crate::{group, id, qp};
 
-/// Waits for the next event; 0, or -1 and `errno`.
+/// Waits for the next event; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: the caller's channel, which lives during the call, and place for the event.
+    // SAFETY: the caller's channel, which lives during the call, and out-parameter.
     answer(unsafe { next(channel, event) })
 }
 
@@ -30,7 +30,7 @@ unsafe fn next(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event)
     // SAFETY: the caller's contract.
     let queue = unsafe { queue_of(channel) };
     loop {
-        // SAFETY: the caller's contract, and the caller's place for the event.
+        // SAFETY: the caller's contract, and the caller's out-parameter.
         unsafe {
             if let Some(made) = take(channel, &queue) {
                 event.write(made);
@@ -44,7 +44,7 @@ unsafe fn next(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event)
     }
 }
 
-/// The next event, without waiting. The caller acknowledges it as any other.
+/// The next event, without waiting. The caller acknowledges it like any other event.
 ///
 /// # Safety
 /// The channel is one of ours, and alive.
@@ -56,7 +56,7 @@ pub unsafe fn try_next(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_
 unsafe fn take(channel: *mut rdma_event_channel, queue: &EventQueue) -> Option<*mut rdma_cm_event> {
     while let Some(queued) = queue.pop() {
         if let Some(made) = to_event(queued, channel) {
-            // It is freed by `rdma_ack_cm_event`.
+            // `rdma_ack_cm_event` frees it.
             return Some(Box::into_raw(made).cast());
         }
     }
@@ -113,12 +113,11 @@ fn to_event(queued: QueuedEvent, channel: *mut rdma_event_channel) -> Option<Box
 
 /// Runs `body` with the id of an event; `Ok(false)` without an id.
 fn with(c: *mut CmId, body: impl FnOnce(&CmId) -> CallResult<bool>) -> CallResult<bool> {
-    // SAFETY: an id that the program has not destroyed: destroying it takes its events out of the
-    // queue.
+    // SAFETY: null, or a live id: `rdma_destroy_id` removes the events of the id from the queue.
     unsafe { c.as_ref() }.map_or(Ok(false), body)
 }
 
-/// The peer accepted: connects the queue pair, if the id has one.
+/// Handles a REP: moves the id's queue pair, if it has one, to RTS, and sends the RTU.
 fn responded(own: &CmId, event: &mut Event) -> bool {
     if own.qp().is_null() {
         return true;

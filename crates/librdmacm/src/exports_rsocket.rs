@@ -1,4 +1,4 @@
-//! The exported functions of sockets, with the answer of each to a panic behind it.
+//! The exported functions of rsockets, each with the value (`or`) that it returns after a panic.
 
 use core::ffi::{c_int, c_void};
 
@@ -7,105 +7,105 @@ use libc::{fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sockaddr, socklen_t, ti
 use crate::rsocket;
 
 export! {
-    /// Makes a socket; -1 and `errno`.
+    /// Creates a socket; returns its number, or -1 and `errno`.
     fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int,
         or -1, via rsocket::rsocket;
-    /// Binds it; 0, or -1 and `errno`.
+    /// Binds a socket; returns 0, or -1 and `errno`.
     fn rbind(socket: c_int, addr: *const sockaddr, length: socklen_t) -> c_int,
         or -1, via rsocket::rbind;
-    /// Listens; 0, or -1 and `errno`.
+    /// Starts to listen; returns 0, or -1 and `errno`.
     fn rlisten(socket: c_int, backlog: c_int) -> c_int,
         or -1, via rsocket::rlisten;
-    /// Takes the next connection; -1 and `errno`.
+    /// Accepts the next connection; returns its socket, or -1 and `errno`.
     fn raccept(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int,
         or -1, via rsocket::raccept;
-    /// Connects; 0, or -1 and `errno`.
+    /// Connects a socket; returns 0, or -1 and `errno`.
     fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) -> c_int,
         or -1, via rsocket::rconnect;
-    /// Ends a direction; 0, or -1 and `errno`.
+    /// Shuts down one direction or both; returns 0, or -1 and `errno`.
     fn rshutdown(socket: c_int, how: c_int) -> c_int,
         or -1, via rsocket::rshutdown;
-    /// Closes it; 0, or -1 and `errno`.
+    /// Closes a socket; returns 0, or -1 and `errno`.
     fn rclose(socket: c_int) -> c_int,
         or -1, via rsocket::rclose;
-    /// Receives; bytes, or -1 and `errno`.
+    /// Receives; returns the number of bytes, or -1 and `errno`.
     fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize,
         or -1, via rsocket::rrecv;
-    /// Receives; bytes, or -1 and `errno`.
+    /// Receives; returns the number of bytes, or -1 and `errno`.
     fn rrecvfrom(
         socket: c_int, buf: *mut c_void, len: usize, flags: c_int, addr: *mut sockaddr,
         length: *mut socklen_t
     ) -> isize,
         or -1, via rsocket::rrecvfrom;
-    /// Receives; bytes, or -1 and `errno`.
+    /// Receives; returns the number of bytes, or -1 and `errno`.
     fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize,
         or -1, via rsocket::rrecvmsg;
-    /// Receives; bytes, or -1 and `errno`.
+    /// Receives; returns the number of bytes, or -1 and `errno`.
     fn rread(socket: c_int, buf: *mut c_void, len: usize) -> isize,
         or -1, via rsocket::rread;
-    /// Receives; bytes, or -1 and `errno`.
+    /// Receives; returns the number of bytes, or -1 and `errno`.
     fn rreadv(socket: c_int, iov: *const iovec, number: c_int) -> isize,
         or -1, via rsocket::rreadv;
-    /// Sends; bytes, or -1 and `errno`.
+    /// Sends; returns the number of bytes, or -1 and `errno`.
     fn rsend(socket: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize,
         or -1, via rsocket::rsend;
-    /// Sends; bytes, or -1 and `errno`.
+    /// Sends; returns the number of bytes, or -1 and `errno`.
     fn rsendto(
         socket: c_int, buf: *const c_void, len: usize, flags: c_int, addr: *const sockaddr,
         length: socklen_t
     ) -> isize,
         or -1, via rsocket::rsendto;
-    /// Sends; bytes, or -1 and `errno`.
+    /// Sends; returns the number of bytes, or -1 and `errno`.
     fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize,
         or -1, via rsocket::rsendmsg;
-    /// Sends; bytes, or -1 and `errno`.
+    /// Sends; returns the number of bytes, or -1 and `errno`.
     fn rwrite(socket: c_int, buf: *const c_void, len: usize) -> isize,
         or -1, via rsocket::rwrite;
-    /// Sends; bytes, or -1 and `errno`.
+    /// Sends; returns the number of bytes, or -1 and `errno`.
     fn rwritev(socket: c_int, iov: *const iovec, number: c_int) -> isize,
         or -1, via rsocket::rwritev;
-    /// Waits; how many hold, or -1 and `errno`.
+    /// Waits for events; returns the number of ready entries, or -1 and `errno`.
     fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int,
         or -1, via rsocket::rpoll;
-    /// Waits; how many hold, or -1 and `errno`.
+    /// Waits for events; returns the number of ready entries, or -1 and `errno`.
     fn rselect(
         nfds: c_int, readfds: *mut fd_set, writefds: *mut fd_set, exceptfds: *mut fd_set,
         timeout: *mut timeval
     ) -> c_int,
         or -1, via rsocket::rselect;
-    /// The peer's address; 0, or -1 and `errno`.
+    /// The peer's address; returns 0, or -1 and `errno`.
     fn rgetpeername(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int,
         or -1, via rsocket::rgetpeername;
-    /// Our address; 0, or -1 and `errno`.
+    /// The local address; returns 0, or -1 and `errno`.
     fn rgetsockname(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int,
         or -1, via rsocket::rgetsockname;
-    /// Sets an option; 0, or -1 and `errno`.
+    /// Sets an option; returns 0, or -1 and `errno`.
     fn rsetsockopt(
         socket: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t
     ) -> c_int,
         or -1, via rsocket::rsetsockopt;
-    /// Reads an option; 0, or -1 and `errno`.
+    /// Reads an option; returns 0, or -1 and `errno`.
     fn rgetsockopt(
         socket: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t
     ) -> c_int,
         or -1, via rsocket::rgetsockopt;
-    /// Maps memory; its offset, or -1 and `errno`.
+    /// Maps memory for the peer; returns its offset, or -1 and `errno`.
     fn riomap(
         socket: c_int, buf: *mut c_void, len: usize, prot: c_int, flags: c_int, offset: off_t
     ) -> off_t,
         or -1, via rsocket::riomap;
-    /// Takes a mapping back; 0, or -1 and `errno`.
+    /// Removes a mapping; returns 0, or -1 and `errno`.
     fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int,
         or -1, via rsocket::riounmap;
-    /// Writes into a mapping; bytes, or -1 and `errno`.
+    /// Writes into a mapping of the peer; returns the number of bytes, or -1 and `errno`.
     fn riowrite(
         socket: c_int, buf: *const c_void, count: usize, offset: off_t, flags: c_int
     ) -> usize,
         or usize::MAX, via rsocket::riowrite;
 }
 
-/// Reads and sets flags; the flags or 0, or -1 and `errno`. In C the last argument is one of
-/// `...`: on the machines that we build for an integer arrives there as one that is named.
+/// Reads or sets flags; returns the flags or 0, or -1 and `errno`. In C the last argument is
+/// variadic, and our target machines pass it like a named one.
 #[unsafe(export_name = "__rdmalab_rfcntl")]
 extern "C" fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
     crate::guard::guard(-1, || rsocket::rfcntl(socket, command, argument))

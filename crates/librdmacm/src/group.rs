@@ -1,4 +1,4 @@
-//! The queue pair of an id in its multicast groups.
+//! Attaches the queue pair of an id to multicast groups, and detaches it.
 
 use rdmalab_abi::*;
 use rdmalab_wire::ids::Qpn;
@@ -48,7 +48,7 @@ fn params_of(own: &CmId) -> ConnParams {
     known(own.number).unwrap_or_default()
 }
 
-/// Detaches the queue pair of an id from a group, and drops the event that was not fetched.
+/// Detaches the queue pair of an id from a group, and drops the join event if it was not fetched.
 pub fn leave(own: &CmId, group: &Group) {
     if let Ok(process) = process() {
         let cm = process.lock();

@@ -1,4 +1,4 @@
-//! QP 1 (GSI): management datagrams to and from other hosts. Our libibverbs owns the port. Its
+//! QP 1 (GSI): management datagrams to and from other hosts. Our libibverbs owns QP 1; its
 //! functions are looked up by name at run time, like the verbs.
 
 use core::ffi::{CStr, c_int, c_void};
@@ -14,7 +14,7 @@ use crate::errno::{CallResult, failed};
 pub struct ReceivedMad {
     /// The sender's GID.
     pub from: Gid,
-    /// Our GID that it was sent to.
+    /// The GID of ours that it was sent to.
     pub to: Gid,
     /// The datagram.
     pub mad: [u8; MAD_BYTES],
@@ -23,10 +23,10 @@ pub struct ReceivedMad {
 type OpenFn = unsafe extern "C" fn() -> c_int;
 type SendFn = unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int;
 type ReceiveFn = unsafe extern "C" fn(*mut u8) -> c_int;
-/// A function that adds a datagram to captures which did not pass the device.
+/// A function that adds a datagram which did not pass the device to the device's captures.
 pub type CaptureFn = unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int;
 
-/// The open port.
+/// QP 1 after it was opened.
 #[derive(Clone, Copy)]
 pub struct Gsi {
     fd: c_int,
@@ -52,8 +52,8 @@ fn libibverbs_port() -> Option<MadPort> {
     let send = symbol(library, c"__rdmalab_mad_send")?;
     let receive = symbol(library, c"__rdmalab_mad_receive")?;
     let note = symbol(library, c"__rdmalab_mad_note")?;
-    // SAFETY: our library exports these names with exactly these signatures, but for the types that
-    // pointers point to.
+    // SAFETY: our library exports these names with exactly these signatures, except for the types
+    // that the pointers point to.
     Some(unsafe {
         MadPort {
             open: std::mem::transmute::<*mut c_void, OpenFn>(open),
@@ -64,12 +64,12 @@ fn libibverbs_port() -> Option<MadPort> {
     })
 }
 
-/// The functions of the port, lent or from libibverbs; `None` if libibverbs is of another build.
+/// The functions of QP 1, lent or from libibverbs; `None` if libibverbs comes from another build.
 pub fn port() -> Option<MadPort> {
     crate::device::lent_mads().or_else(libibverbs_port)
 }
 
-/// The result of opening the port: a descriptor, or `None` if no interface was named.
+/// The result of opening QP 1: a descriptor, or `None` if no interface was named.
 fn open_result(answer: c_int) -> CallResult<Option<c_int>> {
     match answer {
         NO_INTERFACE => Ok(None),
@@ -83,11 +83,10 @@ fn open_result(answer: c_int) -> CallResult<Option<c_int>> {
 }
 
 impl Gsi {
-    /// Opens the port; `None` if no interface was named, which means that there are no other hosts.
+    /// Opens QP 1; `None` if no interface was named, which means that no other host can be reached.
     ///
     /// # Errors
-    /// What the device says of the interface and of itself, `ENOSYS` if our libibverbs is too old
-    /// to have the port.
+    /// `ENOSYS` if libibverbs comes from another build, else the device's error.
     pub fn open() -> CallResult<Option<Gsi>> {
         let Some(MadPort { open, send, receive, .. }) = port() else {
             return Err(failed(libc::ENOSYS, "rdma_cm", || {
@@ -109,7 +108,7 @@ impl Gsi {
         // SAFETY: three live arrays.
         let errno = unsafe { (self.send)(local.0.as_ptr(), remote.0.as_ptr(), mad.as_ptr()) };
         if errno != 0 {
-            // As if lost: the protocol sends it again.
+            // The datagram counts as lost: the protocol sends it again.
             let _reported = failed(errno, "rdma_cm", || {
                 format!("no message to {}: error {errno}", remote.to_ip())
             });
@@ -126,7 +125,7 @@ impl Gsi {
     }
 }
 
-// `Gid` is its bytes, as the other library writes them.
+// libibverbs writes the two GIDs and the MAD as plain bytes.
 const _: () = assert!(size_of::<ReceivedMad>() == 32 + MAD_BYTES && size_of::<Gid>() == 16);
 
 #[cfg(test)]

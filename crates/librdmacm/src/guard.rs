@@ -1,18 +1,18 @@
-//! The border that no panic crosses, as in `rdmalab-libibverbs`.
+//! Catches panics before they reach the C program, as in `rdmalab-libibverbs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body`; if it panics, sets `errno` to `EIO` and answers `failed`.
+/// Runs `body`; if it panics, sets `errno` to `EIO` and returns `failed`.
 pub fn guard<T>(failed: T, body: impl FnOnce() -> T) -> T {
-    // Nothing of the closure is looked at again after a panic, so nothing broken can be seen.
+    // What the closure captured is not used after a panic, so no broken state is seen.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         rdmalab_abi::inline::set_errno(libc::EIO);
         failed
     })
 }
 
-/// Declares exported functions: `fn name(arguments) -> type, or what a panic answers, via
-/// function;`. The name gets our prefix, under which the version directives find it.
+/// Declares exported functions: `fn name(arguments) -> type, or value after a panic, via
+/// function;`. The version directives find a function by its prefix `__rdmalab_`.
 macro_rules! export {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?,
         or $failed:expr, via $target:path;)*) => {$(

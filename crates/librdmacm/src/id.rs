@@ -19,7 +19,7 @@ use crate::{address, group};
 pub fn ack_last_event(own: &CmId) {
     let event = own.set_event(std::ptr::null_mut());
     if !event.is_null() {
-        // SAFETY: from `rdma_get_cm_event`. Only the thread that took it out of the id has it.
+        // SAFETY: from `rdma_get_cm_event`. `set_event` gave it to this thread only.
         unsafe { channel::rdma_ack_cm_event(event) };
     }
 }
@@ -35,7 +35,7 @@ fn type_of(ps: u32) -> CallResult<u32> {
     }
 }
 
-/// Creates an id. Without a channel it gets one of its own, and its calls block.
+/// Creates an id. Without a channel the id gets its own, and its calls block.
 pub unsafe fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -54,7 +54,7 @@ pub unsafe fn create(
     Ok(id.cast())
 }
 
-/// Creates an id; 0, or -1 and `errno`.
+/// Creates an id; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
@@ -65,11 +65,11 @@ pub unsafe fn rdma_create_id(
         // SAFETY: the caller's channel.
         unsafe { create(channel, context, ps, qp_type) }
     });
-    // SAFETY: the caller's place for the id.
+    // SAFETY: the caller's out-parameter.
     answer(made.map(|made| unsafe { id.write(made) }))
 }
 
-/// Destroys an id, after its events have been acknowledged; 0, or -1 and `errno`.
+/// Destroys an id, after the program has acknowledged its events; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's id, given back once.
     answer(unsafe { destroy(id) })
@@ -88,7 +88,7 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     let number = own.number;
     cm.lookups.cancel(number);
     if let Some(queue) = cm.ids.get(&number).map(|state| state.queue.clone()) {
-        // Connection requests that were not fetched end with their listener.
+        // Connection requests that were not fetched are destroyed with their listener.
         for queued in queue.take_all(|queued| queued.owner() == number) {
             if queued.listener.is_some() {
                 cm.remove(queued.id);
@@ -106,7 +106,7 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
         // SAFETY: the channel that was created with the id.
         unsafe { channel::rdma_destroy_event_channel(own.channel()) };
     }
-    // SAFETY: paths come from `libc::calloc`, or are null; the id from `Box::into_raw`.
+    // SAFETY: the path comes from `libc::calloc` or is null; the id comes from `Box::into_raw`.
     unsafe {
         own.with_route(|route| libc::free(route.path_rec.cast()));
         drop(Box::from_raw(id.cast::<CmId>()));
@@ -114,7 +114,7 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     Ok(())
 }
 
-/// Writes the addresses of an id where the program sees them.
+/// Writes the addresses of an id to the route that the program sees.
 pub fn show_addresses(
     own: &CmId,
     state: (Option<SocketAddr>, Option<SocketAddr>),
@@ -134,7 +134,7 @@ pub fn show_addresses(
     });
 }
 
-/// Binds an id to an address of ours; 0, or -1 and `errno`.
+/// Binds an id to an address of this host; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
     // SAFETY: the caller's id and address.
     answer(unsafe { bind(id, addr) })
@@ -176,7 +176,7 @@ pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> CallResu
     Ok(())
 }
 
-/// Writes the path of an id where the program sees it.
+/// Writes the path of an id to the route that the program sees.
 pub fn show_path(own: &CmId, params: ConnParams) {
     let Some(device) = own.device() else { return };
     own.with_route(|route| write_path(route, device, params));
@@ -199,7 +199,7 @@ fn write_path(route: &mut rdma_route, device: &Device, params: ConnParams) {
     path.reversible = 1;
     path.numb_path = 1;
     path.pkey = PKEY.to_be();
-    // Selectors: exactly this.
+    // Selector 2: exactly this value.
     path.mtu_selector = 2;
     path.mtu = device.mtu;
     path.rate_selector = 2;
@@ -207,7 +207,7 @@ fn write_path(route: &mut rdma_route, device: &Device, params: ConnParams) {
     path.packet_life_time = PACKET_LIFE_TIME;
 }
 
-/// Our port, network byte order.
+/// The local port, network byte order.
 pub unsafe fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: the caller's id, whose storage holds an address or zeros.
     unsafe { address::read((&raw const (*id).route.addr.src_storage).cast()) }
@@ -221,7 +221,7 @@ pub unsafe fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
         .map_or(0, |address| address.port().to_be())
 }
 
-/// Sets an option; 0, or -1 and `errno`.
+/// Sets an option; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -275,8 +275,8 @@ unsafe fn set_option(
         RDMA_OPTION_ID_ACK_TIMEOUT if byte > 31 => return Err(Errno(libc::EINVAL)),
         RDMA_OPTION_ID_ACK_TIMEOUT => state.ack_timeout = Some(byte),
         RDMA_OPTION_ID_REUSEADDR => state.reuse_address = number != 0,
-        // RDMA_OPTION_ID_AFONLY changes nothing: an id listens to its own family only, or to any
-        // address of both families.
+        // RDMA_OPTION_ID_AFONLY is ignored: a listener at a wildcard address accepts both families,
+        // any other listener its own family only.
         _ => {}
     }
     Ok(())
@@ -288,7 +288,7 @@ pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_chan
     answer(unsafe { migrate(id, channel) })
 }
 
-/// See [`rdma_migrate_id`]. Without a channel the id gets one of its own.
+/// See [`rdma_migrate_id`]. Without a channel the id gets its own.
 pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };

@@ -1,4 +1,4 @@
-//! What needs no connection: devices, words, and what the soft device does not have.
+//! The list of devices, the names of events, and ECE, which the soft device does not support.
 
 use core::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use crate::cm_id::own;
 use crate::errno::{CallResult, Errno, answer, failed};
 use crate::process::process;
 
-/// The devices, null-terminated; null and `errno`.
+/// The list of devices, null-terminated; null and `errno` on failure.
 pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     let (list, count) = match devices() {
         Ok(made) => made,
@@ -19,7 +19,7 @@ pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context
         }
     };
     if !num_devices.is_null() {
-        // SAFETY: the caller's place for the number.
+        // SAFETY: the caller's out-parameter.
         unsafe { num_devices.write(count) };
     }
     list
@@ -46,7 +46,7 @@ pub unsafe fn rdma_free_devices(list: *mut *mut ibv_context) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// An event in words, static.
+/// The name of an event, a static string.
 pub unsafe fn rdma_event_str(event: u32) -> *const c_char {
     let text = match event {
         RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
@@ -70,8 +70,8 @@ pub unsafe fn rdma_event_str(event: u32) -> *const c_char {
     text.as_ptr()
 }
 
-/// Enhanced connection establishment is between the drivers of one vendor: there is nothing to
-/// agree on with the soft device.
+/// Fails: enhanced connection establishment negotiates options between drivers of one vendor, and
+/// the soft device has no such options.
 fn no_ece(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's id.
     unsafe { own(id)? };

@@ -1,20 +1,21 @@
 //! The drop-in `librdmacm.so.1`.
 //!
-//! Put beside our libibverbs, this library connects the queue pairs of an unmodified program as the
-//! kernel's connection manager would. The kernel's part runs in the process: the protocol is
-//! `rdmalab_engine::cm`, and one thread (`process`) drives it. Datagrams between processes of this
-//! host go over sockets (`rdmalab_ring::mad_socket`), those to other hosts over QP 1 (`gsi`).
-//! `/dev/infiniband/rdma_cm` is not needed.
+//! This library stands beside our libibverbs, and connects the queue pairs of an unmodified program
+//! as the kernel's connection manager would. The kernel's part runs inside the process:
+//! `rdmalab_engine::cm` is the protocol, and one thread (`process`) drives it. Datagrams between
+//! processes of this host go over sockets (`rdmalab_ring::mad_socket`), datagrams to other hosts
+//! over QP 1 (`gsi`). `/dev/infiniband/rdma_cm` is not needed.
 //!
-//! Queue pairs change their states at the same moments as with the original library: inside the
-//! program's own calls, `rdma_accept` and `rdma_get_cm_event` above all.
+//! Queue pairs change their states at the same moments as with rdma-core's librdmacm: inside the
+//! program's own calls, above all `rdma_accept` and `rdma_get_cm_event`.
 //!
-//! From below: `mad_transport` sends and receives datagrams, and `mad_capture` shows those within
-//! the host to captures. `state` holds ids, ports and connections; `lookups` are its pending
-//! address resolutions. `process` has the lock and the thread, `exit` disconnects at the end of the
-//! process. `events` makes the events that a program fetches. `id`, `resolve`, `connect`, `qp`,
-//! `endpoint`, `multicast`, `addrinfo` and `info` are the functions of `<rdma/rdma_cma.h>`,
-//! `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
+//! The modules, from the lowest layer up: `mad_transport` sends and receives datagrams, and
+//! `mad_capture` adds those within the host to captures. `state` holds ids, ports and connections;
+//! `lookups` holds the address resolutions in progress. `process` has the lock and the thread,
+//! `exit` disconnects at the end of the process. `events` makes the events that a program fetches.
+//! `id`, `resolve`, `connect`, `qp`, `endpoint`, `multicast`, `addrinfo` and `info` are the
+//! functions of `<rdma/rdma_cma.h>`, `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this
+//! library: see `guard`.
 
 #[macro_use]
 mod guard;

@@ -1,9 +1,9 @@
-//! The table of address resolutions that wait for an answer of the network.
+//! The table of address resolutions that wait for an answer from the network.
 //!
-//! `rdma_resolve_addr` checks that a peer on another host answers. Threads do this (`resolve`),
-//! because the device may block: while one of our addresses is tentative, and while the peer's
-//! link-layer address is unknown. Requests for the same peer share one lookup, and each request has
-//! a deadline of its own. A lookup is repeated while a request waits for it.
+//! `rdma_resolve_addr` checks that a peer on another host answers. Lookup threads do this
+//! (`resolve`), because the device may block: while one of our addresses is tentative, and while
+//! the peer's link-layer address is unknown. Requests for the same peer share one lookup, and each
+//! request has its own deadline. A lookup is repeated while a request waits for it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use rdmalab_wire::ids::Gid;
 
 use crate::errno::{CallResult, Errno};
 
-/// Lookup threads at the same time. Further lookups wait for a thread that is free.
+/// At most this many lookup threads run at once. Further lookups wait for a free thread.
 pub const THREADS_MAX: usize = 16;
 
 /// The path to a peer.
@@ -30,7 +30,7 @@ pub struct Path {
     pub source: IpAddr,
 }
 
-/// What a lookup is for: device, index of our GID, and the peer's GID.
+/// The peer of a lookup: device, index of our GID, and the peer's GID.
 pub type Target = (usize, u8, Gid);
 
 /// A request that waits for a lookup.
@@ -70,7 +70,7 @@ impl Lookups {
         self.lookups.values().any(|lookup| lookup.requests.iter().any(|request| request.id == id))
     }
 
-    /// Adds a request; whether it is the first one for its peer.
+    /// Adds a request; returns whether it is the first one for its peer.
     pub fn add(&mut self, request: Request) -> bool {
         let target = request.target();
         let is_new = !self.lookups.contains_key(&target);
@@ -78,14 +78,14 @@ impl Lookups {
         is_new
     }
 
-    /// Counts one more thread, if that is allowed.
+    /// Counts one more thread, if fewer than [`THREADS_MAX`] run; returns whether it may start.
     pub fn add_thread(&mut self) -> bool {
         let may = self.threads < THREADS_MAX;
         self.threads += usize::from(may);
         may
     }
 
-    /// A thread ended, or was not started.
+    /// Counts one thread less: it ended, or did not start.
     pub fn remove_thread(&mut self) {
         self.threads -= 1;
     }
@@ -103,8 +103,8 @@ impl Lookups {
         Some(*target)
     }
 
-    /// Ends an attempt; returns the requests that are answered. After a time-out of the device the
-    /// requests that still have time stay, and the lookup is repeated.
+    /// Ends an attempt; returns the requests that it answers. After a time-out of the device it
+    /// answers none: the requests stay until their deadlines, and the lookup is repeated.
     pub fn finish(&mut self, target: Target, reached: CallResult<()>) -> Vec<Request> {
         if reached == Err(Errno(libc::ETIMEDOUT))
             && let Some(lookup) = self.lookups.get_mut(&target)
@@ -127,7 +127,7 @@ impl Lookups {
         requests.filter_map(|request| request.deadline_ns).min()
     }
 
-    /// Takes the requests whose deadline is over.
+    /// Removes and returns the requests whose deadline has passed.
     pub fn take_expired(&mut self, now_ns: u64) -> Vec<Request> {
         let is_over = |request: &mut Request| request.deadline_ns.is_some_and(|at| at <= now_ns);
         let mut expired = Vec::new();

@@ -1,4 +1,4 @@
-//! Adding the datagrams between processes of this host to captures. They go through sockets and not
+//! Adds the datagrams between processes of this host to captures. They go through sockets and not
 //! through the device, so the device does not see them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,17 +10,17 @@ use rdmalab_wire::ids::Gid;
 
 use crate::gsi::{self, CaptureFn};
 
-/// Connections whose addresses are remembered. Frames of others get the addresses of the port.
+/// How many connections' addresses are remembered. Frames of others carry the port's first GID.
 const PATHS_MAX: usize = 4096;
 
 /// Records datagrams while the device captures.
 pub struct MadCapture {
-    /// `None` where nothing is captured.
+    /// `None` if nothing is captured.
     capture: Option<CaptureFn>,
     /// Source and destination of a connection, by the communication id of its active side. Only a
     /// REQ carries them.
     paths: BTreeMap<u32, (Gid, Gid)>,
-    /// Their keys, in the order in which they came.
+    /// The keys of `paths`, oldest first.
     order: VecDeque<u32>,
 }
 

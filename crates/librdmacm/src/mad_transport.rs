@@ -1,9 +1,9 @@
 //! The transport of management datagrams (MADs): sockets to the other processes of this host, and
 //! QP 1 to other hosts.
 //!
-//! Each process listens on a socket of its own (its slot) and on one for each port that it is bound
-//! to (a service). A REQ goes to the socket of its service, all other MADs to the slot of the peer.
-//! A connection to a peer's slot also shows when the peer ends.
+//! Each process listens on one socket for its slot, and on one for each port that it is bound to (a
+//! service). A REQ goes to the socket of its service, all other MADs go to the slot of the peer. A
+//! process also keeps a connection to each peer's slot, which closes when the peer ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -16,14 +16,14 @@ use rdmalab_wire::ids::{Gid, Qpn};
 use crate::gsi::Gsi;
 use crate::mad_capture::MadCapture;
 
-/// Frames queued for one peer that does not read. Further frames are dropped, as on a network; the
-/// protocol sends them again.
+/// At most this many frames are queued for a peer that does not read. Further frames are dropped,
+/// as on a network; the protocol sends them again.
 const QUEUE_MAX: usize = 16_384;
 /// The interval between attempts to deliver a request to a service, ms.
 pub const RETRY_MS: i32 = 2;
 /// How long a request waits for a listener before it is rejected, ns. The kernel rejects at once.
-/// But some programs (perftest) listen again for their second connection while the peer already
-/// connects; only the delay of a network lets them win that race.
+/// But some programs (perftest) call `rdma_listen` for their second connection while the peer
+/// already connects. They win this race only because a network delays the peer's request.
 const LISTEN_GRACE_NS: u64 = 200_000_000;
 /// How long a request is retried while the backlog of a service is full, or while this process has
 /// no free descriptor, ns. After about that time the protocol sends the request again.
@@ -162,7 +162,7 @@ impl MadTransport {
         }
     }
 
-    /// Says whether a service of this process has a listener.
+    /// Records whether a service of this process has a listener.
     pub fn set_listening(&mut self, service_id: u64, is_listening: bool) {
         match is_listening {
             true => self.listened.insert(service_id),
@@ -357,7 +357,7 @@ impl MadTransport {
                     Ok(Some(fd)) => self.accepted.push(fd),
                     Ok(None) => break,
                     // The kernel allocates a descriptor before it looks for a connection, so the
-                    // error alone does not say that one waits.
+                    // error alone does not mean that a connection waits.
                     Err(_) => {
                         self.is_out_of_fds |= is_readable(socket);
                         break;
@@ -427,9 +427,9 @@ impl MadTransport {
         }
     }
 
-    /// The process that must answer a MAD. Every process with GSI receives all MADs of the host. A
-    /// MAD without an owner is answered by all of them, which does no harm. So a failure to find
-    /// out must count as another process's.
+    /// The process that must answer a MAD. Every process that opened QP 1 receives all MADs of the
+    /// host. If a MAD has no owner, all of them answer it, which does no harm. If the owner cannot
+    /// be determined, the MAD counts as another process's, so that no wrong rejection is sent.
     fn owner_of(&self, mad: &Mad) -> Owner {
         match Mad::addressee(&mad.to_bytes()) {
             Ok(Addressee::Service(service)) if self.listened.contains(&service) => {

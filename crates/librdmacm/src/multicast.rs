@@ -1,4 +1,4 @@
-//! Groups of datagram receivers.
+//! Joining and leaving multicast groups.
 
 use core::ffi::{c_int, c_void};
 use std::net::IpAddr;
@@ -19,8 +19,8 @@ const IPOIB_QKEY: u32 = 0x0b1b;
 /// The first LID of multicast groups.
 const FIRST_MLID: u16 = 0xc000;
 
-/// The GID of a group. On InfiniBand it is that of IPoIB (RFC 4391, 4), with rdma_cm's own
-/// signature for its datagrams; on Ethernet the address itself.
+/// The GID of a multicast group. On Ethernet it is the IP address itself. On InfiniBand it is the
+/// GID of IPoIB (RFC 4391, 4); the port space UDP has rdma_cm's own signature in it.
 fn group_gid(ip: IpAddr, ps: u32, is_ethernet: bool) -> Gid {
     let mut gid = [0u8; 16];
     match ip {
@@ -45,7 +45,7 @@ fn group_gid(ip: IpAddr, ps: u32, is_ethernet: bool) -> Gid {
     Gid(gid)
 }
 
-/// Joins a group; the result is an event. 0, or -1 and `errno`.
+/// Joins a multicast group; the result comes as an event. Returns 0, or -1 and `errno`.
 pub unsafe fn rdma_join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut libc::sockaddr,
@@ -55,7 +55,8 @@ pub unsafe fn rdma_join_multicast(
     answer(unsafe { join(id, addr, false, context) })
 }
 
-/// Joins a group, perhaps only to send; the result is an event. 0, or -1 and `errno`.
+/// Joins a multicast group, perhaps as a send-only member; the result comes as an event. Returns 0,
+/// or -1 and `errno`.
 pub unsafe fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     mc_join_attr: *mut rdma_cm_join_mc_attr_ex,
@@ -118,7 +119,7 @@ unsafe fn join(
     unsafe { wait_for_event(id) }
 }
 
-/// Leaves a group; 0, or -1 and `errno`.
+/// Leaves a multicast group; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
     // SAFETY: the caller's id and address.
     let (own, address) = unsafe { (own(id), address::read(addr)) };

@@ -8,7 +8,7 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// 32 random bits. They only keep old and new connections apart, so the time serves as well while
+/// 32 random bits. They only tell new connections from old ones, so the clock is good enough while
 /// the kernel has no random numbers yet.
 pub fn random() -> u32 {
     let mut bytes = [0u8; 4];

@@ -30,14 +30,14 @@ static CREATION: Mutex<()> = Mutex::new(());
 
 /// The connection manager, if it exists.
 pub fn existing() -> Option<&'static CmProcess> {
-    // SAFETY: null, or leaked by `process`.
+    // SAFETY: null, or from `process`, which never frees it.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
 /// The connection manager, created at the first call.
 ///
 /// # Errors
-/// `ENODEV` without our devices, else the error of the kernel.
+/// `ENODEV` without our libibverbs, else the kernel's error.
 pub fn process() -> CallResult<&'static CmProcess> {
     if let Some(process) = existing() {
         return Ok(process);
@@ -96,12 +96,12 @@ impl CmProcess {
         Ok(self.devices.get().map_or(&[], Vec::as_slice))
     }
 
-    /// The device at a place of this list.
+    /// The device with this index in [`Self::devices`].
     pub fn device(&self, index: usize) -> CallResult<&Device> {
         self.devices()?.get(index).ok_or(Errno(libc::ENODEV))
     }
 
-    /// The device for an address of this host: its place in the list, GID index and GID. Falls back
+    /// The device for an address of this host: its index in the list, GID index and GID. Falls back
     /// to the first device if no port has the address.
     pub fn device_of(&self, ip: IpAddr) -> CallResult<(usize, u8, Gid)> {
         let wanted = Gid::of_ip(crate::address::plain(ip));
@@ -134,7 +134,7 @@ impl CmProcess {
     }
 }
 
-/// The thread. It runs until the process ends.
+/// The body of the thread. It runs until the process ends.
 fn run(process: &'static CmProcess) {
     loop {
         let (mut poll_set, timeout_ms) = {

@@ -1,4 +1,4 @@
-//! Queue pairs on ids: making them, and the states that follow from the connection.
+//! Creates queue pairs on ids, and moves them through their states as the connection advances.
 
 use core::ffi::c_int;
 use std::ptr::null_mut;
@@ -11,11 +11,11 @@ use crate::device::{PORT, verbs};
 use crate::errno::{CallResult, Errno, answer, failed, last_errno, verb};
 use crate::process::process;
 
-/// Inline bytes that every queue pair has, asked for or not.
+/// Inline bytes that every queue pair gets, even if the program asks for none.
 const INLINE_ALWAYS: u32 = 16;
 
-/// The attributes for a state of an id's queue pair, and which of them count. As the kernel does,
-/// `min_rnr_timer` is left at 0, which is 655 ms: programs that expect RNR set it themselves.
+/// The attributes that move an id's queue pair to `state`, and their mask. As in the kernel,
+/// `min_rnr_timer` stays 0, which means 655 ms: programs that expect RNR set it themselves.
 fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
     let mut cm = process()?.lock();
     let known = cm.id(own.number)?;
@@ -69,13 +69,13 @@ fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
     Ok((attr, mask as u32))
 }
 
-/// Fills in the attributes for the state in `qp_attr`; 0, or -1 and `errno`.
+/// Fills in the attributes for the state in `qp_attr`; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     qp_attr: *mut ibv_qp_attr,
     qp_attr_mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's id, and attributes of which the state is set.
+    // SAFETY: the caller's id, and attributes with their state set.
     answer(unsafe { own(id) }.and_then(|own| unsafe {
         let (attr, mask) = attributes(own, (*qp_attr).qp_state)?;
         qp_attr.write(attr);
@@ -89,13 +89,13 @@ fn modify(qp: *mut ibv_qp, mut attr: ibv_qp_attr, mask: u32) -> CallResult<()> {
     verb(unsafe { (verbs()?.modify_qp)(qp, &raw mut attr, mask as c_int) })
 }
 
-/// Makes the queue pair of an id ready to receive, if there is one.
+/// Moves the queue pair of an id, if it has one, to RTR.
 pub fn to_rtr(own: &CmId, responder_resources: Option<u8>) -> CallResult<()> {
     let qp = own.qp();
     if qp.is_null() {
         return Ok(());
     }
-    // Access rights are known only now.
+    // INIT again: the access rights are known only now.
     let (attr, mask) = attributes(own, IBV_QPS_INIT)?;
     modify(qp, attr, mask)?;
     let (mut attr, mask) = attributes(own, IBV_QPS_RTR)?;
@@ -105,7 +105,7 @@ pub fn to_rtr(own: &CmId, responder_resources: Option<u8>) -> CallResult<()> {
     modify(qp, attr, mask)
 }
 
-/// Makes it ready to send.
+/// Moves the queue pair of an id, if it has one, to RTS.
 pub fn to_rts(own: &CmId, initiator_depth: Option<u8>) -> CallResult<()> {
     let qp = own.qp();
     if qp.is_null() {
@@ -118,18 +118,18 @@ pub fn to_rts(own: &CmId, initiator_depth: Option<u8>) -> CallResult<()> {
     modify(qp, attr, mask)
 }
 
-/// Puts it into the error state.
+/// Moves the queue pair of an id, if it has one, to the error state.
 pub fn to_error(own: &CmId) {
     if own.qp().is_null() {
         return;
     }
     let mut attr = ibv_qp_attr::zeroed();
     attr.qp_state = IBV_QPS_ERR;
-    // A queue pair that cannot be changed any more is as good as in error.
+    // A queue pair that cannot be modified any more is as good as in the error state.
     let _as_far_as_possible = modify(own.qp(), attr, IBV_QP_STATE);
 }
 
-/// Makes a new queue pair ready for what its id will do.
+/// Moves a new queue pair to INIT, and one for datagrams (UD) on to RTS.
 fn prepare(own: &CmId, qp: *mut ibv_qp) -> CallResult<()> {
     let (attr, mask) = attributes(own, IBV_QPS_INIT)?;
     modify(qp, attr, mask)?;
@@ -143,7 +143,7 @@ fn prepare(own: &CmId, qp: *mut ibv_qp) -> CallResult<()> {
     modify(qp, attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
 }
 
-/// A completion queue with a channel, for an id whose program gave none.
+/// Creates a completion queue with a channel, for an id whose program gave none.
 fn create_cq(
     id: *mut rdma_cm_id,
     context: *mut ibv_context,
@@ -182,10 +182,10 @@ fn create_cqs(own: &CmId, send: u32, receive: u32) -> CallResult<()> {
     Ok(())
 }
 
-/// Frees the completion queues that were made with a queue pair.
+/// Frees the completion queues that were created with a queue pair.
 fn destroy_cqs(own: &CmId) {
     let Ok(verbs) = verbs() else { return };
-    // The thread that takes them out of the id frees them.
+    // The thread that takes the queues out of the id frees them.
     let queues = [
         (own.set_recv_cq(null_mut()), own.set_recv_cq_channel(null_mut())),
         (own.set_send_cq(null_mut()), own.set_send_cq_channel(null_mut())),
@@ -204,7 +204,7 @@ fn destroy_cqs(own: &CmId) {
     }
 }
 
-/// Makes a queue pair on an id; 0, or -1 and `errno`.
+/// Creates a queue pair on an id; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -234,7 +234,7 @@ pub unsafe fn create_qp(
     Ok(())
 }
 
-/// Makes a queue pair with extended attributes on an id; 0, or -1 and `errno`.
+/// Creates a queue pair with extended attributes on an id; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     qp_init_attr: *mut ibv_qp_init_attr_ex,
@@ -247,10 +247,10 @@ pub unsafe fn rdma_create_qp_ex(
     }))
 }
 
-/// Refuses the queue pairs of XRC.
+/// Refuses XRC queue pairs.
 ///
 /// # Errors
-/// `EOPNOTSUPP`.
+/// `EOPNOTSUPP` for the XRC types.
 pub fn refuse_xrc(call: &str, qp_type: u32) -> CallResult<()> {
     match qp_type {
         IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Err(crate::errno::unsupported(
@@ -279,8 +279,8 @@ fn make(own: &CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
         }));
     }
     refuse_xrc("rdma_create_qp", attr.qp_type)?;
-    // Adapters grant what fits beside one gather element (rxe 16 bytes, mlx5 more), and programs
-    // came to use it without asking: rdma_xclient does.
+    // Adapters grant the inline bytes that fit beside one gather element (rxe 16 bytes, mlx5 more).
+    // Some programs, such as rdma_xclient, use inline data without asking for it.
     attr.cap.max_inline_data = attr.cap.max_inline_data.max(INLINE_ALWAYS);
     let differs = |of_id: *mut ibv_cq, given: *mut ibv_cq| {
         !of_id.is_null() && !given.is_null() && of_id != given
@@ -318,7 +318,7 @@ fn make(own: &CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
     Ok(())
 }
 
-/// Frees the queue pair of an id, and what was made with it.
+/// Frees the queue pair of an id, and the completion queues that were created with it.
 pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's id.
     if let (Ok(own), Ok(verbs)) = (unsafe { own(id) }, verbs()) {
@@ -331,7 +331,7 @@ pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// Makes a shared receive queue on an id; 0, or -1 and `errno`.
+/// Creates a shared receive queue on an id; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -360,7 +360,7 @@ fn create_srq(own: &CmId, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> Call
     Ok(())
 }
 
-/// Makes a shared receive queue with extended attributes on an id; 0, or -1 and `errno`.
+/// Creates a shared receive queue with extended attributes on an id; returns 0, or -1 and `errno`.
 pub unsafe fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
     // SAFETY: the caller's id and attributes.
     answer(unsafe { own(id) }.and_then(|own| {

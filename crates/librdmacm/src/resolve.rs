@@ -1,5 +1,5 @@
-//! Resolving addresses and routes: which device and which GIDs lead to a peer, and whether it is on
-//! this host or behind the network.
+//! Resolves addresses and routes: which device and which GIDs lead to a peer, and whether the peer
+//! is on this host or on another one.
 
 use core::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +21,8 @@ use crate::{address, device};
 /// The shortest time-out of a lookup, ms. A thread has to start first, and a peer that exists
 /// usually answers at once.
 const MIN_TIMEOUT_MS: u64 = 100;
-/// How long one of our addresses may stay tentative (`softnic/udp/tentative`), ms. The time-out of
-/// the program starts after that.
+/// How long one of our addresses may stay tentative (`softnic/udp/tentative`), ms. The program's
+/// time-out is longer by this time then.
 const TENTATIVE_MS: u64 = 3000;
 
 /// Resolves the address of a peer; 0, or -1 and `errno`. The result is an event. If the peer is on
@@ -68,7 +68,7 @@ pub unsafe fn resolve_addr(
     own.with_route(|route| route.addr.dst_storage = address::to_c(destination).0);
     let process = process()?;
     match find_path(own, destination)? {
-        // Another thread waits for the peer's answer: this one may hold locks of the program.
+        // A lookup thread waits for the answer, because this thread may hold locks of the program.
         Some(path) if !path.is_local => {
             let deadline_ns = deadline_ns(now_ns(), timeout_ms, path.source);
             start_lookup(process, Request { id: own.number, deadline_ns, destination, path })?;
@@ -92,7 +92,7 @@ fn deadline_ns(now_ns: u64, timeout_ms: c_int, source: IpAddr) -> Option<u64> {
 /// Starts a lookup, or adds the request to the one that waits for the same peer.
 ///
 /// # Errors
-/// `EINVAL` for an id that has a lookup already; the kernel's error if there is no thread.
+/// `EINVAL` if the id has a lookup already; the kernel's error if no thread can be started.
 fn start_lookup(process: &'static CmProcess, request: Request) -> CallResult<()> {
     let mut cm = process.lock();
     cm.id(request.id)?;
@@ -109,7 +109,7 @@ fn start_lookup(process: &'static CmProcess, request: Request) -> CallResult<()>
     }
     if let Err(error) = start_thread("rdmalab-resolve", move || run_lookups(process)) {
         cm.lookups.remove_thread();
-        // Threads that run take over the lookup when they are free.
+        // A running thread takes over the lookup when it is free.
         if !cm.lookups.has_threads() {
             cm.lookups.remove(target);
             return Err(errno_of(&error));
@@ -118,7 +118,7 @@ fn start_lookup(process: &'static CmProcess, request: Request) -> CallResult<()>
     Ok(())
 }
 
-/// A thread: runs lookups until there are none left.
+/// The body of a lookup thread: runs lookups until there are none left.
 fn run_lookups(process: &'static CmProcess) {
     let mut cm = process.lock();
     while let Some(target) = cm.lookups.next() {
@@ -185,7 +185,7 @@ fn find_path(own: &CmId, destination: SocketAddr) -> CallResult<Option<Path>> {
     }))
 }
 
-/// The path to another host, from one of our addresses that a port has.
+/// The path to another host. It begins at an address of ours that is a GID of a port.
 fn path_to_host(
     process: &'static CmProcess,
     ip: IpAddr,
@@ -202,7 +202,7 @@ fn path_to_host(
         ));
     }
     let found = address::source_for(ip, bound).or_else(|error| match bound {
-        // Other errors of the socket do not concern RDMA.
+        // Other errors concern this socket only, and not RDMA.
         Some(bound) if !address::is_no_route(&error) => Ok(bound),
         // The call fails without an event, as in Linux.
         _ => Err(failed(errno_of(&error).0, "rdma_resolve_addr", || {
@@ -232,7 +232,7 @@ fn path_to_host(
 }
 
 /// Resolves the route to a peer; 0, or -1 and `errno`. The result is an event. On Ethernet the
-/// route follows from the address, in Linux too, so the time-out never ends.
+/// route follows from the address, also in Linux, so no time-out can occur.
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { resolve_route(id) })

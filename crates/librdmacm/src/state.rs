@@ -1,4 +1,4 @@
-//! What this process knows of its ids and connections. One lock protects all of it (`process`).
+//! The ids, ports and connections of this process. One lock protects all of them (`process`).
 
 mod incoming;
 mod ports;
@@ -24,7 +24,7 @@ use crate::os::{now_ns, random};
 /// The ephemeral ports, as in Linux.
 const EPHEMERAL: Range<u16> = 32_768..60_999;
 
-/// The service of a port.
+/// The service id of a port.
 pub fn service_of(ps: u32, port: u16) -> u64 {
     service_id(ps as u16, port)
 }
@@ -56,7 +56,7 @@ pub struct IdState {
     pub acknowledged: u64,
 }
 
-// SAFETY: the pointer is only handed out to the program's own threads, never followed here.
+// SAFETY: this type only hands the pointer out to the program's own threads, and never follows it.
 unsafe impl Send for IdState {}
 
 impl IdState {
@@ -86,7 +86,7 @@ impl IdState {
 
 /// The state under the lock.
 pub struct CmState {
-    /// The protocol.
+    /// The state machine of the connection protocol.
     pub manager: Manager<Peer>,
     pub transport: MadTransport,
     pub ids: BTreeMap<u64, IdState>,
@@ -192,7 +192,7 @@ impl CmState {
         self.update_deadline();
     }
 
-    /// When the thread must run, even if no datagram comes.
+    /// The time when the thread must run, even if no datagram comes.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         self.manager.next_deadline_ns().into_iter().chain(self.lookups.next_deadline_ns()).min()
     }

@@ -7,7 +7,7 @@ use rdmalab_wire::cm::Dreq;
 use super::*;
 use crate::os::now_ns;
 
-/// A thread with a copy of all descriptors keeps open what another test closes.
+/// Held while a thread has a copy of all descriptors, which keeps other tests' sockets open.
 static COPIES: Mutex<()> = Mutex::new(());
 
 /// A service that no other test and no other process uses.
@@ -71,13 +71,13 @@ fn a_peer_that_does_not_accept_is_not_gone() {
     assert!(transport.retries.is_empty() && transport.next_loopback().is_some());
 }
 
-/// Runs `checks` in a thread that has no free descriptor, and passes it the last one. The
-/// descriptors are closed with the thread.
+/// Runs `checks` in a thread without a free descriptor, and passes the thread's last descriptor to
+/// it. The descriptors are closed with the thread.
 fn without_descriptors(checks: impl FnOnce(RawFd) + Send + 'static) {
     let _alone = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     let without_descriptors = std::thread::spawn(move || {
-        // SAFETY: takes integers only. From here on this thread has a table of descriptors of
-        // its own, a copy, so that the other tests are not short of them.
+        // SAFETY: takes integers only. From here on this thread has its own copy of the descriptor
+        // table, so that the other tests do not run out of descriptors.
         if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
             return false;
         }

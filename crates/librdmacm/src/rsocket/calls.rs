@@ -13,7 +13,7 @@ use super::{connection, options};
 use crate::errno::{CallResult, Errno, answer, failed};
 use crate::{endpoint, id};
 
-/// Makes a socket; -1 and `errno`.
+/// Creates a socket; returns its number, or -1 and `errno`.
 pub unsafe fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let is_known = matches!(domain, libc::AF_INET | libc::AF_INET6)
         && kind & libc::SOCK_STREAM == libc::SOCK_STREAM
@@ -25,7 +25,7 @@ pub unsafe fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         return answer(Err(error));
     }
     let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: a null channel asks for one of the id's own.
+    // SAFETY: a null channel asks for a channel that belongs to the id.
     let made = unsafe { id::create(channel, context, RDMA_PS_TCP, IBV_QPT_RC) };
     number(made.map(|id| {
         // SAFETY: the id that was just made.
@@ -34,7 +34,7 @@ pub unsafe fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     }))
 }
 
-/// Binds a socket; 0, or -1 and `errno`.
+/// Binds a socket; returns 0, or -1 and `errno`.
 pub unsafe fn rbind(socket: c_int, addr: *const sockaddr, _length: socklen_t) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
@@ -45,7 +45,7 @@ pub unsafe fn rbind(socket: c_int, addr: *const sockaddr, _length: socklen_t) ->
     }))
 }
 
-/// Listens; 0, or -1 and `errno`.
+/// Starts to listen; returns 0, or -1 and `errno`.
 pub unsafe fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
@@ -58,9 +58,9 @@ pub unsafe fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     }))
 }
 
-/// Takes the next connection; -1 and `errno`.
+/// Accepts the next connection; returns its socket, or -1 and `errno`.
 pub unsafe fn raccept(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's place for the address, or null.
+    // SAFETY: the caller's out-parameters, or null.
     number(get(socket).and_then(|socket| unsafe { accept(&socket, addr, length) }))
 }
 
@@ -82,12 +82,12 @@ unsafe fn accept(
             }
         }
     }
-    // SAFETY: the id's address, and the caller's place for it.
+    // SAFETY: the id's address, and the caller's out-parameters.
     unsafe { options::copy_address(&raw const (*id).route.addr.dst_storage, addr, length) };
     Ok(insert(accepted))
 }
 
-/// Connects; 0, or -1 and `errno`.
+/// Connects a socket; returns 0, or -1 and `errno`.
 pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
@@ -109,7 +109,7 @@ pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) 
     }))
 }
 
-/// Ends what is sent, received, or both; 0, or -1 and `errno`.
+/// Shuts down sending, receiving, or both; returns 0, or -1 and `errno`.
 pub unsafe fn rshutdown(socket: c_int, how: c_int) -> c_int {
     answer(get(socket).and_then(|socket| shut(&socket, how)))
 }
@@ -141,10 +141,10 @@ fn shut(socket: &Socket, how: c_int) -> CallResult<()> {
     waited
 }
 
-/// Closes a socket; 0, or -1 and `errno`.
+/// Closes a socket; returns 0, or -1 and `errno`.
 pub unsafe fn rclose(socket: c_int) -> c_int {
     let Some(found) = find(socket) else { return answer(Err(Errno(libc::EBADF))) };
-    // Fails if the peer is gone.
+    // This fails if the peer is gone.
     let _as_far_as_possible = shut(&found, libc::SHUT_RDWR);
     {
         let mut stream = found.lock();
@@ -153,8 +153,8 @@ pub unsafe fn rclose(socket: c_int) -> c_int {
         }
         stream.free();
     }
-    // Only now: until here a call on the number must not take it for an ordinary descriptor. A new
-    // socket may have the number already.
+    // The number is removed only now: until here a call on it must not take it for an ordinary
+    // descriptor. Perhaps a new socket has the number already.
     let mut all = sockets();
     if all.get(&socket).is_some_and(|now| Arc::ptr_eq(now, &found)) {
         all.remove(&socket);

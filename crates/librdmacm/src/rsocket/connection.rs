@@ -1,4 +1,4 @@
-//! Connecting sockets. Both ends send the addresses of their buffers in the private data.
+//! Connecting sockets. Both ends send the addresses of their buffers as private data.
 
 use rdmalab_abi::*;
 
@@ -13,14 +13,14 @@ use crate::{qp, resolve};
 /// Time-out of `rdma_resolve_addr`, ms. The kernel sends three neighbour solicitations, one a
 /// second.
 const RESOLVE_MS: core::ffi::c_int = 4000;
-/// Bytes of the connection data, which are the private data (`struct rs_conn_data`).
+/// Bytes of the connection data, which is the private data (`struct rs_conn_data`).
 const CONN_DATA_BYTES: usize = 40;
-/// The sender has an integer order other than ours (ours is little-endian).
+/// The sender is big-endian.
 const FLAG_BIG_ENDIAN: u8 = 1;
-/// The sender understands mappings.
+/// The sender supports mappings (`riomap`).
 const FLAG_IOMAP: u8 = 2;
 
-/// A number of mappings as the 8 bits that carry it: above 128 in steps of 256.
+/// Encodes a number of mappings in 8 bits; numbers above 128 go in steps of 256.
 fn to_scale(value: u16) -> u8 {
     if value <= 128 { value as u8 } else { 128 | (value >> 8) as u8 }
 }
@@ -94,7 +94,7 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
     }
 }
 
-/// Continues after the event of the last step; `EINPROGRESS` while there is none.
+/// Continues with the event of the last step; `EINPROGRESS` if the event has not come yet.
 pub fn advance(stream: &mut Stream) -> CallResult<()> {
     // SAFETY: the socket's id.
     let came = unsafe { wait_for_event(stream.id) };
@@ -166,7 +166,7 @@ pub fn accept_request(stream: &mut Stream) -> CallResult<()> {
     });
     match accepted {
         Ok(()) => stream.begin(),
-        // The connecting socket may belong to this thread: continue later.
+        // Do not wait: the connecting socket may belong to this thread. A later call continues.
         Err(Errno(libc::EAGAIN)) => {}
         Err(error) => {
             stream.free();
@@ -176,7 +176,7 @@ pub fn accept_request(stream: &mut Stream) -> CallResult<()> {
     Ok(())
 }
 
-/// Makes the queue pair and the buffers, and posts the receives.
+/// Creates the queue pair and the buffers, and posts the receives.
 fn make_endpoint(stream: &mut Stream) -> CallResult<()> {
     stream.make_queue()?;
     let mut attr = ibv_qp_init_attr::zeroed();

@@ -1,4 +1,4 @@
-//! Calls on mapped memory, which the peer writes by offset, beside the stream.
+//! `riomap` and its relatives: memory that the peer writes by offset, outside of the stream.
 
 use core::ffi::{c_int, c_void};
 use std::sync::MutexGuard;
@@ -13,7 +13,7 @@ use super::stream::Stream;
 use crate::device::verbs;
 use crate::errno::{CallResult, Errno, answer, failed, last_errno};
 
-/// Maps memory; its offset, or -1 and `errno`.
+/// Maps memory for the peer; returns its offset, or -1 and `errno`.
 pub unsafe fn riomap(
     socket: c_int,
     buf: *mut c_void,
@@ -74,7 +74,7 @@ fn map(
     Ok(offset)
 }
 
-/// Removes a mapping; 0, or -1 and `errno`.
+/// Removes a mapping; returns 0, or -1 and `errno`.
 pub unsafe fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
@@ -126,7 +126,7 @@ pub fn announce<'a>(
     Ok(stream)
 }
 
-/// Writes to memory that the peer has mapped; the number of bytes, or -1 and `errno`.
+/// Writes to memory that the peer has mapped; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn riowrite(
     socket: c_int,
     buf: *const c_void,
@@ -177,12 +177,12 @@ fn write(
     Ok(done)
 }
 
-/// The address of an offset at the peer, its key, and the bytes of the mapping behind it.
+/// The peer's address and key for an offset, and the bytes from there to the end of the mapping.
 fn mapped(stream: &Stream, offset: u64) -> Option<(u64, u32, u32)> {
     let (at, number) = stream.own_iomaps();
     for index in 0..usize::from(number) {
         let at = at.wrapping_add(index * BYTES);
-        // SAFETY: within the target buffer, aligned. The peer writes there, so each word is read
+        // SAFETY: within the target buffer, and aligned. The peer writes there, so the reads are
         // volatile.
         let (start, addr, key, length) = unsafe {
             (

@@ -6,14 +6,14 @@ use super::memory::Sge;
 use super::protocol::{SGE_BYTES, SGL_ENTRIES};
 use crate::device::verbs;
 
-/// Bytes of an announced mapping: offset, and where it lies.
+/// Bytes of an announced mapping: offset, address, key and length.
 pub const BYTES: usize = 8 + SGE_BYTES;
 
 /// Memory of ours that the peer may write to.
 pub struct Mapping {
     pub offset: u64,
     pub mr: *mut ibv_mr,
-    /// Its place in the peer's table. `None` without access for the peer.
+    /// Index in the peer's table; `None` if the peer may not access the memory.
     pub index: Option<u32>,
     pub is_announced: bool,
     pub uses: u32,
@@ -43,13 +43,13 @@ impl Iomaps {
         }
     }
 
-    /// A free place in the peer's table.
+    /// A free index in the peer's table.
     pub fn free_index(&self) -> Option<u32> {
         (0..self.at_peer.length).find(|index| self.own.iter().all(|m| m.index != Some(*index)))
     }
 }
 
-/// A mapping as the peer reads it.
+/// A mapping in the peer's byte order.
 pub fn entry(offset: u64, addr: u64, key: u32, length: u32, swaps: bool) -> [u8; BYTES] {
     let (offset, addr, key, length) = match swaps {
         true => (offset.swap_bytes(), addr.swap_bytes(), key.swap_bytes(), length.swap_bytes()),

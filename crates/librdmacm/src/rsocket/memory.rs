@@ -1,4 +1,4 @@
-//! Memory of sockets: what the adapter reads and writes, and how bytes get there.
+//! Buffers of sockets, which the adapter reads and writes, and copying from and to them.
 
 use core::ffi::c_int;
 use std::ptr::null_mut;
@@ -18,7 +18,7 @@ pub struct Sge {
     pub length: u32,
 }
 
-/// Memory of ours that the adapter reads or writes: only touched by copies.
+/// A buffer that the adapter reads or writes. This library only copies from and to it.
 pub struct Buffer {
     pub at: *mut u8,
     mr: *mut ibv_mr,
@@ -65,7 +65,7 @@ impl Buffer {
     }
 }
 
-/// An entry of the list as the peer reads it.
+/// An entry of the target SGL in the peer's byte order.
 pub fn entry_bytes(sge: Sge, swaps: bool) -> [u8; SGE_BYTES] {
     let mut bytes = [0; SGE_BYTES];
     let (addr, key, length) = match swaps {
@@ -78,7 +78,7 @@ pub fn entry_bytes(sge: Sge, swaps: bool) -> [u8; SGE_BYTES] {
     bytes
 }
 
-/// Walks over `bytes` bytes behind the first `skip` of some pieces.
+/// Calls `each` for the parts of `pieces` that hold `bytes` bytes, after the first `skip` bytes.
 pub fn gather(
     pieces: &[iovec],
     mut skip: usize,

@@ -18,12 +18,12 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// The smallest and the largest queues.
+/// The smallest and the largest queue, in entries.
 const QUEUE_RANGE: (c_int, c_int) = (16, 0xfffe);
-/// The smallest and the largest buffers.
+/// The smallest and the largest buffer, in bytes.
 const BUFFER_RANGE: (c_int, c_int) = (4096, 1 << 28);
 
-/// Sets an option; 0, or -1 and `errno`.
+/// Sets an option; returns 0, or -1 and `errno`.
 pub unsafe fn rsetsockopt(
     socket: c_int,
     level: c_int,
@@ -64,7 +64,7 @@ fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResu
             stream.sizes.send_buffer = buffer(value);
             return Ok(());
         }
-        // The buffers of a connection stay as they are.
+        // A connection keeps its buffers: the new size is ignored.
         (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => return Ok(()),
         (SOL_RDMA, RDMA_SQSIZE..=RDMA_IOMAPSIZE) if !is_early => {
             return Err(failed(libc::EINVAL, "rsetsockopt", || {
@@ -98,7 +98,7 @@ fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResu
     Ok(())
 }
 
-/// Reads an option; 0, or -1 and `errno`.
+/// Reads an option; returns 0, or -1 and `errno`.
 pub unsafe fn rgetsockopt(
     socket: c_int,
     level: c_int,
@@ -109,7 +109,7 @@ pub unsafe fn rgetsockopt(
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
-            // SAFETY: the caller's place of that length.
+            // SAFETY: the caller's out-parameter, of that length.
             return unsafe { write(stream.options.linger, value, length) };
         }
         let answer = match (level, name) {
@@ -124,7 +124,7 @@ pub unsafe fn rgetsockopt(
             _ if is_kept(level, name) => stream.options.kept(level, name),
             _ => return Err(Errno(libc::ENOTSUP)),
         };
-        // SAFETY: the caller's place of that length.
+        // SAFETY: the caller's out-parameter, of that length.
         unsafe { write(answer, value, length) }
     }))
 }
@@ -141,7 +141,7 @@ unsafe fn write<T>(from: T, value: *mut c_void, length: *mut socklen_t) -> CallR
     Ok(())
 }
 
-/// Reads and sets flags, `O_NONBLOCK` above all; the flags or 0, or -1 and `errno`.
+/// Reads or sets flags, above all `O_NONBLOCK`; returns the flags or 0, or -1 and `errno`.
 pub fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
     number(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
@@ -157,10 +157,10 @@ pub fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
     }))
 }
 
-/// Copies an address to the caller: as much as fits, and its whole length.
+/// Copies as much of an address as fits to the caller, and sets `length` to its whole length.
 ///
 /// # Safety
-/// The places are the caller's, or null.
+/// `addr` and `length` are the caller's out-parameters, or null.
 pub unsafe fn copy_address(
     from: *const sockaddr_storage,
     addr: *mut sockaddr,
@@ -181,27 +181,27 @@ pub unsafe fn copy_address(
     }
 }
 
-/// The peer's address; 0, or -1 and `errno`.
+/// The peer's address; returns 0, or -1 and `errno`.
 pub unsafe fn rgetpeername(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int {
     answer(get(socket).and_then(|socket| {
         let stream = socket.lock();
         if stream.is_closed() {
             return Err(Errno(libc::EBADF));
         }
-        // SAFETY: the socket's id, and the caller's places.
+        // SAFETY: the socket's id, and the caller's out-parameters.
         unsafe { copy_address(&raw const (*stream.id).route.addr.dst_storage, addr, length) };
         Ok(())
     }))
 }
 
-/// Our address; 0, or -1 and `errno`.
+/// The local address; returns 0, or -1 and `errno`.
 pub unsafe fn rgetsockname(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int {
     answer(get(socket).and_then(|socket| {
         let stream = socket.lock();
         if stream.is_closed() {
             return Err(Errno(libc::EBADF));
         }
-        // SAFETY: the socket's id, and the caller's places.
+        // SAFETY: the socket's id, and the caller's out-parameters.
         unsafe { copy_address(&raw const (*stream.id).route.addr.src_storage, addr, length) };
         Ok(())
     }))

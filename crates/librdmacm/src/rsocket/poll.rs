@@ -11,7 +11,7 @@ use super::stream::{State, Stream};
 use super::wakeup::Wakeup;
 use crate::errno::{Errno, answer};
 
-/// The wanted events that hold for a socket now.
+/// The wanted events for which a socket is ready now.
 fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
     if stream.is_closed() {
         return libc::POLLNVAL;
@@ -43,7 +43,7 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
         holds |= libc::POLLOUT;
     }
     match stream.state {
-        // Data before the end can still be read. Programs that stop at POLLHUP would lose it.
+        // POLLHUP comes after all data is read: programs that stop at POLLHUP would lose the data.
         State::Disconnected if stream.has_data() => holds | (wanted & libc::POLLIN),
         State::Disconnected => holds | libc::POLLHUP,
         State::Broken => holds | libc::POLLERR,
@@ -109,7 +109,7 @@ impl Drop for PollWaiter<'_> {
     }
 }
 
-/// Waits until something holds; how many, 0 after the time, or -1 and `errno`.
+/// Waits until an entry is ready; returns how many are, 0 after the time-out, or -1 and `errno`.
 pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int {
     let entries = match nfds {
         0 => &mut [][..],
@@ -139,7 +139,7 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
             return 0;
         }
         let Some(waiter) = &waiter else {
-            // The next look sees what other threads took before.
+            // Look again: another thread may have handled an event before the registration.
             waiter = Some(PollWaiter::new(&found));
             continue;
         };
@@ -150,7 +150,7 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
     }
 }
 
-/// Waits until something holds, by sets of descriptors; how many, 0, or -1 and `errno`.
+/// The same with sets of descriptors; returns how many are ready, 0, or -1 and `errno`.
 pub unsafe fn rselect(
     nfds: c_int,
     readfds: *mut fd_set,
@@ -172,7 +172,7 @@ pub unsafe fn rselect(
             polls.push(pollfd { fd, events, revents: 0 });
         }
     }
-    // SAFETY: the caller's time, or null.
+    // SAFETY: the caller's time-out, or null.
     let timeout_ms = unsafe { timeout.as_ref() }.map_or(-1, |time| {
         c_int::try_from(time.tv_sec * 1000 + (time.tv_usec + 999) / 1000).unwrap_or(c_int::MAX)
     });

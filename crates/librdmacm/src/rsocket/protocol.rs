@@ -2,14 +2,14 @@
 
 /// The version, first byte of the connection data.
 pub const VERSION: u8 = 1;
-/// Entries of the target SGL, in which the peer announces free receive buffer.
+/// Entries of the target SGL, in which the peer announces free space in its receive buffer.
 pub const SGL_ENTRIES: u32 = 2;
 /// Bytes of an entry: address, key, length.
 pub const SGE_BYTES: usize = 16;
 
-/// Operation: the upper 3 bits of immediate data. The message carries data.
+/// The operation is in the upper 3 bits of the immediate data. This one is a message with data.
 pub const OP_DATA: u32 = 0;
-/// Only in our work request ids: a WRITE without immediate data.
+/// A WRITE without immediate data. Only our work request ids carry it.
 pub const OP_WRITE: u32 = 2;
 /// Credits, and perhaps an entry of the target SGL.
 pub const OP_SGL: u32 = 4;

@@ -10,7 +10,7 @@ pub struct Sizes {
     pub inline: u32,
     pub send_buffer: u32,
     pub receive_buffer: u32,
-    /// Mappings that the peer may announce.
+    /// How many mappings the peer may announce.
     pub iomaps: u16,
 }
 

@@ -15,7 +15,7 @@ use crate::errno::{CallResult, Errno, answer};
 
 /// How long a thread polls the completion queue before it sleeps, ns.
 const SPIN_NS: u64 = 10_000;
-/// How long a thread sleeps if there was no descriptor left to wake it, ms.
+/// How long a thread sleeps at most if it got no descriptor by which other threads wake it, ms.
 const POLL_MS: c_int = 10;
 
 /// A socket.
@@ -47,7 +47,7 @@ impl Socket {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on the connection until `done` says so. A socket that is closed is done.
+    /// Makes progress on the connection until `done` holds or the socket is closed.
     pub fn wait_until<'a>(
         &'a self,
         mut stream: MutexGuard<'a, Stream>,
@@ -74,7 +74,7 @@ impl Socket {
                 continue;
             }
             if !stream.arm() {
-                // Something may have come before the completion queue was armed.
+                // A completion may have come before the queue was armed.
                 continue;
             }
             let descriptors = stream.descriptors();
@@ -87,8 +87,8 @@ impl Socket {
         }
     }
 
-    /// Sleeps until one of the descriptors is readable, or another thread has news. Meanwhile
-    /// others may use the socket, and close it.
+    /// Sleeps until a descriptor is readable or another thread signals this one. The lock is
+    /// released meanwhile, so that other threads may use the socket, or close it.
     pub fn sleep<'a>(
         &'a self,
         mut stream: MutexGuard<'a, Stream>,
@@ -104,8 +104,8 @@ impl Socket {
         (stream, slept)
     }
 
-    /// Takes the next request to a listener, waiting for it unless the socket does not; with what
-    /// the connection inherits.
+    /// Takes the next connection request of a listener. Waits for it, unless the socket is
+    /// nonblocking. Returns the id, and the sizes and the mode that the connection inherits.
     pub fn next_request(&self) -> CallResult<(*mut rdma_cm_id, Sizes, bool)> {
         let mut stream = self.lock();
         loop {
@@ -128,8 +128,8 @@ impl Socket {
         }
     }
 
-    /// Waits for a connection that is being made, unless `nonblocking`: then `EINPROGRESS` says
-    /// that it still is. A signal ends the wait, and not what is waited for.
+    /// Waits until connecting has succeeded or failed. With `nonblocking` it does not wait, and
+    /// returns `EINPROGRESS`. A signal ends the wait, but not the connecting.
     pub fn open<'a>(
         &'a self,
         mut stream: MutexGuard<'a, Stream>,
@@ -138,7 +138,7 @@ impl Socket {
         loop {
             let advanced = self.advance(&mut stream);
             if nonblocking || advanced != Err(Errno(libc::EINPROGRESS)) {
-                // Another thread may have seen it fail, or have closed it.
+                // Another thread may have seen the failure, or have closed the socket.
                 let has_failed = advanced.is_ok() && stream.state == State::Failed;
                 let opened = if has_failed { Err(stream.failure()) } else { advanced };
                 return (stream, opened);
@@ -169,7 +169,7 @@ impl Socket {
         }
     }
 
-    /// Goes on with a connection that is being made; `EINPROGRESS` while it is not there.
+    /// Continues connecting, without waiting; `EINPROGRESS` until the connection is established.
     pub fn advance(&self, stream: &mut Stream) -> CallResult<()> {
         if !stream.is_opening() {
             return Ok(());
@@ -186,8 +186,7 @@ pub fn readable(fd: c_int) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// Waits until one of the descriptors is ready, the wakeup is_signalled, or the time is over (-1:
-/// never).
+/// Waits until a descriptor is ready, `wakeup` is signalled, or the time-out is over (-1: never).
 pub fn sleep_on(
     mut polls: Vec<libc::pollfd>,
     wakeup: Option<&Wakeup>,
@@ -210,7 +209,7 @@ pub fn sleep_on(
     slept
 }
 
-/// -1 and `errno`, or the number of bytes.
+/// The return value of a C function: the number of bytes, or -1 and `errno`.
 pub fn count(result: CallResult<usize>) -> isize {
     match result {
         Ok(bytes) => bytes as isize,
@@ -218,7 +217,7 @@ pub fn count(result: CallResult<usize>) -> isize {
     }
 }
 
-/// -1 and `errno`, or a socket.
+/// The return value of a C function: the number of a socket, or -1 and `errno`.
 pub fn number(result: CallResult<c_int>) -> c_int {
     result.unwrap_or_else(|error| answer(Err(error)))
 }

@@ -19,11 +19,11 @@ use crate::device::verbs;
 use crate::errno::{CallResult, Errno, last_errno, verb};
 use crate::{id, qp};
 
-/// Requests that are kept for control messages.
+/// Work requests that are reserved for control messages.
 const CONTROLS: u32 = 4;
 /// Free bytes of the send buffer below which nothing is sent.
 const LOW_WATER: u32 = 2048;
-/// The longest message.
+/// Bytes of the longest message.
 const MESSAGE_MAX: u32 = 65_536;
 
 /// Marks the completion of a receive.
@@ -40,17 +40,17 @@ pub enum State {
     Connecting,
     Accepting,
     Connected,
-    /// The peer ended it, or we did.
+    /// This side or the peer ended the connection.
     Disconnected,
     /// The queue pair failed.
     Broken,
-    /// It was never connected, or it is closed.
+    /// Connecting failed, or the socket is closed.
     Failed,
 }
 
-/// A connection, or what is to become one.
+/// The connection of a socket, in any state.
 pub struct Stream {
-    /// Null once it is closed. Threads that are in a call at that time still have the stream.
+    /// Null after the socket was closed. Threads inside a call may still hold the stream then.
     pub id: *mut rdma_cm_id,
     pub state: State,
     pub error: c_int,
@@ -62,19 +62,19 @@ pub struct Stream {
     pub waiters: Waiters,
     /// Something happened that other threads may wait for.
     has_progress: bool,
-    /// The peer's integers have the other order.
+    /// The peer has the other byte order.
     pub swaps: bool,
     pub options: Options,
     pub iomaps: Iomaps,
     is_armed: bool,
     send_buffer: Buffer,
     receive_buffer: Buffer,
-    /// The list that the peer writes, and behind it its mappings.
+    /// The target SGL, which the peer writes, and behind it the table of the peer's mappings.
     target_buffer: Buffer,
-    /// The entry of the list that is in use.
+    /// The entry of the target SGL that is in use.
     target_sge: u32,
     remote_sgl: Sge,
-    /// The entry of the peer's list that is written next.
+    /// The entry of the peer's target SGL that this side writes next.
     remote_sge: u32,
     controls_sent: u32,
     controls_max: u32,
@@ -95,8 +95,8 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A socket of an id that has a channel of its own. The channel's descriptor never blocks:
-    /// threads wait by polling it, without the socket's lock.
+    /// A socket on an id that has its own channel. The channel's descriptor never blocks: threads
+    /// wait by polling it, without the socket's lock.
     pub fn new(id: *mut rdma_cm_id, sizes: Sizes) -> Self {
         // SAFETY: the caller's id; otherwise it takes integers only.
         unsafe { libc::fcntl((*(*id).channel).fd, libc::F_SETFL, libc::O_NONBLOCK) };
@@ -136,21 +136,21 @@ impl Stream {
         }
     }
 
-    /// Whether another thread has closed it.
+    /// Whether the socket is closed.
     pub fn is_closed(&self) -> bool {
         self.id.is_null()
     }
 
-    /// The descriptor that is its number; -1 once it is closed.
+    /// The channel's descriptor, which is the number of the socket; -1 after the socket was closed.
     pub fn channel_fd(&self) -> c_int {
         if self.is_closed() {
             return -1;
         }
-        // SAFETY: the socket's id, and the channel of its own.
+        // SAFETY: the socket's id, and the channel that belongs to it.
         unsafe { (*(*self.id).channel).fd }
     }
 
-    /// Why connecting failed. Unknown after `SO_ERROR` was read.
+    /// Why connecting failed; `ECONNABORTED` if the program has read the reason by `SO_ERROR`.
     pub fn failure(&self) -> Errno {
         Errno(if self.error == 0 { libc::ECONNABORTED } else { self.error })
     }
@@ -168,7 +168,7 @@ impl Stream {
         matches!(self.state, State::Connected | State::Disconnected | State::Broken)
     }
 
-    /// Whether it has its queue pair and buffers.
+    /// Whether the socket has its queue pair and buffers.
     pub fn has_buffers(&self) -> bool {
         !self.target_buffer.at.is_null()
     }
@@ -182,7 +182,7 @@ impl Stream {
         unsafe { (*self.id).recv_cq }
     }
 
-    /// Makes the completion queue, one for both directions.
+    /// Creates the completion queue, one for both directions.
     pub fn make_queue(&mut self) -> CallResult<()> {
         let verbs = verbs()?;
         let depth = i32::from(self.sizes.send_queue) + i32::from(self.sizes.receive_queue);
@@ -208,7 +208,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes the buffers, and posts the receives.
+    /// Creates the buffers, and posts the receives.
     pub fn make_buffers(&mut self) -> CallResult<()> {
         // SAFETY: the socket's id, which has a queue pair.
         let pd = unsafe { (*self.id).pd };
@@ -230,7 +230,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The list into which the peer writes.
+    /// The target SGL, into which the peer writes.
     pub fn target_sgl(&self) -> Sge {
         Sge {
             addr: self.target_buffer.address(),
@@ -245,7 +245,7 @@ impl Stream {
         Sge { addr: self.receive_buffer.address(), key: self.receive_buffer.keys().1, length }
     }
 
-    /// Where the mappings lie that the peer announces, and how many fit.
+    /// The table of mappings that the peer announces, and how many fit.
     pub fn own_iomaps(&self) -> (*const u8, u16) {
         (self.target_buffer.at.wrapping_add(SGL_ENTRIES as usize * SGE_BYTES), self.sizes.iomaps)
     }
@@ -259,7 +259,7 @@ impl Stream {
         self.iomaps.set_peer(Sge { addr: behind, key: list.key, length: u32::from(iomaps) });
     }
 
-    /// Data may flow.
+    /// Marks the socket as connected.
     pub fn begin(&mut self) {
         self.state = State::Connected;
         (self.is_readable, self.is_writable) = (true, true);
@@ -272,7 +272,7 @@ impl Stream {
     fn write_target_sge(&mut self, index: u32, sge: Sge) {
         let at = self.target_sge_at(index);
         // SAFETY: within the list, which has room for `SGL_ENTRIES` entries and is aligned for
-        // them; the peer writes there too, so each word is accessed as one that others change.
+        // them. The peer writes there too, so the accesses are volatile.
         unsafe {
             at.cast::<u64>().write_volatile(sge.addr);
             at.add(8).cast::<u32>().write_volatile(sge.key);
@@ -280,7 +280,7 @@ impl Stream {
         }
     }
 
-    /// Where the peer has room.
+    /// The part of the peer's receive buffer to write to next.
     fn peer_room(&self) -> Sge {
         if self.target_buffer.at.is_null() {
             return Sge::default();
@@ -304,12 +304,12 @@ impl Stream {
             && self.peer_room().length != 0
     }
 
-    /// Whether memory of the peer's can be written, past the stream.
+    /// Whether a WRITE to mapped memory of the peer can be posted (`riowrite`).
     pub fn can_write(&self) -> bool {
         self.is_connected() && self.requests_free > 0 && self.send_free > 0
     }
 
-    /// One more message is on its way.
+    /// Counts a message that was posted.
     pub fn count_message(&mut self) {
         self.send_seq = self.send_seq.wrapping_add(1);
     }
@@ -356,7 +356,7 @@ impl Stream {
         verb(unsafe { inline::ibv_post_send((*self.id).qp, &raw mut wr, &raw mut bad) })
     }
 
-    /// Copies bytes into the send buffer and answers where they lie.
+    /// Copies bytes into the send buffer; returns the pieces that hold them, and how many pieces.
     pub fn stage(&mut self, from: &[iovec], skip: usize, bytes: u32) -> ([ibv_sge; 2], usize) {
         let size = self.sizes.send_buffer;
         let first = bytes.min(size - self.send_at);
@@ -370,8 +370,8 @@ impl Stream {
         let mut at = self.send_at as usize;
         gather(from, skip, bytes as usize, |source, length| {
             let room = (size as usize - at).min(length);
-            // SAFETY: within the send buffer, of which the caller has made sure that so many bytes
-            // are free; the source is the program's.
+            // SAFETY: within the send buffer, in which `bytes` are free, as the caller has checked;
+            // the source is the program's.
             unsafe {
                 self.send_buffer.at.add(at).copy_from_nonoverlapping(source, room);
                 self.send_buffer.at.copy_from_nonoverlapping(source.add(room), length - room);
@@ -382,7 +382,7 @@ impl Stream {
         (pieces, if first < bytes { 2 } else { 1 })
     }
 
-    /// Gives requests and bytes to a WRITE that is posted.
+    /// Subtracts a posted WRITE from the free work requests and the free bytes of the send buffer.
     pub fn spend(&mut self, bytes: u32) {
         self.requests_free -= 1;
         self.send_free -= bytes;
@@ -393,7 +393,7 @@ impl Stream {
         MESSAGE_MAX.min(self.send_free)
     }
 
-    /// Sends as much as fits into one message; the caller has seen that some does.
+    /// Sends as much as fits into one message; returns how much. The caller has checked `can_send`.
     pub fn put(&mut self, from: &[iovec], skip: usize, left: usize) -> CallResult<usize> {
         let room = self.peer_room();
         let wanted = u32::try_from(left).unwrap_or(u32::MAX);
@@ -413,7 +413,8 @@ impl Stream {
         Ok(bytes as usize)
     }
 
-    /// Takes received bytes out, at most as many as fit behind the first `skip` of `to`.
+    /// Copies received bytes into `to`, behind its first `skip` bytes, until `to` is full or no
+    /// bytes are left. Returns how many. Removes them from the receive buffer, unless `is_peek`.
     pub fn take(&mut self, to: &[iovec], skip: usize, is_peek: bool) -> usize {
         let wanted: usize = to.iter().map(|piece| piece.iov_len).sum();
         let (mut got, mut at, mut index) = (0, self.read_at, 0);
@@ -451,7 +452,7 @@ impl Stream {
         got
     }
 
-    /// What becomes readable when there is something to do.
+    /// The descriptors that become readable when the stream has work to do.
     pub fn descriptors(&self) -> Vec<c_int> {
         if self.is_closed() {
             return Vec::new();

@@ -81,7 +81,7 @@ fn one(buffer: *const c_void, length: usize) -> iovec {
 }
 
 /// # Safety
-/// `pieces` are that many, or null.
+/// `pieces` is null, or points to `number` elements.
 unsafe fn pieces<'a>(pieces: *const iovec, number: c_int) -> &'a [iovec] {
     match usize::try_from(number) {
         // SAFETY: the caller's contract.
@@ -92,12 +92,12 @@ unsafe fn pieces<'a>(pieces: *const iovec, number: c_int) -> &'a [iovec] {
     }
 }
 
-/// Receives; the number of bytes, or -1 and `errno`.
+/// Receives; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
     count(get(socket).and_then(|socket| receive(&socket, &[one(buf, len)], flags)))
 }
 
-/// Receives, and tells from whom; the number of bytes, or -1 and `errno`.
+/// Receives, and reports the peer's address; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rrecvfrom(
     socket: c_int,
     buf: *mut c_void,
@@ -106,7 +106,7 @@ pub unsafe fn rrecvfrom(
     addr: *mut sockaddr,
     length: *mut socklen_t,
 ) -> isize {
-    // SAFETY: the caller's buffer, and place for the address.
+    // SAFETY: the caller's buffer and out-parameters.
     unsafe {
         let got = rrecv(socket, buf, len, flags);
         if got > 0 && !addr.is_null() {
@@ -116,32 +116,32 @@ pub unsafe fn rrecvfrom(
     }
 }
 
-/// Receives into pieces; the number of bytes, or -1 and `errno`.
+/// Receives into pieces; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
     // SAFETY: the caller's message.
     let to = unsafe { pieces((*msg).msg_iov, (*msg).msg_iovlen as c_int) };
     count(get(socket).and_then(|socket| receive(&socket, to, flags)))
 }
 
-/// Receives; the number of bytes, or -1 and `errno`.
+/// Receives; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rread(socket: c_int, buf: *mut c_void, len: usize) -> isize {
     // SAFETY: the caller's buffer.
     unsafe { rrecv(socket, buf, len, 0) }
 }
 
-/// Receives into pieces; the number of bytes, or -1 and `errno`.
+/// Receives into pieces; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rreadv(socket: c_int, iov: *const iovec, number: c_int) -> isize {
     // SAFETY: the caller's pieces.
     let to = unsafe { pieces(iov, number) };
     count(get(socket).and_then(|socket| receive(&socket, to, 0)))
 }
 
-/// Sends; the number of bytes, or -1 and `errno`.
+/// Sends; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rsend(socket: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
     count(get(socket).and_then(|socket| send(&socket, &[one(buf, len)], flags)))
 }
 
-/// Sends to the peer, whoever is named; the number of bytes, or -1 and `errno`.
+/// Sends to the peer; returns the number of bytes, or -1 and `errno` (`EISCONN` with an address).
 pub unsafe fn rsendto(
     socket: c_int,
     buf: *const c_void,
@@ -157,20 +157,20 @@ pub unsafe fn rsendto(
     unsafe { rsend(socket, buf, len, flags) }
 }
 
-/// Sends pieces; the number of bytes, or -1 and `errno`.
+/// Sends pieces; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
     // SAFETY: the caller's message.
     let from = unsafe { pieces((*msg).msg_iov, (*msg).msg_iovlen as c_int) };
     count(get(socket).and_then(|socket| send(&socket, from, flags)))
 }
 
-/// Sends; the number of bytes, or -1 and `errno`.
+/// Sends; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rwrite(socket: c_int, buf: *const c_void, len: usize) -> isize {
     // SAFETY: the caller's buffer.
     unsafe { rsend(socket, buf, len, 0) }
 }
 
-/// Sends pieces; the number of bytes, or -1 and `errno`.
+/// Sends pieces; returns the number of bytes, or -1 and `errno`.
 pub unsafe fn rwritev(socket: c_int, iov: *const iovec, number: c_int) -> isize {
     // SAFETY: the caller's pieces.
     let from = unsafe { pieces(iov, number) };

@@ -1,9 +1,9 @@
-//! Waking the threads that wait for one socket.
+//! Wakes the threads that wait for one socket.
 //!
-//! They poll the same descriptors. The first thread that wakes up takes the event and handles
-//! completions that other threads wait for; the descriptor is not readable any more, and the others
-//! sleep on. So each thread also polls a descriptor of its own. A thread that changes the state of
-//! a socket signals all threads that wait for it.
+//! Such threads poll the same descriptors. The first thread that wakes up takes the event, and
+//! handles completions that other threads wait for. Then the descriptor is not readable any more,
+//! and the other threads sleep on. So each thread also polls its own eventfd, and a thread that
+//! changes the state of a socket signals all threads that wait for it.
 
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -15,7 +15,7 @@ thread_local! {
     static WAKEUP: OnceCell<Wakeup> = const { OnceCell::new() };
 }
 
-/// The descriptor of one thread, made when it first sleeps.
+/// The eventfd of one thread, created when the thread first sleeps.
 #[derive(Clone)]
 pub struct Wakeup(Arc<OwnedFd>);
 
@@ -26,7 +26,7 @@ impl PartialEq for Wakeup {
 }
 
 impl Wakeup {
-    /// The descriptor of this thread; `None` while the process has no free descriptor.
+    /// The eventfd of this thread; `None` while the process has no free descriptor.
     pub fn own() -> Option<Self> {
         let made = |wakeup: &OnceCell<Wakeup>| {
             if wakeup.get().is_none() {

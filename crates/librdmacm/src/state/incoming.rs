@@ -1,4 +1,4 @@
-//! Messages of peers, as events for the program.
+//! Turns messages of peers into events for the program.
 
 use std::net::SocketAddr;
 
@@ -15,8 +15,7 @@ use crate::mad_transport::Peer;
 use crate::os::{now_ns, random};
 
 impl CmState {
-    /// Queues the event that the program gets, and stores what the message says about the
-    /// connection.
+    /// Queues the event for the program, and stores what the message says about the connection.
     pub(super) fn handle_cm_event(&mut self, event: Event<Peer>) {
         match event {
             Event::Request { id, peer, req } => self.on_request(id, peer, &req),
@@ -80,7 +79,7 @@ impl CmState {
                 format!("refused: nobody listens for service {service:#x} at {asked:?}")
             });
             let nothing = [0; Rej::PRIVATE_BYTES];
-            // A SIDR_REQ has no reject reason: destroying it answers it.
+            // `reject` is not for a SIDR_REQ. `destroy` answers it with a SIDR_REP.
             let _answered = self.manager.reject(comm, reason::INVALID_SERVICE_ID, nothing);
             self.manager.destroy(now_ns(), comm);
             return None;

@@ -11,8 +11,8 @@ impl CmState {
     /// Binds an id to an address; port 0 asks for any free one.
     ///
     /// # Errors
-    /// `EADDRINUSE` when another process has the port, or when another id of this process has the
-    /// address and not both set `RDMA_OPTION_ID_REUSEADDR`.
+    /// `EADDRINUSE` if another process has the port, or if another id of this process has the
+    /// address and not both have set `RDMA_OPTION_ID_REUSEADDR`.
     pub fn bind(&mut self, number: u64, address: SocketAddr) -> CallResult<()> {
         let ps = self.id(number)?.ps;
         let port = match address.port() {
@@ -90,8 +90,8 @@ impl CmState {
     /// Starts to listen on the port that an id is bound to.
     ///
     /// # Errors
-    /// `EADDRINUSE` when an id of this process listens there for the same address, `EINVAL` when
-    /// it is not bound.
+    /// `EADDRINUSE` if an id of this process listens there for the same address, `EINVAL` if this
+    /// id is not bound.
     pub fn start_listening(&mut self, number: u64, backlog: usize) -> CallResult<()> {
         let id = self.id(number)?;
         let (Some(service), source) = (id.bound, id.source) else {

@@ -1,4 +1,4 @@
-//! Results of `rdma_resolve_addr`, as events for the program.
+//! Turns results of `rdma_resolve_addr` into events for the program.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::lookups::Path;
 use crate::mad_transport::Peer;
 
 impl CmState {
-    /// Stores the path that was found and queues the event; or queues the error.
+    /// Stores the path and queues the event, or queues the error.
     ///
     /// # Errors
     /// `EINVAL` for an id that is gone.
@@ -50,7 +50,7 @@ impl CmState {
         Ok(())
     }
 
-    /// Reports a time-out to the requests whose deadline is over.
+    /// Reports a time-out to the requests whose deadline has passed.
     pub fn expire_lookups(&mut self, now_ns: u64) {
         for request in self.lookups.take_expired(now_ns) {
             let error = failed(libc::ETIMEDOUT, "rdma_resolve_addr", || {

@@ -17,7 +17,7 @@ use crate::rsocket::protocol::{
 };
 
 impl Stream {
-    /// Sends credits and free buffer space to the peer, if enough is free.
+    /// Announces credits and free receive buffer space to the peer, if enough is free.
     fn send_credits(&mut self) -> CallResult<()> {
         let half = self.sizes.receive_buffer / 2;
         let has_room = self.read_free >= half;
@@ -69,7 +69,7 @@ impl Stream {
         self.send_credits()?;
         let mut wcs = [ibv_wc::zeroed(); 16];
         loop {
-            // SAFETY: the socket's queue, and room for as many completions.
+            // SAFETY: the socket's queue, and room for 16 completions.
             let got = unsafe { inline::ibv_poll_cq(self.cq(), 16, wcs.as_mut_ptr()) };
             let Ok(got) = usize::try_from(got) else {
                 self.fail(libc::EIO);
@@ -89,7 +89,7 @@ impl Stream {
     fn complete(&mut self, wc: &ibv_wc) -> CallResult<()> {
         let is_receive = wc.wr_id & IS_RECEIVE != 0;
         if wc.status != IBV_WC_SUCCESS {
-            // Requests are flushed when the connection ends; that is no error then.
+            // The end of the connection flushes the work requests, which is no error.
             if self.is_connected() {
                 self.fail(libc::EIO);
             }
@@ -174,8 +174,8 @@ impl Stream {
         }
     }
 
-    /// Arms the completion queue. `false` if it was not armed yet: a completion may have come
-    /// before.
+    /// Arms the completion queue. `false` if it was not armed before: a completion may have come,
+    /// and the caller must look again.
     pub fn arm(&mut self) -> bool {
         self.take_cq_events();
         if self.is_armed {
