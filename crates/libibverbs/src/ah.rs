@@ -1,4 +1,4 @@
-//! The address of whoever sent a datagram, from its completion and its header.
+//! The address of the sender of a datagram, from the work completion and the GRH.
 
 use crate::{dispatch, gid};
 use core::ffi::c_int;
@@ -6,27 +6,27 @@ use rdmalab_abi::consts::*;
 use rdmalab_abi::inline::set_errno;
 use rdmalab_abi::types::*;
 
-/// Next header: UDP, so RoCE version 2.
+/// Next header UDP: RoCE version 2.
 const NEXT_HEADER_UDP: u8 = 0x11;
-/// Next header: an InfiniBand transport, so InfiniBand or RoCE version 1 (IBA 8.3.4).
+/// Next header InfiniBand transport: InfiniBand or RoCE version 1 (IBA 8.3.4).
 const NEXT_HEADER_IBA: u8 = 0x1b;
-/// Replies may go as far as the network lets them.
+/// The hop limit of replies: the largest.
 const HOP_LIMIT: u8 = 0xff;
 
-/// What the 40 bytes before a datagram say about a reply.
+/// The address of a reply, as the 40 bytes before the datagram give it.
 #[derive(Debug, PartialEq, Eq)]
 struct Reply {
-    /// Whom to answer.
+    /// The GID of the sender.
     dgid: [u8; 16],
-    /// Which of our GIDs was meant.
+    /// The GID of ours that the datagram was sent to.
     own_gid: [u8; 16],
     flow_label: u32,
     traffic_class: u8,
-    /// Whether the GID is one of RoCE version 2; else of InfiniBand or RoCE version 1.
+    /// The GID is of RoCE version 2, not of InfiniBand or RoCE version 1.
     roce_v2: bool,
 }
 
-/// An IPv4 address as a GID (RFC 4291, 2.5.5.2).
+/// Converts an IPv4 address to a GID (RFC 4291, 2.5.5.2).
 fn mapped(ip: &[u8]) -> [u8; 16] {
     let mut gid = [0; 16];
     gid[10..12].fill(0xff);
@@ -34,7 +34,7 @@ fn mapped(ip: &[u8]) -> [u8; 16] {
     gid
 }
 
-/// Whether 20 bytes are an IPv4 header without options and with a right checksum (RFC 1071).
+/// Whether 20 bytes are an IPv4 header without options and with a correct checksum (RFC 1071).
 fn is_ipv4(header: &[u8]) -> bool {
     let words =
         header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
@@ -42,8 +42,8 @@ fn is_ipv4(header: &[u8]) -> bool {
     header[0] == 0x45 && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Reads the header. IPv6 and InfiniBand fill all 40 bytes; of IPv4 there are 20, at the end,
-/// behind bytes that are not defined (RoCEv2 annex A17.4.5.2). `None` if it is none of these.
+/// Parses the header. IPv6 and InfiniBand fill all 40 bytes. An IPv4 header is the last 20 bytes;
+/// the bytes before it are undefined (RoCEv2 annex A17.4.5.2). `None` for other headers.
 fn parse(header: &[u8; 40]) -> Option<Reply> {
     let ipv4 = &header[20..];
     let says_6 = header[0] >> 4 == 6;
@@ -74,11 +74,11 @@ fn parse(header: &[u8; 40]) -> Option<Reply> {
     })
 }
 
-/// The address to answer to; 0, or -1 and `errno`.
+/// The address for a reply to the sender of a datagram; returns 0, or -1 and `errno`.
 ///
 /// # Safety
-/// `context` is live, `wc` is valid, `grh` is if the completion says so, and `ah_attr` is valid
-/// for writes.
+/// `context` is live, `wc` is valid, `grh` is valid if the completion has the GRH flag, and
+/// `ah_attr` is valid for writes.
 pub unsafe fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
     port_num: u8,
@@ -94,7 +94,7 @@ pub unsafe fn ibv_init_ah_from_wc(
     attr.src_path_bits = wc.dlid_path_bits;
     attr.port_num = port_num;
     if wc.wc_flags & IBV_WC_GRH != 0 {
-        // SAFETY: the caller's contract: 40 bytes, which any pattern fits.
+        // SAFETY: the caller's contract: 40 bytes, of which any pattern is valid.
         let header = unsafe { grh.cast::<[u8; 40]>().read() };
         let Some(reply) = parse(&header) else {
             set_errno(libc::EPROTONOSUPPORT);
@@ -118,10 +118,10 @@ pub unsafe fn ibv_init_ah_from_wc(
     0
 }
 
-/// An address handle for an answer; null and `errno`.
+/// Creates an address handle for a reply; null and `errno` on failure.
 ///
 /// # Safety
-/// `pd` is live, `wc` is valid, and `grh` is if the completion says so.
+/// `pd` is live, `wc` is valid, and `grh` is valid if the completion has the GRH flag.
 pub unsafe fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
     wc: *mut ibv_wc,

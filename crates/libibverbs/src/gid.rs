@@ -1,4 +1,4 @@
-//! Questions about GIDs and P_Keys that follow from the tables of a port.
+//! Lookups in the GID and P_Key tables of a port.
 
 use crate::dispatch;
 use core::ffi::{c_int, c_uint};
@@ -6,13 +6,13 @@ use rdmalab_abi::consts::IBV_GID_TYPE_ROCE_V2;
 use rdmalab_abi::inline::set_errno;
 use rdmalab_abi::types::*;
 
-/// A port's attributes; `None` and `errno` if there are none.
+/// The attributes of a port; `None` and `errno` on failure.
 ///
 /// # Safety
 /// `context` is live.
 unsafe fn port(context: *mut ibv_context, port_num: u8) -> Option<ibv_port_attr> {
     let mut attr = ibv_port_attr::zeroed();
-    // SAFETY: the caller's contract; the attributes are longer than what is written.
+    // SAFETY: the caller's contract; the structure is longer than what is written.
     match unsafe { dispatch::ibv_query_port(context, port_num, &mut attr) } {
         0 => Some(attr),
         errno => {
@@ -22,13 +22,13 @@ unsafe fn port(context: *mut ibv_context, port_num: u8) -> Option<ibv_port_attr>
     }
 }
 
-/// The entry of a GID table; `None` if it is empty, or an error.
+/// An entry of the GID table; `None` if the entry is empty or cannot be read.
 ///
 /// # Safety
 /// `context` is live.
 unsafe fn entry(context: *mut ibv_context, port_num: u8, index: u32) -> Option<ibv_gid_entry> {
     let mut entry = ibv_gid_entry::zeroed();
-    // SAFETY: the caller's contract; the entry has the length that is told.
+    // SAFETY: the caller's contract; the entry has the length that is passed.
     let ret = unsafe {
         dispatch::_ibv_query_gid_ex(
             context,
@@ -42,7 +42,7 @@ unsafe fn entry(context: *mut ibv_context, port_num: u8, index: u32) -> Option<i
     (ret == 0).then_some(entry)
 }
 
-/// The index of a GID of a type for which `accepts` holds; `None` and `errno` if there is none.
+/// The index of a GID whose type `accepts` allows; `None` and `errno` if there is none.
 ///
 /// # Safety
 /// `context` is live.
@@ -54,7 +54,7 @@ pub unsafe fn find(
 ) -> Option<u8> {
     // SAFETY: the caller's contract.
     let entries = unsafe { port(context, port_num) }?.gid_tbl_len;
-    // An address has 8 bits for the index.
+    // An address vector has 8 bits for the index.
     for index in 0..=u8::MAX {
         if c_int::from(index) >= entries {
             break;
@@ -70,8 +70,8 @@ pub unsafe fn find(
     None
 }
 
-/// The type of a GID as sysfs tells it, where InfiniBand and RoCE version 1 are one: 0, or 1
-/// for RoCE version 2. Answers 0, or -1 and `errno`.
+/// Writes the type of a GID as sysfs shows it: 1 for RoCE version 2, 0 for InfiniBand and RoCE
+/// version 1. Returns 0, or -1 and `errno`.
 ///
 /// # Safety
 /// `context` is live, and `gid_type` is valid for writes.

@@ -1,18 +1,18 @@
-//! The border that no panic crosses.
+//! Catches panics before they reach the C program.
 //!
-//! The callers are C programs: an unwinding panic would end them. What is behind the border is
-//! allowed to unwind, and is left in a state that says "failed".
+//! A panic that unwinds into a C program would end it. Code behind `guard` may panic; the call then
+//! fails with `EIO`.
 
 use core::ffi::c_int;
 use rdmalab_abi::inline::set_errno;
 use rdmalab_softnic::NoCancel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body`; if it panics, sets `errno` to `EIO` and answers `failed`. The thread is not
-/// cancelled meanwhile, which would unwind as well, and end the process here.
+/// Runs `body`; if it panics, sets `errno` to `EIO` and returns `failed`. The thread cannot be
+/// cancelled meanwhile: cancellation unwinds too, and would end the process here.
 pub fn guard<T>(failed: T, body: impl FnOnce() -> T) -> T {
     let _calm = NoCancel::new();
-    // Nothing of the closure is looked at again after a panic, so nothing broken can be seen.
+    // What the closure captured is not used after a panic, so no broken state is seen.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         set_errno(PANICKED);
         failed
@@ -22,8 +22,8 @@ pub fn guard<T>(failed: T, body: impl FnOnce() -> T) -> T {
 /// The error number of a call that panicked.
 pub const PANICKED: c_int = libc::EIO;
 
-/// Declares exported functions: `fn name(arguments) -> type, or what a panic answers, via
-/// function;`. The name gets our prefix, under which the version directives find it.
+/// Declares exported functions: `fn name(arguments) -> type, or value after a panic, via
+/// function;`. The version directives find a function by its prefix `__rdmalab_`.
 macro_rules! export {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?,
         or $failed:expr, via $target:path;)*) => {$(
@@ -37,7 +37,7 @@ macro_rules! export {
     )*};
 }
 
-/// Declares exported functions that ask nothing of their caller.
+/// Declares exported functions that are safe to call with any arguments.
 macro_rules! export_safe {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?,
         or $failed:expr, via $target:path;)*) => {$(
@@ -49,8 +49,8 @@ macro_rules! export_safe {
     )*};
 }
 
-/// Declares exported functions that threads may be cancelled in, which unwinds through them:
-/// nothing is caught here, and the targets keep their panics to themselves.
+/// Declares exported functions in which a thread may be cancelled. Cancellation unwinds through
+/// them, so nothing is caught here. The targets catch their own panics.
 macro_rules! export_cancellable {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty,
         via $target:path;)*) => {$(

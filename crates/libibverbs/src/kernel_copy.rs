@@ -1,4 +1,4 @@
-//! Between the kernel's structures and those of programs. `librdmacm` uses these.
+//! Conversion between the kernel's structures and those of programs, for `librdmacm`.
 
 use rdmalab_abi::types::*;
 
@@ -27,8 +27,8 @@ fn ah_attr(src: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     }
 }
 
-/// Everything but the state to go to, which the caller has chosen, and the rate limit, which the
-/// kernel does not tell: both stay as they are.
+/// Copies everything except `qp_state`, which the caller has chosen, and `rate_limit`, which the
+/// kernel's structure does not have.
 ///
 /// # Safety
 /// Both are valid, `src` for reads and `dst` for reads and writes.

@@ -1,10 +1,9 @@
 //! The drop-in `libibverbs.so.1`.
 //!
-//! An unmodified program that finds this library instead of the system's sees the soft device.
-//! The set of exported names and versions is exactly Debian's: `exports.txt` is the one table
-//! of them, from which `build.rs` makes the version directives and the functions that only
-//! fail. Everything else is listed in `exports.rs`; whatever needs a device goes through
-//! `dispatch.rs`.
+//! An unmodified program that loads this library instead of the system's sees the soft device. The
+//! exported names and versions are exactly Debian's. `exports.txt` lists them; from it `build.rs`
+//! makes the version directives and the functions that always fail. `exports.rs` declares all
+//! others, and `dispatch.rs` forwards those that need a device.
 //!
 //! No panic leaves this library: see `guard.rs`.
 

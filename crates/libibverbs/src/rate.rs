@@ -14,7 +14,7 @@ const fn rate(code: u32, mult: Option<c_int>, mbps: c_int) -> Rate {
     Rate { code, mult, mbps }
 }
 
-/// The lanes from FDR on are no multiples of 2.5 Gbit/s; some were given a rounded one.
+/// From FDR on, rates are no multiples of 2.5 Gbit/s; some have a rounded multiple.
 const RATES: &[Rate] = &[
     rate(IBV_RATE_2_5_GBPS, Some(1), 2_500),
     rate(IBV_RATE_5_GBPS, Some(2), 5_000),
@@ -46,7 +46,7 @@ pub fn ibv_rate_to_mult(code: u32) -> c_int {
     RATES.iter().find(|rate| rate.code == code).and_then(|rate| rate.mult).unwrap_or(-1)
 }
 
-/// The rate of a multiple of 2.5 Gbit/s, or `IBV_RATE_MAX`.
+/// The code of a multiple of 2.5 Gbit/s, or `IBV_RATE_MAX`.
 pub fn mult_to_ibv_rate(mult: c_int) -> u32 {
     RATES.iter().find(|rate| rate.mult == Some(mult)).map_or(IBV_RATE_MAX, |rate| rate.code)
 }
@@ -56,7 +56,7 @@ pub fn ibv_rate_to_mbps(code: u32) -> c_int {
     RATES.iter().find(|rate| rate.code == code).map_or(-1, |rate| rate.mbps)
 }
 
-/// The rate of a speed in Mbit/s, or `IBV_RATE_MAX`.
+/// The code of a speed in Mbit/s, or `IBV_RATE_MAX`.
 pub fn mbps_to_ibv_rate(mbps: c_int) -> u32 {
     RATES.iter().find(|rate| rate.mbps == mbps).map_or(IBV_RATE_MAX, |rate| rate.code)
 }

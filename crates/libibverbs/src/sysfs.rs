@@ -1,5 +1,5 @@
-//! Files about devices. The soft device has none in sysfs, and what programs read of it is
-//! answered by its provider.
+//! Reads sysfs files of devices. The soft device has no such files: `dispatch` supplies the content
+//! of those that programs read.
 
 use crate::dispatch;
 use core::ffi::{CStr, c_char, c_int};
@@ -10,15 +10,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Where sysfs is: `SYSFS_PATH`, without slashes at its end, or `/sys`. A program with raised
-/// privileges does not believe its environment.
+/// The path of sysfs: `SYSFS_PATH`, without slashes at its end, or `/sys`. A program with raised
+/// privileges ignores its environment.
 pub fn ibv_get_sysfs_path() -> *const c_char {
     static SYSFS: OnceLock<CString> = OnceLock::new();
     SYSFS.get_or_init(|| sysfs_path(secure(), std::env::var_os("SYSFS_PATH"))).as_ptr()
 }
 
 fn secure() -> bool {
-    // SAFETY: the kernel's answer to a question without side effects.
+    // SAFETY: takes an integer, and has no side effect.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
@@ -29,8 +29,8 @@ fn sysfs_path(secure: bool, variable: Option<std::ffi::OsString>) -> CString {
     CString::new(&bytes[..end]).unwrap_or_else(|_| c"/sys".to_owned())
 }
 
-/// Reads a file of a directory, without the newline at its end: how many bytes, or -1 and
-/// `errno` (`E2BIG` if it does not fit with a final zero).
+/// Reads a file of a directory, without the newline at its end. Returns the number of bytes, or -1
+/// and `errno` (`E2BIG` if the bytes and a final zero do not fit).
 ///
 /// # Safety
 /// `dir` and `file` are C strings, and `buf` is valid for writes of `size` bytes.
@@ -70,7 +70,7 @@ fn failed(errno: c_int) -> c_int {
     -1
 }
 
-/// The most that is read of a file: attributes are a page at most.
+/// At most this many bytes of a file are read: a sysfs attribute has at most a page.
 const LONGEST: u64 = 64 * 1024;
 
 fn read(dir: &CStr, file: &CStr) -> std::io::Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! Codes in words. The words are those that users of the system's library know, and search for.
+//! Names of codes. They are those of the system's library, which users know and search for.
 
 use core::ffi::{CStr, c_char};
 
@@ -72,22 +72,22 @@ fn word(words: &[&'static CStr], code: usize) -> *const c_char {
     words.get(code).unwrap_or(&UNKNOWN).as_ptr()
 }
 
-/// An `ibv_wc_status` in words, static.
+/// The name of an `ibv_wc_status`, a static string.
 pub fn ibv_wc_status_str(status: u32) -> *const c_char {
     word(WC_STATUS, status as usize)
 }
 
-/// An `ibv_node_type` in words, static.
+/// The name of an `ibv_node_type`, a static string.
 pub fn ibv_node_type_str(node_type: i32) -> *const c_char {
     word(NODE_TYPE, usize::try_from(node_type).unwrap_or(usize::MAX))
 }
 
-/// An `ibv_port_state` in words, static.
+/// The name of an `ibv_port_state`, a static string.
 pub fn ibv_port_state_str(state: u32) -> *const c_char {
     word(PORT_STATE, state as usize)
 }
 
-/// An `ibv_event_type` in words, static.
+/// The name of an `ibv_event_type`, a static string.
 pub fn ibv_event_type_str(event: u32) -> *const c_char {
     word(EVENT_TYPE, event as usize)
 }
