@@ -7,13 +7,12 @@ use crate::process::Process;
 use crate::qp::QpObject;
 
 impl Network {
-    /// How often callers looked for packets so far.
+    /// How often callers have polled for packets.
     pub(crate) fn caller_polls(&self) -> u64 {
         self.caller_polls.load(Ordering::Relaxed)
     }
 
-    /// A queue pair is about to send its delayed acknowledgement: a thread that would send it for
-    /// the queue pair finds nothing to send.
+    /// A queue pair is about to send its delayed ACK itself: no other thread shall send it.
     pub(crate) fn forget_delayed_ack(&self, object: &QpObject) {
         let (mine, relaxed) = (object.index + 1, Ordering::Relaxed);
         if self.delayed_ack_qp.load(relaxed) == mine {
@@ -23,8 +22,8 @@ impl Network {
 }
 
 impl Process {
-    /// Remembers a queue pair that delays its acknowledgement. Returns `false` when another one
-    /// does, or the progress thread may sleep for long: then the acknowledgement is sent at once.
+    /// Records that a queue pair delays its ACK. Returns `false` if another queue pair delays one,
+    /// or if the progress thread may sleep for long: then the ACK must be sent at once.
     pub(super) fn delay_ack(&self, network: &Network, object: &QpObject) -> bool {
         let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
         if network.delayed_ack_qp.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
@@ -51,7 +50,7 @@ impl Process {
         }
     }
 
-    /// The same while the process exits, perhaps in the middle of a verb: waits for no lock.
+    /// The same while the process exits. It may exit inside a verb, so this waits for no lock.
     pub(super) fn send_delayed_ack_at_exit(&self, network: &Network) {
         if let Some(object) = self.take_delayed_ack_qp(network)
             && let Some(mut guard) = object.inner.try_lock()

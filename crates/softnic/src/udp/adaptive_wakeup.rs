@@ -1,15 +1,15 @@
 //! Adaptive wake-up: when packets wake the progress thread although callers are active.
 //!
-//! A caller that polls reads the socket itself, and waking the progress thread for each packet
-//! would only take its processor away. A program that posts, and then spins on memory that a peer
-//! will WRITE to, reads nothing. From outside both look alike. So packets wake the thread for as
-//! long as it takes them sooner than callers do. When callers were faster several times, the thread
-//! does not watch the network for a while.
+//! A caller that polls reads the socket itself. Waking the progress thread for each packet would
+//! only take the processor from this caller. A program that posts, and then spins on memory to
+//! which a peer will WRITE, does not read the socket. The device cannot tell these two apart. So
+//! packets wake the thread as long as it takes them before callers do. After callers were faster
+//! several times, the thread ignores the network for a while.
 //!
-//! A useless wake-up is expensive where both share a processor: the thread preempts the caller,
-//! finds the socket empty and sleeps again, all within one call, and never learns of it. Measured
-//! with each end bound to a processor: round trips of 52 us instead of 11. So the thread waits for
-//! a short time only, and checks what callers took meanwhile.
+//! A useless wake-up is expensive if thread and caller share a processor: the thread preempts the
+//! caller, finds the socket empty and sleeps again, all inside one `poll` call, which does not
+//! report it. With each end bound to a processor, a round trip took 52 us instead of 11. So the
+//! thread waits for a short time only, and then checks which packets callers took meanwhile.
 
 use std::sync::atomic::Ordering;
 
@@ -21,18 +21,18 @@ use crate::process::Process;
 
 /// How long callers get to take a packet that woke the progress thread, ns: longer than a polling
 /// caller takes between two polls, with a send in between. A WRITE to a program that spins on
-/// memory is late by this time.
+/// memory is delayed by this time.
 const CALLER_GRACE_NS: u64 = 20_000;
-/// After so many useless wake-ups in a row the thread does not watch the network for a while.
+/// After this many useless wake-ups in a row the thread ignores the network for a while.
 const USELESS_MAX: u32 = 4;
-/// While the thread does not watch the network, it naps this long and then checks whether callers
-/// still poll, ns. If no caller polled during a nap, they have stopped. If one did, the next nap is
-/// twice as long, because waking takes the processor from a caller that is bound to it. Measured
-/// with naps of 0.4 ms throughout: a tenth of all round trips took twice as long.
+/// While the thread ignores the network, it naps this long and then checks whether callers still
+/// poll, ns. If no caller polled during a nap, they have stopped. If one did, the next nap is twice
+/// as long, because waking takes the processor from a caller that is bound to it. With naps of 0.4
+/// ms throughout, a tenth of all round trips took twice as long.
 const NAP_NS: u64 = 400_000;
 /// Naps are doubled this often at most; then a nap lasts a whole round.
 const NAP_DOUBLINGS: u32 = 3;
-/// The first wait for packets that callers may take as well, ns. While nothing comes, each wait is
+/// The first wait for packets that callers may take as well, ns. While none comes, each wait is
 /// twice as long as the one before.
 const PROBE_NS: u64 = 100_000;
 /// The thread skips the network for at most this many of its rounds (of 2 ms).
@@ -43,19 +43,18 @@ const ROUNDS_MAX: u32 = 16;
 pub(crate) struct AdaptiveWakeup {
     /// Useless wake-ups in a row: a caller was faster.
     useless_wakeups: u32,
-    /// Rounds left in which the network is not watched.
+    /// Rounds left in which the network is ignored.
     rounds_to_skip: u32,
-    /// How many rounds it will be the next time.
+    /// How many rounds will be skipped the next time.
     next_rounds_to_skip: u32,
     /// How often the nap was doubled.
     nap_doublings: u32,
 }
 
 impl AdaptiveWakeup {
-    /// One round of watching: sleeps for `round_ns`, or until one of `others` is readable, and
-    /// meanwhile takes from the network what callers do not. A program that sleeps on a channel's
-    /// descriptor (`sleeper`) needs that in every round. Returns whether one of `others` is
-    /// readable.
+    /// Sleeps for `round_ns`, or until one of `others` is readable. Meanwhile takes the packets
+    /// that callers do not take. If a program sleeps on a channel's descriptor (`sleeper`), packets
+    /// wake the thread in every round. Returns whether one of `others` is readable.
     pub(crate) fn wait_round(
         &mut self,
         process: &Process,
@@ -83,13 +82,13 @@ impl AdaptiveWakeup {
             let woken = network_ready || others.contains(&true);
             let looked = network.caller_polls.load(Ordering::Relaxed).wrapping_sub(caller_polls);
             if !woken && looked < u64::from(READS_PER_SHARED_READ) && network.has_connected() {
-                // Hardly any caller reads the connected socket, and it wakes no thread.
+                // Callers hardly read the connected socket, and its packets wake no thread.
                 process.disconnect_peer_socket();
             }
             if network_ready {
                 wakes_on_packets = self.take_unless_callers_do(process, network, sleeper);
             } else if wakes_on_packets && network.caller_packets.load(Ordering::Relaxed) != taken {
-                // Each of these packets may have woken us, and was gone when we looked.
+                // Each of these packets may have woken this thread in `poll`, and was gone then.
                 self.was_useless();
                 wakes_on_packets = sleeper || self.rounds_to_skip == 0;
             } else {
@@ -114,8 +113,8 @@ impl AdaptiveWakeup {
         false
     }
 
-    /// A packet came: takes it, unless a caller does. Returns whether packets go on waking the
-    /// thread.
+    /// Takes a packet that came, unless a caller takes it first. Returns whether packets wake the
+    /// thread from now on.
     fn take_unless_callers_do(
         &mut self,
         process: &Process,
@@ -123,7 +122,7 @@ impl AdaptiveWakeup {
         sleeper: bool,
     ) -> bool {
         let caller_polls = network.caller_polls.load(Ordering::Relaxed);
-        // Always: a caller that did not look lately may have had no processor because of us.
+        // In any case: a caller that did not poll lately may wait for this processor.
         let_callers_run();
         if network.caller_polls.load(Ordering::Relaxed) != caller_polls {
             self.was_useless();
@@ -133,21 +132,20 @@ impl AdaptiveWakeup {
             self.was_useful();
             return true;
         }
-        // A caller has it, or is at it and perhaps waits for this very processor, which we would
-        // keep from it by looking again at once.
+        // A caller has the packet, or is taking it and perhaps waits for this processor. Looking
+        // again at once would keep the processor from the caller.
         let_callers_run();
         self.was_useless();
         sleeper || self.rounds_to_skip == 0
     }
 
-    /// After a nap in which callers polled, or did not. Returns whether packets wake the thread
-    /// now.
+    /// Ends a nap in which a caller `polled`, or none. Returns whether packets wake the thread now.
     fn after_nap(&mut self, polled: bool) -> bool {
         if polled {
             self.nap_doublings = (self.nap_doublings + 1).min(NAP_DOUBLINGS);
             return false;
         }
-        // Whoever polled has stopped: what comes now is ours.
+        // No caller polls any more: this thread takes the packets from now on.
         (self.rounds_to_skip, self.nap_doublings) = (0, 0);
         true
     }
@@ -160,7 +158,7 @@ impl AdaptiveWakeup {
     fn was_useless(&mut self) {
         self.useless_wakeups += 1;
         if self.useless_wakeups >= USELESS_MAX {
-            // Until it is of use again, once more is enough.
+            // Until a wake-up is useful again, one more useless one is enough.
             self.useless_wakeups = USELESS_MAX - 1;
             self.rounds_to_skip = self.next_rounds_to_skip.max(1);
             self.next_rounds_to_skip = (self.rounds_to_skip * 2).min(ROUNDS_MAX);
@@ -168,7 +166,7 @@ impl AdaptiveWakeup {
     }
 }
 
-/// Sleeps and does not spin: a caller may need this very processor.
+/// Sleeps and does not spin: a caller may need this processor.
 fn let_callers_run() {
     std::thread::sleep(std::time::Duration::from_nanos(CALLER_GRACE_NS));
 }

@@ -1,4 +1,4 @@
-//! Whether an address vector can lead anywhere.
+//! Checks of address vectors.
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
@@ -6,10 +6,10 @@ use rdmalab_engine::vocab::AhAttr;
 use crate::process::Process;
 
 impl Process {
-    /// Refuses an address vector that can lead nowhere.
+    /// Refuses an address vector to which no packet can be sent.
     ///
     /// # Errors
-    /// That there is no such source GID, or as [`super::Network::check_address`].
+    /// There is no such source GID, or an error of [`super::Network::check_address`].
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
         let (index, gids) = (u32::from(ah.sgid_index), crate::device::gid_count());
         if ah.is_global && index >= gids {

@@ -1,21 +1,20 @@
-//! Retransmission back-off: when a time-out that is due leads to a retransmission. It applies over
-//! the network, and over memory where fault rules may delay an answer.
+//! Retransmission back-off: how long a requester waits after a time-out before it retransmits. It
+//! applies over the network, and over shared memory if fault rules may delay an answer.
 //!
-//! A request may be answered as late as 4 T_tr after it was sent; T_tr is 4.096 us times 2 to the
-//! power of `timeout` (IBA vol. 1, 9.7.6.1.3). A thread of the peer that loses its processor has
-//! often just read packets, because the kernel lets others run at the end of system calls. No other
-//! thread can answer these packets. On a machine with many runnable threads this was measured to
-//! last two seconds. So the first retransmission follows after T_tr, and each further one after a
-//! longer time.
+//! A requester may wait up to 4 T_tr for an answer; T_tr is 4.096 us times 2 to the power of
+//! `timeout` (IBA vol. 1, 9.7.6.1.3). The peer answers in a thread. The kernel often takes the
+//! processor from this thread at the end of the system call that read packets, and no other thread
+//! can answer these packets. With many runnable threads this was measured to last two seconds. So
+//! the first retransmission follows after T_tr, and each further one after a longer time.
 //!
-//! The same holds where an answer may have arrived here already, and a thread of ours is reading
-//! it.
+//! The requester also waits while an answer may have arrived and a thread of this process reads it.
 
-/// T_tr before the first, second and third retransmission in a row; then [`LONGEST`].
+/// How many T_tr pass before the first, second and third retransmission in a row; before a later
+/// one it is [`LONGEST`].
 const PERIODS: [u64; 3] = [1, 1, 2];
-/// The most that the specification allows.
+/// The most T_tr that the specification allows.
 const LONGEST: u64 = 4;
-/// The least time that a thread of ours gets to finish reading, ns, however short T_tr is.
+/// A thread of this process gets at least this time to finish reading, ns, even if T_tr is shorter.
 const READING_NS: u64 = 32_000_000;
 
 /// When to retransmit if the time-out was due at `due_ns`, after one T_tr of `period_ns`. `spent`:
@@ -25,8 +24,8 @@ pub(crate) fn retransmit_at_ns(due_ns: u64, period_ns: u64, spent: u8) -> u64 {
     due_ns.saturating_add(period_ns.saturating_mul(periods - 1))
 }
 
-/// When to retransmit at the latest, even if unread packets may hold the answer: a flood of packets
-/// for others must not delay a retransmission for ever.
+/// When to retransmit at the latest, even if unread packets may hold the answer: a flood of other
+/// packets must not delay a retransmission for ever.
 pub(crate) fn retransmit_at_latest_ns(due_ns: u64, period_ns: u64) -> u64 {
     due_ns.saturating_add(period_ns.saturating_mul(LONGEST - 1).max(READING_NS))
 }

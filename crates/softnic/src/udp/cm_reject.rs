@@ -1,8 +1,8 @@
 //! Rejects of connection requests that no program of this host handles.
 //!
-//! A kernel answers for all programs, also for absent ones. Here each program brings its own
-//! connection manager. Where there is none, the owner of the socket answers as a manager that knows
-//! no service and no connection, so that peers get a REJ and need not time out.
+//! In the kernel one connection manager answers for all programs. Here each program has its own. If
+//! no program of the host has one, the owner of the socket answers like a manager that knows no
+//! service and no connection. So peers get a REJ and need not time out.
 
 use rdmalab_engine::cm::{Config, Manager, Output};
 use rdmalab_engine::vocab::AhAttr;
@@ -15,7 +15,7 @@ use super::mad_queue::MAD_BYTES;
 use super::receiver::Arrival;
 use crate::process::Process;
 
-/// The answer of a manager that knows nothing: requests are refused (reason 8), ends confirmed.
+/// The answer of a manager that knows nothing: it rejects a REQ (reason 8) and confirms a DREQ.
 fn answer(from: Gid, mad: Mad) -> Option<Mad> {
     let config = Config { ca_guid: 0, id_base: 0, id_mask: 0, first_id: 0, max_connections: 0 };
     let mut manager = Manager::new(config);
@@ -27,7 +27,7 @@ fn answer(from: Gid, mad: Mad) -> Option<Mad> {
 }
 
 impl Process {
-    /// Answers a management datagram that came from the network and is nobody's.
+    /// Answers a MAD from the network that no process of this host takes.
     #[cold]
     pub(super) fn reject_unclaimed(&self, arrival: &Arrival<'_>, packet: &Packet<'_>) {
         if self.management.is_open() || self.management.manager_presence.has_managers() {
@@ -43,7 +43,7 @@ impl Process {
         let sgid_index = index as u8;
         let ah =
             AhAttr { dgid: from, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() };
-        // It may be lost, as any datagram: then the peer asks again.
+        // If the answer is lost, the peer sends its message again.
         let _ = self.send_management(&ah, &answer.to_bytes());
     }
 }

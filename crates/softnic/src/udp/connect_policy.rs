@@ -1,31 +1,31 @@
-//! When a peer gets a connected socket of its own, and when that socket is closed.
+//! When a peer gets a connected socket, and when that socket is closed.
 //!
-//! A connected UDP socket saves the kernel the search for a route and for a socket, and the source
-//! and destination of each packet need not be asked for. Measured between two namespaces, `recvmsg`
-//! with the destination address on the shared socket against `recvfrom` on a connected one: a round
-//! trip of 32 or 1024 B takes 11 % less. In return each poll costs a call on one of two sockets. So
-//! a connected socket pays off for ping-pong traffic only: one peer sends single messages, and
-//! hardly any come from others.
+//! For a connected UDP socket the kernel searches no route and no socket, and it need not report
+//! the addresses of each packet. Measured between two namespaces: with `recvfrom` on a connected
+//! socket instead of `recvmsg` with the destination address on the shared one, a round trip of 32
+//! or 1024 B takes 11 % less. On the other hand, a poll reads only one of the two sockets. So a
+//! connected socket pays off for ping-pong traffic only: one peer sends single messages, and hardly
+//! any come from others.
 
 use rdmalab_link::address::FourTuple;
 
-/// Messages in a row that have to come one by one, from one peer only.
+/// A peer gets a connected socket after a streak of this many messages: they came in a row, one by
+/// one, all from this peer.
 const STREAK: u32 = 256;
-/// By how many a message that came together with others sets the count back; an acknowledgement may
-/// do so.
+/// A message that came together with others, perhaps an ACK, shortens the streak by this many.
 const SETBACK: u32 = 4;
-/// The most messages in a row that are ever needed, however often a socket was useless.
+/// The longest streak that is ever needed, however often connected sockets were useless.
 const STREAK_MAX: u32 = 1 << 16;
-/// One of so many polls reads the shared socket.
+/// One of this many polls reads the shared socket.
 pub(super) const READS_PER_SHARED_READ: u32 = 16;
-/// Messages of the peer that have to lie between two messages of others.
+/// At least this many messages of the peer must lie between two messages of others.
 const OTHERS_APART: u32 = 64;
-/// After so many reads in a row that find a message the peer streams; the shared socket receives a
+/// If this many reads in a row find a message, the peer streams. The shared socket receives a
 /// stream in larger pieces.
 const STREAM_READS: u32 = 64;
-/// After so many reads in a row that find nothing the peer is idle.
+/// If this many reads in a row find nothing, the peer is idle.
 const IDLE_READS: u32 = 4096;
-/// After disconnecting, so many empty reads in a row mean that the socket is drained.
+/// After the disconnect, this many empty reads mean that the socket is drained.
 const DRAIN_READS: u32 = 8;
 
 /// Which socket to read next.
@@ -56,7 +56,7 @@ enum State {
     Shared,
     /// The peer has a connected socket.
     Connected,
-    /// The connected socket was disconnected; what lies in it is read first.
+    /// The connected socket was disconnected; the packets in it are read first.
     Draining { reads: u32 },
 }
 
@@ -65,11 +65,11 @@ enum State {
 pub(super) struct ConnectPolicy {
     state: State,
     tuple: Option<FourTuple>,
-    /// Messages in a row.
+    /// Length of the streak so far.
     streak: u32,
     needed: u32,
     reads_in_turn: u32,
-    /// Messages of the peer since the last one of another.
+    /// Messages of the peer since the last message of another peer.
     apart: u32,
     found_in_a_row: u32,
     empty_in_a_row: u32,
@@ -119,8 +119,8 @@ impl ConnectPolicy {
         self.tuple.filter(|_| earned)
     }
 
-    /// A message came to the shared socket; `alone`: no other came with it, and it was not several
-    /// in one.
+    /// Handles a message that came to the shared socket. `alone`: it was a single datagram, and no
+    /// other message came with it.
     #[inline]
     pub(super) fn on_shared_message(&mut self, tuple: &FourTuple, alone: bool) -> Action {
         let same = self.tuple.as_ref() == Some(tuple);
@@ -143,12 +143,12 @@ impl ConnectPolicy {
         }
     }
 
-    /// Messages were taken by a thread that does not poll.
+    /// Ends the streak: a thread that does not poll took messages.
     pub(super) fn reset_streak(&mut self) {
         self.streak = 0;
     }
 
-    /// A read of the connected socket found a message, or nothing.
+    /// Handles a read of the connected socket, which `found` a message or nothing.
     #[inline]
     pub(super) fn on_connected_read(&mut self, found: bool) -> Action {
         if let State::Draining { reads } = &mut self.state {
@@ -170,13 +170,13 @@ impl ConnectPolicy {
         if self.found_in_a_row >= STREAM_READS { self.disconnect_useless() } else { Action::Keep }
     }
 
-    /// The socket cost more than it saved: the next one takes longer to qualify for.
+    /// Disconnects a socket that cost more than it saved: the next streak must be longer.
     fn disconnect_useless(&mut self) -> Action {
         self.needed = (self.needed * 2).min(STREAK_MAX);
         Action::Disconnect
     }
 
-    /// The socket was useful until the peer went idle: the next one is granted sooner.
+    /// Disconnects a socket that was useful until the peer went idle: a shorter streak will do.
     fn disconnect_useful(&mut self) -> Action {
         self.needed = (self.needed / 2).max(STREAK);
         Action::Disconnect
@@ -189,7 +189,7 @@ impl ConnectPolicy {
             ConnectPolicy { state: State::Connected, tuple, needed, ..ConnectPolicy::default() };
     }
 
-    /// It could not be opened.
+    /// The connected socket could not be opened.
     pub(super) fn on_refused(&mut self) {
         (self.streak, self.needed) = (0, (self.needed * 2).min(STREAK_MAX));
     }
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Messages that `tuple(2)` needs for a socket, every one alone for which `alone` holds.
+    /// How many messages `tuple(2)` needs for a socket; `alone` says which of them come alone.
     fn qualify(policy: &mut ConnectPolicy, alone: impl Fn(u32) -> bool) -> u32 {
         let needs = |i: &u32| {
             assert_eq!(policy.on_shared_message(&tuple(2), alone(*i)), Action::Keep);
@@ -227,7 +227,7 @@ mod tests {
         (0..100 * STREAK).take_while(needs).count() as u32
     }
 
-    /// One whose peer `2` has just got its socket.
+    /// A policy whose peer `tuple(2)` has just got its connected socket.
     fn connected_policy() -> ConnectPolicy {
         let mut policy = ConnectPolicy::default();
         qualify(&mut policy, |_| true);

@@ -1,8 +1,8 @@
 //! The connected socket of one peer; [`super::connect_policy`] says when there is one.
 //!
-//! Only callers that poll use it: it is closed before any thread sleeps, and before another process
-//! shares the port. First it is connected elsewhere, so that the kernel delivers new packets to the
-//! shared socket. Then it is read until it stays empty, so that hardly ever a packet is lost.
+//! Only callers that poll use it. It is closed before any thread sleeps, and before another process
+//! shares the port. First it is connected to another port, so that the kernel delivers new packets
+//! to the shared socket. Then it is read until it stays empty, so that hardly any packet is lost.
 
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{Ordering, fence};
@@ -18,14 +18,14 @@ use crate::clock::now_ns;
 use crate::process::Process;
 use crate::progress::finish;
 
-/// Messages of the peer that one read takes at most, where it drains the socket.
+/// At most this many messages are taken by one read that drains the socket.
 const MESSAGES_MAX: usize = 64;
-/// Reads after which a socket is to be empty once.
+/// Within this many reads a socket must be found empty once.
 const SETTLING_READS: u32 = 64;
 
 impl Process {
-    /// Somebody will sleep on the socket for all: what came to a peer's own is taken now, and the
-    /// kernel gives it no more.
+    /// Disconnects the connected socket and takes the packets in it, because a thread will sleep on
+    /// the shared socket.
     pub(crate) fn disconnect_peer_socket(&self) {
         let Some(network) = self.network() else { return };
         network.connected.request_close();
@@ -34,8 +34,8 @@ impl Process {
         }
     }
 
-    /// Whether a peer may have a connected socket: no thread sleeps that it would not wake, and no
-    /// process has UD queue pairs, which need more of the headers than it reports.
+    /// Whether a peer may get a connected socket. Its packets wake no sleeping thread, lack the
+    /// headers that UD queue pairs need, and cannot be read by other processes.
     fn may_connect(&self, network: &Network) -> bool {
         let progress_thread = &self.progress_thread;
         !progress_thread.has_waiting_callers()
@@ -46,7 +46,7 @@ impl Process {
             && now_ns() >= network.connected.not_before_ns.load(Ordering::SeqCst)
     }
 
-    /// Gives a peer a socket of its own, if it may have one. No queue pair is locked.
+    /// Opens a connected socket for a peer, if it may have one. The caller locks no queue pair.
     #[cold]
     pub(super) fn open_connected(
         &self,
@@ -54,7 +54,7 @@ impl Process {
         receiver: &mut Receiver,
         tuple: &FourTuple,
     ) {
-        // Cleared before the check: a request that comes after it is seen at the next read.
+        // Clear the request before the check: a later request is seen at the next read.
         network.connected.close_requested.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let may = self.may_connect(network);
@@ -65,7 +65,8 @@ impl Process {
         let own = socket.into_raw_fd();
         network.connected.socket.store(own + 1, Ordering::SeqCst);
         receiver.policy.on_opened();
-        // First what came before it was there; then what came to it before it had one peer only.
+        // First read what came to the shared socket before. Then read what came to the new socket
+        // before it was connected, perhaps from other peers.
         let mut held: LockedQp = None;
         let mut settle = |fd| {
             let mut read = || self.read_socket(network, fd, receiver, &mut held, false).1;
@@ -76,11 +77,11 @@ impl Process {
         if !settled || connected_socket::stop_reporting_source(own).is_err() {
             self.apply_policy(network, &mut receiver.policy, Action::Disconnect);
         }
-        // It may just have gone to sleep on the socket for all.
+        // The progress thread may just have gone to sleep on the shared socket.
         self.progress_thread.wake_if_asleep();
     }
 
-    /// Does what the course wishes.
+    /// Does what the policy decided.
     pub(super) fn apply_policy(
         &self,
         network: &Network,
@@ -93,7 +94,7 @@ impl Process {
                 if let (Some(fd), Some(tuple)) = (network.connected.fd(), policy.connected_tuple())
                     && connected_socket::disconnect(fd, network.interface, &tuple).is_err()
                 {
-                    // What lies in it is lost, as any packet may be.
+                    // The packets in it are lost, as on a network.
                     network.connected.close();
                 }
                 policy.on_disconnected();
@@ -106,7 +107,7 @@ impl Process {
     }
 
     /// Which socket to read now. A reader that does not poll, or a request to close, disconnects
-    /// the socket.
+    /// the connected socket.
     #[inline]
     pub(super) fn choose_socket(
         &self,
@@ -127,7 +128,8 @@ impl Process {
         read_from
     }
 
-    /// Takes what lies in the peer's own socket: one message, or `all`. Returns how many packets.
+    /// Takes one message from the connected socket, or `all` that lie there. Returns how many
+    /// packets, and whether messages may be left.
     pub(super) fn read_connected(
         &self,
         network: &Network,

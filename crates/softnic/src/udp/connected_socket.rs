@@ -1,8 +1,8 @@
 //! The system calls for a connected socket.
 //!
-//! It is bound to the address that the peer sends to, and connected to the peer, so that the kernel
-//! prefers it to the shared socket. Both use one port, which both have to allow while it is bound.
-//! Meanwhile the port is open to this user's programs (`SO_REUSEPORT`), and to nobody else's.
+//! The socket is bound to the address that the peer sends to, and connected to the peer, so that
+//! the kernel prefers it to the shared socket. Both use one port, so both have `SO_REUSEPORT` while
+//! the new one is bound. Until then other programs of this user can bind the port too.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -16,10 +16,10 @@ use super::socket::{
 };
 use crate::clock::now_ns;
 
-/// Opens a socket for what comes on `tuple`, beside the socket for all, `main`.
+/// Opens a connected socket for packets with addresses `tuple`, beside the shared socket `main`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn open(main: RawFd, interface: &Interface, tuple: &FourTuple) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes integers.
@@ -30,7 +30,7 @@ pub(super) fn open(main: RawFd, interface: &Interface, tuple: &FourTuple) -> io:
     set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
     give_room(raw);
     bind_to_device(raw, interface)?;
-    // Until it is connected, packets of all peers arrive there: the source has to be reported.
+    // Until the socket is connected, packets of all peers come to it: addresses must be reported.
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
     set(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     set(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
@@ -42,11 +42,11 @@ pub(super) fn open(main: RawFd, interface: &Interface, tuple: &FourTuple) -> io:
     Ok(socket)
 }
 
-/// Once it is connected and was empty, all packets are its peer's: their source need not be
-/// reported any more.
+/// Stops the report of addresses. After the socket was connected and found empty, all its packets
+/// come from its peer.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn stop_reporting_source(raw: RawFd) -> io::Result<()> {
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0)
 }
@@ -65,26 +65,26 @@ fn connect(raw: RawFd, interface: &Interface, tuple: &FourTuple, port: u16) -> i
     check(unsafe { libc::connect(raw, (&raw const to).cast(), length) }).map(drop)
 }
 
-/// Makes the kernel give the peer's packets to the socket for all again; what lies in this one
-/// stays. It listens to a port that sends nothing.
+/// Makes the kernel deliver the peer's packets to the shared socket again; packets in this one
+/// stay. It is connected to the discard port, which sends nothing.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn disconnect(raw: RawFd, interface: &Interface, tuple: &FourTuple) -> io::Result<()> {
     connect(raw, interface, tuple, DISCARD_PORT)
 }
 
-/// How long another process may take from asking for the socket to saying that it uses it, ns.
+/// How long another process may take from its request for the socket until it is a standby, ns.
 pub(super) const JOIN_NS: u64 = 1_000_000_000;
 
-/// The part of its state that threads share without the receiver's lock.
+/// The state of the connected socket that threads share without the receiver's lock.
 #[derive(Default)]
 pub(super) struct ConnectedSocket {
-    /// One more than the descriptor; 0 when there is none.
+    /// One more than the descriptor; 0: there is no connected socket.
     pub(super) socket: AtomicI32,
-    /// A request to close it: the next thread that reads does so.
+    /// The socket shall be closed: the next thread that reads does so.
     pub(super) close_requested: AtomicBool,
-    /// None is opened before this time, ns.
+    /// No connected socket is opened before this time, ns.
     pub(super) not_before_ns: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ impl ConnectedSocket {
         Some(self.socket.load(Ordering::SeqCst) - 1).filter(|fd| *fd >= 0)
     }
 
-    /// Closes it, here and in the child of a fork, where it would keep packets from the parent.
+    /// Closes the socket. A forked child does so too: its copy would keep packets from the parent.
     pub(super) fn close(&self) {
         let fd = self.socket.swap(0, Ordering::SeqCst) - 1;
         if fd >= 0 {
@@ -102,26 +102,26 @@ impl ConnectedSocket {
         }
     }
 
-    /// Whether it is open: a thread that sleeps without it checks again soon.
+    /// Whether the socket is open. A thread that sleeps without polling it must check again soon.
     pub(super) fn is_open(&self) -> bool {
         self.fd().is_some()
     }
 
-    /// Requests to close it, and forbids another for a while: a further process is about to share
-    /// the port.
+    /// Requests to close the socket, and forbids a new one for [`JOIN_NS`], because another process
+    /// is about to share the port.
     pub(super) fn forbid_for_a_while(&self) {
         self.not_before_ns.store(now_ns() + JOIN_NS, Ordering::SeqCst);
         self.request_close();
     }
 
-    /// Requests to close it, if it is open: other processes need its packets.
+    /// Requests to close the socket, if it is open, because packets for other processes come.
     pub(super) fn close_if_open(&self) {
         if self.is_open() {
             self.request_close();
         }
     }
 
-    /// Requests to close it at the next read.
+    /// Requests to close the socket at the next read.
     pub(super) fn request_close(&self) {
         self.close_requested.store(true, Ordering::SeqCst);
     }

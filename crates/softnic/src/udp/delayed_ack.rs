@@ -6,12 +6,11 @@
 //! once several times, the acknowledgement of the next message is delayed. It leaves with the next
 //! request, behind it and mostly in the same system call.
 //!
-//! The delay is short. One queue pair of a process may delay one batch of acknowledgements. It
-//! sends them at the next look at the network that finds nothing, when the next message comes,
-//! before a caller sleeps, when its queue pair changes or is destroyed, and when the process exits.
-//! If the program does none of this, the progress thread sends them in its next round, and the
-//! queue pair has to qualify again. If the program is killed in between, its peer sees a process
-//! that died before the message arrived.
+//! The delay is short. One queue pair of a process may delay one batch of ACKs. It sends them when
+//! a poll finds the network empty, when the next message comes, before a caller sleeps, when the
+//! queue pair changes or is destroyed, and when the process exits. If none of this happens, the
+//! progress thread sends them in its next round, and the queue pair has to qualify again. If the
+//! program is killed before, it looks to the peer as if it had died before the message came.
 
 /// Prompt answers in a row after which an acknowledgement may be delayed.
 const SCORE_NEEDED: i16 = 4;
@@ -25,16 +24,15 @@ const PROMPT_NS: u64 = 15_000;
 pub(crate) struct DelayedAck {
     /// Prompt answers in a row, up to [`SCORE_NEEDED`]; below zero after a useless delay.
     score: i16,
-    /// When the last message came that wants an acknowledgement: callers' looks at the network
-    /// until then, and the time, ns. `None` once the program sent something since.
+    /// The last message that needs an ACK: how often callers had polled when it came, and when that
+    /// was, ns. `None` after the program has sent something.
     last_message: Option<(u64, u64)>,
-    /// Its acknowledgement is delayed now.
+    /// The ACK of the last message is delayed now.
     is_delayed: bool,
 }
 
 impl DelayedAck {
-    /// A message came that is to be acknowledged. Returns whether the acknowledgement may be
-    /// delayed.
+    /// A message came that needs an ACK. Returns whether the ACK may be delayed.
     pub(crate) fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
         let is_first = self.last_message.is_none();
         self.last_message = Some((caller_polls, now_ns));
@@ -66,7 +64,7 @@ impl DelayedAck {
 mod tests {
     use super::*;
 
-    /// A message and its answer, after `looks` more looks and so much time.
+    /// A message, and its answer after `caller_polls` polls and `after_ns`.
     fn exchange(delayed_ack: &mut DelayedAck, caller_polls: u64, after_ns: u64) -> bool {
         let may_delay = delayed_ack.on_message(7, 1000);
         delayed_ack.on_send(7 + caller_polls, || 1000 + after_ns);

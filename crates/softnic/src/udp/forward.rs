@@ -1,4 +1,4 @@
-//! Packets that the owner of the socket read for other processes of the host.
+//! Forwards packets that the owner of the socket read for other processes of the host.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,11 +12,11 @@ use crate::peer::Peer;
 use crate::process::Process;
 use crate::ring_push;
 
-/// What precedes a packet that is passed on: its addresses and ports, class and hops.
+/// Bytes before a forwarded packet: its addresses and ports, traffic class and hop limit.
 const PREFIX_BYTES: usize = 40;
 
 impl Process {
-    /// Passes a packet on to the process that it is for.
+    /// Forwards a packet to the process in `slot`.
     pub(super) fn forward(&self, arrival: &Arrival<'_>, slot: u16) -> Result<(), Drop> {
         if arrival.forwarded || slot == 0 {
             return Err(Drop::NoSuchQp);
@@ -28,7 +28,7 @@ impl Process {
         if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
     }
 
-    /// Passes a packet on to every other process that is known.
+    /// Forwards a packet to every other known process.
     pub(super) fn forward_to_all(&self, arrival: &Arrival<'_>) {
         if let Some(network) = self.network() {
             network.connected.close_if_open();
@@ -41,8 +41,7 @@ impl Process {
     }
 }
 
-/// Puts a packet into a peer's ring, behind what the network said of it. Returns whether it had
-/// room.
+/// Puts a packet into a peer's ring, behind its prefix. Returns whether the ring had room.
 pub(super) fn push(peer: &Peer, arrival: &Arrival<'_>) -> bool {
     let mut train = Train::new(TrainKind::Send, Qpn::new(0), Qpn::new(0), Psn::new(0));
     train.payload_bytes = (PREFIX_BYTES + arrival.bytes.len()) as u32;
@@ -81,7 +80,7 @@ fn prefix_of(arrival: &Arrival<'_>) -> [u8; PREFIX_BYTES] {
     prefix
 }
 
-/// Reads what [`push`] wrote; `None` when it makes no sense.
+/// Parses what [`push`] wrote; `None` if it is malformed.
 pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
     let (prefix, bytes) = bytes.split_first_chunk::<PREFIX_BYTES>()?;
     let address = |at: usize| {

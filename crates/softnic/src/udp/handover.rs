@@ -4,17 +4,17 @@
 //! its *standby* thread. When the owner dies, the kernel gives the lock to one of them, which
 //! becomes the owner. When the owner exits, it hands over in its exit handlers.
 //!
-//! A process that is stopped keeps the lock, though another one has taken ownership (`watchdog`).
-//! It gives the lock up when it continues. So a running process that holds the lock is the owner.
-//! If an owner without the lock dies, the watchdogs find it stalled.
+//! A stopped process keeps the lock, although another process may have taken ownership
+//! (`watchdog`). It releases the lock when it continues. So a running process that holds the lock
+//! is the owner. If an owner without the lock dies, the watchdogs find that it stalled.
 //!
-//! No other process can read the connected socket (`connected`) of a stopped process. There is none
-//! where processes share the port, with one exception: a process may take longer than
-//! `connected_socket::JOIN_NS` from asking for the socket to registering as standby. If the owner
-//! is stopped before it forwards the first packet to that process, packets of the one peer wait
-//! until the owner continues.
+//! No other process can read the connected socket (`connected`) of a stopped process. While
+//! processes share the port there is no connected socket, with one exception: a process may take
+//! longer than `connected_socket::JOIN_NS` from its request for the socket to its registration as
+//! standby. If the owner is stopped before it forwards the first packet to that process, packets of
+//! the one peer wait until the owner continues.
 //!
-//! A process that asks for the socket while the only process that has it is stopped gets the error
+//! If the only process that has the socket is stopped, a process that asks for it gets the error
 //! that the port is taken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,24 +30,24 @@ use crate::error::os_error;
 use crate::process::Process;
 use crate::signals::{block_signals, restore_signals};
 
-/// How long a process that exits waits for a thread that is reading or sending.
+/// How long an exiting process waits for a thread that is reading or sending.
 pub(super) const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
-/// How long a process that exits waits for a standby to take the socket, ns. It does so in
-/// microseconds, unless its thread does not get a processor: on a busy machine that takes up to
-/// seconds. Nobody waits where there is no standby; one that is stopped costs this time once.
+/// How long an exiting process waits for a standby to take ownership, ns. A standby takes it in
+/// microseconds, but on a busy machine its thread may get a processor only after seconds. Without a
+/// standby the process does not wait. A stopped standby costs this time once.
 const HANDOVER_NS: u64 = 2_000_000_000;
-/// The same for one that reads in the place of another, which has the lock and is stopped: others
-/// find out that it does not read any more if something comes meanwhile, ns.
+/// The same for an owner without the lock, which a stopped process holds, ns. In this time the
+/// watchdogs of others find that nobody reads, if packets come.
 const STALL_FOUND_NS: u64 = 600_000_000;
-/// How long a former owner that gives the lock up waits for another process to take it, before it
-/// waits for the lock itself, ms.
+/// How long a former owner that released the lock waits for another process to take it, ms. After
+/// that it waits for the lock itself.
 const LOCK_TAKEN_MS: u64 = 100;
-/// What a standby gives those that it does not know to answer before it reads, ms.
+/// How long a standby waits for the hellos of unknown processes before it reads, ms.
 pub(super) const HANDSHAKE_MS: u64 = 50;
 
 impl Process {
-    /// Starts the threads of a standby, unless they run: one waits for the lock, one watches
-    /// whoever reads.
+    /// Starts the threads of a standby, unless they run: one waits for the lock, the other one
+    /// watches the owner.
     pub(super) fn start_standby(&'static self, network: &'static Network) -> VerbsResult<()> {
         let start = |has: &AtomicBool, name: &str, run: fn(&Process, &Network)| {
             if has.swap(true, Ordering::SeqCst) {
@@ -68,14 +68,15 @@ impl Process {
         started.map_err(|error| os_error("cannot start a thread", &error))
     }
 
-    /// Waits for the lock whenever this process does not read. While the process exits, it passes
-    /// the socket on once, if it may.
+    /// The body of the standby thread. Waits for the lock whenever this process is not the owner,
+    /// then takes ownership. While the process exits, hands ownership over, unless it has done so.
     fn serve_as_standby(&self, network: &Network) {
         loop {
             network.ownership.wait_for_lock_request();
             self.give_up_lock(network);
             while !lock(network.ownership_fd(), true) {
-                // A deadlock with the program's own record locks, or no memory for the lock.
+                // The kernel found a deadlock with the program's own record locks, or has no memory
+                // for the lock.
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
             let mut unmet = Vec::new();
@@ -84,7 +85,7 @@ impl Process {
                 unmet = self.exchange_hellos_within(HANDSHAKE_MS);
                 self.begin_to_read(network, term);
             }
-            // Twice would be for ever, among processes that all exit.
+            // Only once: processes that all exit would hand over to each other for ever.
             let passes_on = network.is_exiting()
                 && !network.handed_over.load(Ordering::SeqCst)
                 && self.hand_over(network);
@@ -94,22 +95,23 @@ impl Process {
         }
     }
 
-    /// Reads from now on, unless somebody else has begun to since the term was seen. What comes
-    /// meanwhile waits in the socket. Who reads it knows whom to pass it on to, as the caller has
-    /// seen to: a packet for a stranger is dropped, and a datagram is not sent again. But one that
-    /// does not answer (it may be stopped) must not keep it from those that are known.
+    /// Makes this process the owner, unless another process has begun a term since `term` was seen.
+    /// Packets that came meanwhile wait in the socket. Before this call the caller exchanges
+    /// hellos, because the owner drops packets for processes that it does not know, and datagrams
+    /// are not sent again. A process that does not answer (it may be stopped) must not keep packets
+    /// from the known ones.
     pub(super) fn begin_to_read(&self, network: &Network, term: u64) -> bool {
         let begun = network.ownership.begin(term);
         if begun {
-            // It sleeps without the socket, as callers may that sleep for long: it looks after
-            // those.
+            // The progress thread does not poll the socket yet, and callers that sleep for long may
+            // not either: it must read for them.
             self.progress_thread.wake();
         }
         begun
     }
 
-    /// Gives up what this process still has of the time when it read: the lock, for whose next
-    /// holder it waits a while, and a peer's own socket.
+    /// Gives up what a former owner still has: the connected socket, and the lock. Waits a while
+    /// for another process to take the lock.
     fn give_up_lock(&self, network: &Network) {
         if network.has_connected() {
             self.close_peer_socket(network);
@@ -127,8 +129,8 @@ impl Process {
         }
     }
 
-    /// Closes a peer's own socket, and keeps other threads from reading. No lock is waited for that
-    /// a thread may have been cancelled with, and so nothing is read: what lies there is lost.
+    /// Closes the connected socket. The guard keeps other threads from reading. Reading what lies
+    /// in the socket would need locks that a cancelled thread may hold, so these packets are lost.
     fn close_peer_socket<'a>(&self, network: &'a Network) -> Option<MutexGuard<'a, Receiver>> {
         let mut receiver_guard = network.receiver.try_lock_for(EXIT_WAIT);
         match &mut receiver_guard {
@@ -138,9 +140,9 @@ impl Process {
         receiver_guard
     }
 
-    /// Stops reading, if another process goes on: a thread that ends with the process between
-    /// reading packets and passing them on takes them along, and what a program does in its last
-    /// handlers may take long. Returns whether another process reads now.
+    /// Hands ownership over, if there is a standby. Otherwise the exit could end a thread between
+    /// reading packets and forwarding them, and the program's exit handlers may take long. Returns
+    /// whether another process owns the socket now.
     fn hand_over(&self, network: &Network) -> bool {
         let fd = network.ownership_fd();
         if !network.ownership.is_ours() || !has_standby(fd) {
@@ -148,7 +150,7 @@ impl Process {
         }
         let receiver_guard = self.close_peer_socket(network);
         let Some(ended) = network.ownership.resign() else { return false };
-        // Else one has it that was stopped, and we read in its place.
+        // If another process holds the lock, it is stopped, and this one owns the socket.
         let is_locked = !is_locked_elsewhere(fd);
         unlock(fd);
         std::mem::drop(receiver_guard);
@@ -159,7 +161,7 @@ impl Process {
         while !taken() && crate::clock::now_ns() < give_up_ns && has_standby(fd) {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
-        // If nobody took it, there is no standby any more, or it is stopped.
+        // If no process took ownership, there is no standby any more, or it is stopped.
         let is_back = !taken() && (lock(fd, false) || !is_locked) && network.ownership.begin(ended);
         if !is_back {
             network.handed_over.store(true, Ordering::SeqCst);
@@ -169,8 +171,8 @@ impl Process {
     }
 }
 
-/// A process that exits leaves the socket to its standby, if there is one. What the program does in
-/// handlers that come later goes on as in any process that does not read the socket.
+/// Makes an exiting process hand ownership over, if there is a standby. Exit handlers that run
+/// later find the device as in any process that does not own the socket.
 pub(super) fn hand_over_at_exit() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -185,9 +187,9 @@ extern "C" fn at_exit() {
     let Some(network) = process.network().filter(|network| network.fd() >= 0) else { return };
     process.send_delayed_ack_at_exit(network);
     network.is_exiting.store(true, Ordering::SeqCst);
-    // The standby may go before we do.
+    // The new owner may end before this process does, which must then be a standby.
     if process.hand_over(network) && process.start_standby(network).is_err() {
-        // Without the thread nobody may count on us.
+        // Without the threads this process cannot become the owner: others must not count on it.
         set_lock(network.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);
     }
 }

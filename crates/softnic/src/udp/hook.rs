@@ -6,10 +6,10 @@ use rdmalab_link::hook::PacketHook;
 use super::network::drops_of;
 use crate::process::Process;
 
-/// Puts a tap or fault rules into the way of every packet of this process, for good.
+/// Passes every packet of this process through a tap or fault rules, until the process ends.
 ///
 /// # Errors
-/// That no interface is open, or that there is a hook already.
+/// No interface is open, or there is a hook already.
 pub fn set_packet_hook(hook: Box<dyn PacketHook>) -> VerbsResult<()> {
     let network = Process::existing().and_then(|process| process.network());
     let network = network.ok_or_else(|| {

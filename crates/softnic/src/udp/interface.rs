@@ -11,10 +11,10 @@ use rdmalab_wire::ip::ROCE_V2_PORT;
 
 use crate::error::os_error;
 
-/// Entries of the GID table at most: an address has 8 bits for the index.
+/// At most this many entries in the GID table: an address vector has 8 bits for the index.
 const MAX_GIDS: usize = 256;
-/// Bytes of the longest headers, as the kernel's drivers count them: the MTU of a path is the
-/// largest that fits into the interface's beside these (Linux, `rxe_param.h`).
+/// Bytes of the longest headers, as the kernel's drivers count them (Linux, `rxe_param.h`). The
+/// path MTU is the largest that fits into the interface's MTU beside them.
 const HEADERS_BYTES: u32 = 80;
 
 /// An interface as it was when the device was first used.
@@ -24,28 +24,27 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     /// The GID table: 0 link-local, then IPv4, then the other IPv6 addresses.
     pub(crate) gids: Vec<Gid>,
-    /// Addresses that the kernel takes as the source by itself, but not on the link: the only ones
-    /// of their kind.
+    /// Addresses that the kernel chooses as source by itself, except to destinations on the link:
+    /// each is the only one of its IP version and scope.
     sole: Vec<IpAddr>,
     /// The longest payload of a packet.
     pub(crate) mtu: PathMtu,
     /// The UDP port of both ends.
     pub(crate) port: u16,
-    /// What the kernel writes by itself as time to live (IPv4) and hop limit (IPv6); 0: unknown.
+    /// The kernel's default time to live (IPv4) and hop limit (IPv6); 0: unknown.
     usual_hops: [u8; 2],
 }
 
-/// What [`choose_interface`] was told.
+/// The arguments of [`choose_interface`].
 static CHOSEN: OnceLock<(Option<String>, Option<u16>)> = OnceLock::new();
 static NAMED: OnceLock<VerbsResult<Option<Interface>>> = OnceLock::new();
 
-/// Chooses the network interface and the UDP port of this process, where `RDMALAB_INTERFACE` and
-/// `RDMALAB_PORT` would otherwise: for a program that must not change its environment. To be called
-/// once, before anything else of the device; `None` leaves it to the environment.
+/// Chooses the network interface and the UDP port of this process instead of `RDMALAB_INTERFACE`
+/// and `RDMALAB_PORT`, for a program that must not change its environment. Call this once, before
+/// any other use of the device. `None` leaves the choice to the environment.
 ///
 /// # Errors
-/// That there is no such interface or that it carries no packets, or that the device is in use
-/// already: one line.
+/// One line: there is no such interface, it carries no packets, or the device is in use already.
 pub fn choose_interface(name: Option<&str>, port: Option<u16>) -> Result<(), String> {
     if name.is_none() && port.is_none() {
         return Ok(());
@@ -60,7 +59,7 @@ pub fn choose_interface(name: Option<&str>, port: Option<u16>) -> Result<(), Str
 /// The interface that was named, looked up once.
 ///
 /// # Errors
-/// That there is no such interface, or that it cannot carry packets.
+/// There is no such interface, or it cannot carry packets.
 pub(crate) fn named() -> VerbsResult<Option<&'static Interface>> {
     let named = NAMED.get_or_init(|| {
         if let Some((Some(name), _)) = CHOSEN.get() {
@@ -92,7 +91,7 @@ fn port() -> VerbsResult<u16> {
     })
 }
 
-/// What the kernel lists of all interfaces.
+/// An entry of the kernel's list of interfaces.
 struct Listed {
     name: String,
     address: Option<IpAddr>,
@@ -126,7 +125,7 @@ fn address_of(address: *const libc::sockaddr) -> (Option<IpAddr>, Option<[u8; 6]
     if address.is_null() {
         return (None, None);
     }
-    // SAFETY: the family says which structure lies there, whole.
+    // SAFETY: a whole structure of the family lies there.
     unsafe {
         match i32::from((*address).sa_family) {
             libc::AF_INET => {
@@ -147,7 +146,7 @@ fn address_of(address: *const libc::sockaddr) -> (Option<IpAddr>, Option<[u8; 6]
     }
 }
 
-/// Looks it up; `said_by` is what named it.
+/// Looks up an interface; `said_by` is the option or variable that names it, for messages.
 fn find(said_by: &str, name: &str, port: u16) -> VerbsResult<Interface> {
     let listed = list()?;
     if listed.iter().all(|entry| entry.name != name) {
@@ -194,15 +193,15 @@ fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80)
 }
 
-/// Whether it is an address or a group of IPv6 in a scope no wider than the link.
+/// Whether an IPv6 address or group has link-local scope or a narrower one.
 fn stays_on_link(address: &IpAddr) -> bool {
     let small_group = matches!(address, IpAddr::V6(v6)
         if v6.is_multicast() && v6.octets()[1] & 0xf <= LINK_LOCAL);
     small_group || is_link_local(address)
 }
 
-/// The addresses that are the only ones of their version and scope. No link-local one: as long as
-/// the kernel looks whether somebody else has it, packets to its link leave from another address.
+/// The addresses that are the only ones of their IP version and scope, without link-local ones:
+/// during duplicate address detection packets to the link leave from another address.
 fn sole_of(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let kind = |a: &IpAddr| (a.is_ipv4(), is_link_local(a));
     let alone = |a: &&IpAddr| {
@@ -226,14 +225,13 @@ fn gid_table(addresses: &[IpAddr], hardware: [u8; 6]) -> Vec<Gid> {
     gids
 }
 
-/// fe80:: and the modified EUI-64 of a hardware address: what stands at index 0 also where the
-/// interface has no such address.
+/// fe80:: with the modified EUI-64 of a hardware address: GID 0 if no link-local address exists.
 fn default_gid(hardware: [u8; 6]) -> Gid {
     let [a, b, c, d, e, f] = hardware;
     Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// The largest path MTU that fits.
+/// The largest path MTU that fits into the interface's MTU.
 fn path_mtu(interface_bytes: u32) -> Option<PathMtu> {
     (1..=5)
         .rev()
@@ -241,7 +239,7 @@ fn path_mtu(interface_bytes: u32) -> Option<PathMtu> {
         .find(|mtu| mtu.bytes() + HEADERS_BYTES <= interface_bytes)
 }
 
-/// Asks the kernel something about an interface.
+/// Makes an `ioctl` about an interface.
 fn ask(name: &str, what: libc::c_ulong) -> VerbsResult<libc::ifreq> {
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -280,31 +278,31 @@ fn index_of(name: &str) -> VerbsResult<u32> {
 }
 
 impl Interface {
-    /// Whether packets to `destination` leave from that address unless they say otherwise. What
-    /// stays on the link leaves from a link-local address (RFC 6724, rule 2).
+    /// Whether the kernel chooses `source` by itself for packets to `destination`. Packets that
+    /// stay on the link leave from a link-local address (RFC 6724, rule 2).
     pub(crate) fn is_usual_source(&self, source: IpAddr, destination: IpAddr) -> bool {
         self.sole.contains(&source) && !stays_on_link(&destination)
     }
 
-    /// Whether packets to that address leave with that many hops unless they say otherwise. Those
-    /// to a group leave with one, whatever the setting for the others.
+    /// Whether the kernel sets this hop limit by itself for packets to `destination`. Packets to a
+    /// group have 1, whatever the default for other packets is.
     pub(crate) fn is_usual(&self, destination: IpAddr, hop_limit: u8) -> bool {
         let usual = self.usual_hops[usize::from(destination.is_ipv6())];
         hop_limit == 0 || !destination.is_multicast() && hop_limit == usual
     }
 
-    /// Whether it is up and has a carrier, now.
+    /// Whether the interface is up and has a carrier now.
     pub(crate) fn is_running(&self) -> bool {
         let flags = self.flags();
         flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0
     }
 
-    /// Whether the kernel has to ask its link for the link addresses of others.
+    /// Whether the kernel resolves link-layer addresses on this interface.
     pub(crate) fn asks_for_neighbours(&self) -> bool {
         self.flags() & (libc::IFF_LOOPBACK | libc::IFF_NOARP | libc::IFF_POINTOPOINT) == 0
     }
 
-    /// As SIOCGIFFLAGS has them, now; 0: unknown.
+    /// The flags of SIOCGIFFLAGS now; 0: unknown.
     fn flags(&self) -> i32 {
         let Ok(answer) = ask(&self.name, libc::SIOCGIFFLAGS as libc::c_ulong) else { return 0 };
         // SAFETY: SIOCGIFFLAGS fills this member.

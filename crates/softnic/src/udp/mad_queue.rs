@@ -21,7 +21,7 @@ pub(crate) const QP1: Qpn = Qpn::new(1);
 pub(crate) const QP1_QKEY: u32 = 0x8001_0000;
 /// Bytes of a management datagram (IBA vol. 1, 13.4.2).
 pub const MAD_BYTES: usize = 256;
-/// Datagrams that wait while nobody takes them; more are dropped, and counted.
+/// At most this many datagrams wait for the program; further ones are dropped, and counted.
 const QUEUE_MAX: usize = 256;
 
 /// A management datagram that arrived.
@@ -37,7 +37,7 @@ pub struct ManagementDatagram {
     pub mad: [u8; MAD_BYTES],
 }
 
-/// The queue behind the door.
+/// The state of QP1 in this process.
 #[derive(Default)]
 pub(crate) struct Management {
     queue: OnceLock<MadQueue>,
@@ -65,7 +65,7 @@ impl Management {
         self.queue.get().is_some()
     }
 
-    /// The train that the next datagram goes in.
+    /// The train for the next datagram.
     pub(super) fn next_train(&self) -> Train {
         let psn = Psn::new(self.psn.fetch_add(1, Ordering::Relaxed));
         let mut train = Train::new(TrainKind::Send, QP1, QP1, psn);
@@ -75,7 +75,7 @@ impl Management {
         train
     }
 
-    /// Takes a packet to QP1, whose invariant CRC was verified.
+    /// Queues a packet to QP1. Its invariant CRC was verified.
     pub(super) fn take(&self, tuple: &FourTuple, packet: &Packet<'_>) -> Result<(), Drop> {
         let deth = packet.headers.deth.ok_or(Drop::Malformed)?;
         if deth.qkey.0 != QP1_QKEY {

@@ -1,9 +1,9 @@
-//! The door of the management queue pair, QP1: datagrams of connection managers.
+//! The management queue pair, QP1: datagrams of connection managers.
 //!
-//! QP1 belongs to a host, not to a process. Every process of a host that opened the door is shown
-//! every datagram that arrives, and takes those that are its own: a listener knows its service ids,
-//! a connection its communication id (so communication ids must differ between the processes of a
-//! host; the process slot, [`process_slot`], is a good part of them).
+//! QP1 belongs to a host, not to a process. Every process that opened QP1 gets every datagram that
+//! arrives, and handles its own: those with the service id of one of its listeners, or the
+//! communication id of one of its connections. So communication ids must differ between the
+//! processes of a host; the process slot ([`process_slot`]) should be a part of them.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::peer::Peer;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
-/// How long the first datagram to this host waits for its processes to say hello, ns.
+/// How long the first datagram to this host waits for the hellos of its processes, ns.
 const HANDSHAKE_NS: u64 = 300_000_000;
 impl Process {
     /// Sends a MAD to QP1 of another host.
@@ -41,8 +41,8 @@ impl Process {
                 ),
             ));
         };
-        // The sender holds locks that other threads wait for. A datagram that fails is sent again,
-        // like a lost one.
+        // Do not wait: the sender holds locks that other threads need. A datagram that fails is
+        // sent again, like a lost one.
         network.check_address_within(ah, 0)?;
         if let Some(route) = network.route(ah) {
             let train = self.management.next_train();
@@ -59,7 +59,7 @@ impl Process {
             let Ok(()) = pushed;
             out.flush(&egress);
             drop(out);
-            // What leaves behind the handlers of this process, for a capture that they ended.
+            // If the exit handlers have closed this process's capture, append the datagram to it.
             if let Some(tap) = self.hooks.and_then(|hooks| hooks.tap) {
                 tap.write_if_late();
             }
@@ -68,9 +68,8 @@ impl Process {
     }
 }
 
-/// QP1 of this host, as one process sees it. For a connection manager: send and receive MADs with
-/// their addresses, over the network where `RDMALAB_INTERFACE` opens it, and among the processes of
-/// this host always.
+/// QP1 of this host, as one process sees it. A connection manager sends and receives MADs by it:
+/// always among the processes of this host, and over the network if `RDMALAB_INTERFACE` opens it.
 ///
 /// ```no_run
 /// use rdmalab_softnic::management::ManagementPort;
@@ -90,10 +89,10 @@ pub struct ManagementPort {
 }
 
 impl ManagementPort {
-    /// Opens the door; what arrives is kept from now on. Every call gives the same queue.
+    /// Opens QP1: datagrams that arrive are queued from now on. Every call returns the same queue.
     ///
     /// # Errors
-    /// As opening a device.
+    /// The errors of opening a device.
     pub fn open() -> VerbsResult<ManagementPort> {
         let process = Process::get()?;
         let queue = process.management.open()?;
@@ -122,11 +121,11 @@ impl ManagementPort {
         found
     }
 
-    /// Sends a MAD from the GID with an index to QP1 at `to`. It may be lost, as any datagram.
+    /// Sends a MAD from the GID with this index to QP1 at `to`. It may be lost, like any datagram.
     ///
     /// # Errors
-    /// `EINVAL` when the index names no GID or the addresses are of two IP versions, what the
-    /// kernel says when there is no route, `ENETUNREACH` to another host without an interface.
+    /// `EINVAL` if there is no such GID or the IP versions differ, `ENETUNREACH` for another host
+    /// without an interface, the kernel's error if there is no route.
     pub fn send(&self, sgid_index: u8, to: Gid, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
         self.process.check_usable()?;
         let ah = AhAttr { dgid: to, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() };
@@ -140,7 +139,7 @@ impl ManagementPort {
         self.process.send_management(&ah, mad)
     }
 
-    /// The processes of this host, as far as they say hello in time.
+    /// The processes of this host that say hello in time.
     fn met_peers(&self) -> Vec<Arc<Peer>> {
         let give_up_ns = crate::clock::now_ns() + HANDSHAKE_NS;
         loop {
@@ -152,11 +151,10 @@ impl ManagementPort {
         }
     }
 
-    /// To every process of this host, this one included.
+    /// Sends a MAD to every process of this host, this one included.
     fn send_here(&self, from: Gid, to: Gid, train: &Train, mad: &[u8]) -> VerbsResult<()> {
         let (source_port, destination_port) = (ROCE_V2_PORT, ROCE_V2_PORT);
-        // Two addresses of this host need not be of one IP version; the sender's is told as it is
-        // where they are.
+        // Two addresses of this host may differ in IP version: then the destination is the source.
         let (mut source, destination) = (address_of(from), address_of(to));
         if source.is_ipv4() != destination.is_ipv4() {
             source = destination;
@@ -176,7 +174,7 @@ impl ManagementPort {
             }
         }
         if let Ok(packet) = rdmalab_link::receive::parse(arrival.bytes) {
-            // A full queue loses it, as the network may.
+            // A full queue loses the datagram, as the network may.
             let _ = self.process.management.take(&tuple, &packet);
         }
         Ok(())
@@ -186,7 +184,7 @@ impl ManagementPort {
 /// The process slot of this process, 1 ..= 1023: different for every process of the host.
 ///
 /// # Errors
-/// As opening a device.
+/// The errors of opening a device.
 pub fn process_slot() -> VerbsResult<u16> {
     Ok(Process::get()?.slot)
 }

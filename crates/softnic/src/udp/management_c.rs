@@ -1,5 +1,5 @@
-//! The management port as functions of C: for our connection manager, which lives in another shared
-//! object and has no types of ours.
+//! `ManagementPort` as C functions, for our connection manager. It is another shared object, which
+//! shares no Rust types with this one.
 
 use core::ffi::c_int;
 
@@ -13,32 +13,32 @@ use crate::hooks::management::show;
 use crate::hooks::tap;
 use crate::process::Process;
 
-/// A datagram as it is handed over.
+/// A received datagram, as the caller gets it.
 #[repr(C)]
 struct Arrived {
     /// The GID of the sender.
     from: [u8; 16],
-    /// Which of our GIDs it was sent to.
+    /// The GID of ours that it was sent to.
     to: [u8; 16],
     /// The datagram.
     mad: [u8; MAD_BYTES],
 }
 
-/// Opens the port: a descriptor that is readable while datagrams wait, which stays ours; or a
-/// negative error number, [`NO_INTERFACE`] where none was named that leads to other hosts.
+/// Opens QP1. Returns a descriptor that is readable while datagrams wait and that this library
+/// keeps, or a negative error number: [`NO_INTERFACE`] if no interface was named.
 pub extern "C" fn open() -> c_int {
     match interface::named().and_then(|named| named.map(|_| ManagementPort::open()).transpose()) {
         Ok(None) => NO_INTERFACE,
         Ok(Some(port)) => port.raw_fd(),
         Err(error) => {
-            // The number alone crosses the border.
+            // The caller gets only the number.
             crate::debug(&error.message);
             answer_of(error.errno)
         }
     }
 }
 
-/// The answer for an error: never that no interface was named.
+/// The return value for an error. It is never [`NO_INTERFACE`].
 fn answer_of(errno: c_int) -> c_int {
     match -errno {
         NO_INTERFACE => -libc::ENXIO,
@@ -46,10 +46,10 @@ fn answer_of(errno: c_int) -> c_int {
     }
 }
 
-/// Sends a datagram from one of our GIDs to QP 1 at another: 0, or an error number.
+/// Sends a datagram from one GID of ours to QP1 at another GID; returns 0, or an error number.
 ///
 /// # Safety
-/// Two GIDs and a datagram of 256 bytes.
+/// `from` and `to` point to GIDs, `mad` to 256 bytes.
 pub unsafe extern "C" fn send(from: *const u8, to: *const u8, mad: *const u8) -> c_int {
     let (from, to) = (from.cast::<[u8; 16]>(), to.cast::<[u8; 16]>());
     // SAFETY: the caller's contract.
@@ -61,28 +61,28 @@ pub unsafe extern "C" fn send(from: *const u8, to: *const u8, mad: *const u8) ->
     sent.map_or_else(|error| error.errno, |()| 0)
 }
 
-/// Takes the next datagram: 1, or 0 when there is none.
+/// Takes the next datagram; returns 1, or 0 if there is none.
 ///
 /// # Safety
-/// Room for the sender's GID, ours, and a datagram.
+/// `datagram` has room for the sender's GID, our GID, and a datagram of 256 bytes.
 pub unsafe extern "C" fn receive(datagram: *mut u8) -> c_int {
     match ManagementPort::open().ok().and_then(|port| port.receive()) {
         None => 0,
         Some(found) => {
             let arrived = Arrived { from: found.from.0, to: found.to.0, mad: found.mad };
-            // SAFETY: the caller's contract; the structure has no other alignment than bytes.
+            // SAFETY: the caller's contract; the structure has the alignment of bytes.
             unsafe { datagram.cast::<Arrived>().write(arrived) };
             1
         }
     }
 }
 
-/// Shows this process's capture a datagram that managers of one host hand to each other, as it
-/// would be on a network: 0, or 1 where nothing is captured. Who listens has often opened no device
-/// when the first request comes: a capture that was asked for begins with it.
+/// Adds a datagram between connection managers of this host to this process's capture, as if it had
+/// passed a network. Returns 0, or 1 if nothing is captured. A listener has often opened no device
+/// when its first request comes: then this call starts the capture, if one was requested.
 ///
 /// # Safety
-/// Two GIDs (zeros where the message says none) and a datagram of 256 bytes.
+/// `from` and `to` point to GIDs (zeros if the message has none), `mad` to 256 bytes.
 pub unsafe extern "C" fn note(
     from: *const u8,
     to: *const u8,

@@ -1,8 +1,8 @@
 //! Multicast groups on the network.
 //!
-//! A membership tells the interface and the switches to let a group through. It is held by a socket
-//! of its own, so that it ends with its process; the packets come to the host's socket, which hears
-//! every group that anybody on the host has joined.
+//! A membership makes the interface and the switches pass a group's packets. A separate socket
+//! holds it, so that it ends with its process. The packets come to the shared socket, which
+//! receives every group that any process of the host has joined.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,10 +15,10 @@ use super::Network;
 use crate::error::os_error;
 
 impl Network {
-    /// Joins the group of a GID on the interface; once is enough.
+    /// Joins the group of a GID on the interface, if this process has not joined it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn join(&self, group: Gid) -> VerbsResult<()> {
         let mut memberships = self.memberships.lock();
         if memberships.contains_key(&group) {
@@ -32,7 +32,7 @@ impl Network {
         Ok(())
     }
 
-    /// Leaves it.
+    /// Leaves the group of a GID.
     pub(crate) fn leave(&self, group: &Gid) {
         self.memberships.lock().remove(group);
     }

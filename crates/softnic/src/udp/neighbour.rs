@@ -1,4 +1,4 @@
-//! The link address of the next hop to a peer.
+//! Resolves the link-layer address of the next hop to a peer.
 //!
 //! The first packet of a connection makes the kernel resolve it (ARP, or IPv6 neighbour discovery).
 //! On an interface that came up a moment ago the solicitation may be lost. The kernel repeats it
@@ -27,18 +27,18 @@ use crate::cancel::NoCancel;
 use crate::clock::now_ns;
 use crate::poll::wait_readable;
 
-/// How often to poll, ms.
+/// The interval between two polls of the kernel's table, ms.
 const POLL_MS: u64 = 5;
-/// The kernel is not made to ask anew more often, ns: it asks by itself, each second and three
-/// times.
+/// The least interval between two solicitations by this process, ns: the kernel repeats each by
+/// itself, every second and three times.
 const SOLICIT_PERIOD_NS: u64 = 200_000_000;
-/// How long the kernel may take to tell what it knows, ms.
+/// How long the kernel may take to answer a request, ms.
 const ANSWER_MS: i32 = 100;
 
-/// A resolved address is not checked again for so long, ns: the kernel's answer takes some hundred
-/// microseconds, and a program that connects to a host connects often.
+/// A resolved address is not checked again for this long, ns: the kernel's answer takes some
+/// hundred microseconds, and a program often connects to the same host.
 const FRESH_NS: u64 = 1_000_000_000;
-/// So many are remembered.
+/// At most this many destinations are remembered.
 const CACHED_MAX: usize = 1024;
 
 /// Destinations whose next hop was resolved lately.
@@ -48,7 +48,7 @@ pub(super) struct NeighbourCache {
 }
 
 impl NeighbourCache {
-    /// Whether the destination was resolved a moment ago. It may have gone since.
+    /// Whether the destination was resolved less than [`FRESH_NS`] ago. It may be gone by now.
     pub(super) fn is_fresh(&self, destination: IpAddr, now_ns: u64) -> bool {
         let at_ns = self.at_ns.get(&destination);
         at_ns.is_some_and(|at_ns| now_ns.saturating_sub(*at_ns) < FRESH_NS)
@@ -63,10 +63,10 @@ impl NeighbourCache {
     }
 }
 
-/// Waits up to `patience_ns` until packets to `destination` can leave by an interface.
+/// Waits up to `timeout_ns` until packets to `destination` can leave by an interface.
 ///
 /// # Errors
-/// That nobody answers for that address, and what that may mean.
+/// No host answers for that address; the message says what to check.
 pub(super) fn wait_until_resolved(
     interface: &Interface,
     destination: IpAddr,
@@ -76,7 +76,7 @@ pub(super) fn wait_until_resolved(
         return Ok(());
     }
     let _no_cancel = NoCancel::new();
-    // What the kernel does not tell is not waited for: then a time-out says the rest.
+    // If the kernel does not answer, do not wait: a time-out will show an unreachable peer.
     let Ok(rtnetlink) = Rtnetlink::open() else { return Ok(()) };
     let Ok(next) = rtnetlink.next_hop(interface.index, destination) else { return Ok(()) };
     let give_up_ns = now_ns() + timeout_ns;
@@ -86,7 +86,7 @@ pub(super) fn wait_until_resolved(
         match rtnetlink.state_of(interface.index, next) {
             Ok(State::Resolved) | Err(NoAnswer) => return Ok(()),
             Ok(State::Incomplete) => {}
-            // Without a carrier the question would be lost.
+            // Without a carrier the solicitation would be lost.
             Ok(State::Unresolved) if now_ns >= solicit_at_ns && interface.is_running() => {
                 solicit_at_ns = now_ns + SOLICIT_PERIOD_NS;
                 socket::solicit_neighbour(interface.index, destination);
@@ -115,14 +115,14 @@ fn unreachable(interface: &Interface, destination: IpAddr, next: IpAddr) -> Verb
     )
 }
 
-/// What the kernel knows of a neighbour.
+/// The state of a neighbour in the kernel's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Its link address, fresh or not, or that it needs none.
+    /// The kernel knows its link-layer address, fresh or stale, or it needs none.
     Resolved,
-    /// It was asked for, and has not answered yet.
+    /// A solicitation was sent, and no answer has come yet.
     Incomplete,
-    /// Nobody asked, or nobody answered.
+    /// No solicitation was sent, or none was answered.
     Unresolved,
 }
 
@@ -136,10 +136,10 @@ impl From<NeighbourState> for State {
     }
 }
 
-/// Why the kernel does not tell: a system call failed, or its answer makes no sense.
+/// The kernel gave no usable answer: a system call failed, or the answer is malformed.
 struct NoAnswer;
 
-/// A conversation with the kernel about its tables (rtnetlink(7)).
+/// A socket for questions about the kernel's tables (rtnetlink(7)).
 struct Rtnetlink(Socket);
 
 impl Rtnetlink {
@@ -147,7 +147,7 @@ impl Rtnetlink {
         Socket::new(NETLINK_ROUTE).map(Rtnetlink).map_err(|_| NoAnswer)
     }
 
-    /// The gateway to an address, or the address itself.
+    /// The gateway to an address, or the address itself if it is on the link.
     fn next_hop(&self, interface: u32, to: IpAddr) -> Result<IpAddr, NoAnswer> {
         let mut asked = RouteMessage::default();
         (asked.header.address_family, asked.header.destination_prefix_length) = match to {
@@ -221,7 +221,7 @@ mod tests {
         let here: IpAddr = "127.0.0.1".parse().unwrap();
         let lo = 1;
         assert_eq!(rtnetlink.next_hop(lo, here).ok(), Some(here));
-        // Of an address of documentation (RFC 5737) it knows nothing.
+        // The kernel knows nothing of a documentation address (RFC 5737).
         let nobody: IpAddr = "192.0.2.77".parse().unwrap();
         assert_eq!(rtnetlink.state_of(lo, nobody).ok(), Some(State::Unresolved));
     }

@@ -1,4 +1,4 @@
-//! This process's share of the host's socket.
+//! The network of one process: its use of the host's shared socket.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -30,16 +30,16 @@ pub(crate) const WINDOW_PACKETS: u32 = 128;
 /// second apart.
 const RESOLVE_NS: u64 = 3_500_000_000;
 
-/// The place of the network in a process.
+/// The network of a process, before and after it is opened.
 #[derive(Default)]
 pub(crate) struct NetworkPort {
     /// The network, where an interface was named.
     pub(crate) opened: OnceLock<Network>,
-    /// The host's socket and its lock, as another process sent them.
+    /// The shared socket and the memory with its lock, as another process sent them.
     pub(super) offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
 }
 
-/// This process's share of the host's socket.
+/// The network of one process: its use of the host's shared socket.
 pub(crate) struct Network {
     pub(crate) interface: &'static Interface,
     /// -1 once closed in a forked child.
@@ -54,13 +54,13 @@ pub(crate) struct Network {
     pub(super) reported_drops: AtomicU64,
     /// The process exits: another process should own the socket, if there is one.
     pub(super) is_exiting: AtomicBool,
-    /// It has handed the socket over once while it exits.
+    /// The process has handed ownership over while it exits.
     pub(super) handed_over: AtomicBool,
     /// The slot of the process that forwarded a packet last; 0: none did yet.
     pub(super) forwarded_by: AtomicU16,
-    /// How often callers polled for packets. Two that collide count once, which does no harm.
+    /// How often callers polled for packets. Two polls at once may count as one, which is harmless.
     pub(super) caller_polls: AtomicU64,
-    /// Packets that callers took. Two that collide count once, which does no harm.
+    /// Packets that callers took. Two updates at once may count as one, which is harmless.
     pub(super) caller_packets: AtomicU64,
     /// One more than the index of the queue pair that delays its acknowledgement; 0: none does.
     pub(super) delayed_ack_qp: AtomicU32,
@@ -110,28 +110,28 @@ impl Network {
         self.socket.load(Ordering::Relaxed)
     }
 
-    /// The descriptor to wait on; -1 when another process reads.
+    /// The descriptor to wait on; -1 if another process owns the socket.
     pub(crate) fn fd_to_poll(&self) -> i32 {
         if self.ownership.is_ours() { self.fd() } else { -1 }
     }
 
-    /// Whether the socket tells too little: a thread has the receiver's buffers, and has them for
-    /// long if it lost its processor, or a peer has a socket of its own.
+    /// Whether packets may be outside of the shared socket: a thread is reading (for long, if it
+    /// lost its processor), or a peer has a connected socket.
     pub(crate) fn is_being_read(&self) -> bool {
         self.receiver.is_locked() || self.has_connected()
     }
 
-    /// Whether a peer has a socket of its own.
+    /// Whether a peer has a connected socket.
     pub(crate) fn has_connected(&self) -> bool {
         self.connected.is_open()
     }
 
-    /// The memory whose lock makes its holder the reader.
+    /// The descriptor of the memory whose lock makes its holder the owner.
     pub(crate) fn ownership_fd(&self) -> i32 {
         self.ownership.fd()
     }
 
-    /// Closes the socket in the child of a fork, where it would keep the port.
+    /// Closes the socket in a forked child, where it would keep the port in use.
     pub(crate) fn close_in_child(&self) {
         self.connected.close();
         let fd = self.socket.swap(-1, Ordering::Relaxed);
@@ -141,14 +141,14 @@ impl Network {
         }
     }
 
-    /// A caller polls for packets.
+    /// Counts a poll of a caller.
     #[inline]
     pub(crate) fn note_caller(&self) {
         let caller_polls = self.caller_polls.load(Ordering::Relaxed).wrapping_add(1);
         self.caller_polls.store(caller_polls, Ordering::Relaxed);
     }
 
-    /// A caller took packets.
+    /// Counts packets that a caller took.
     #[inline]
     pub(crate) fn note_taken(&self, packets: u32) {
         let caller_packets =
@@ -156,12 +156,13 @@ impl Network {
         self.caller_packets.store(caller_packets, Ordering::Relaxed);
     }
 
-    /// Whether the process exits, and its handlers have left the socket to others.
+    /// Whether the process exits, so that another process should own the socket.
     pub(super) fn is_exiting(&self) -> bool {
         self.is_exiting.load(Ordering::SeqCst)
     }
 
-    /// The outbox; a process that exits, perhaps in the midst of a verb, waits only so long for it.
+    /// Locks the send batch. An exiting process waits at most `at_exit`, because it may exit inside
+    /// a verb that holds the lock.
     pub(super) fn send_batch_within(
         &self,
         at_exit: std::time::Duration,
@@ -177,19 +178,20 @@ impl Network {
         Egress { fd: self.fd(), counters: &self.counters, hook }
     }
 
-    /// Datagrams will be received, which come with the header below them.
+    /// Makes the kernel report the IP header fields that UD queue pairs deliver.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn expect_datagrams(&self) -> VerbsResult<()> {
         let asked = socket::ask_for_headers(self.fd());
-        // After it: who opens one looks in this order, too.
+        // Only now: a thread that opens a connected socket clears this request first, and then
+        // checks whether header fields are reported. So it sees one of the two.
         self.connected.request_close();
         asked.map_err(|error| crate::error::os_error("cannot ask for packet headers", &error))
     }
 
-    /// The route of an address vector that leads to another host; `None` when it has no GID, or
-    /// its families do not agree.
+    /// The route of an address vector to another host; `None` if it has no GID, or its addresses
+    /// have different IP versions.
     pub(crate) fn route(&self, ah: &AhAttr) -> Option<Route> {
         if !ah.is_global || crate::device::is_here(ah) {
             return None;
@@ -212,11 +214,11 @@ impl Network {
         Route { tuple, say_source, say_hops, interface, traffic_class, hop_limit }
     }
 
-    /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.
+    /// Sends a packet that a fault rule held back. `intact`: its invariant CRC shall be correct.
     pub(crate) fn send_deferred(&self, route: &Route, packet: &[u8], intact: bool) {
         let mut packet = packet.to_vec();
         if intact {
-            // Sent alone, it has no identification but zero.
+            // A packet that is sent alone has the identification 0.
             rdmalab_link::expand::seal(&route.tuple, 0, &mut packet);
         }
         if socket::send(self.fd(), route, &packet, 0).is_err() {
@@ -224,12 +226,12 @@ impl Network {
         }
     }
 
-    /// Refuses an address vector that can lead nowhere; waits for a new address of ours, and for
-    /// the answer of whoever is next on the way.
+    /// Refuses an address vector to which no packet can be sent. Waits until our address is not
+    /// tentative any more, and until the next hop is resolved.
     ///
     /// # Errors
-    /// That its addresses are of two families, ours is not in use, that there is no route, or that
-    /// nobody answers.
+    /// Its addresses have different IP versions, ours is not in use, there is no route, or the next
+    /// hop does not answer.
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
         self.check_address_within(ah, tentative::DAD_NS)?;
         let Some(route) = self.route(ah) else { return Ok(()) };
@@ -241,7 +243,7 @@ impl Network {
         Ok(())
     }
 
-    /// The same, with so much patience for a new address.
+    /// The same without the next hop; waits up to `timeout_ns` for a tentative address.
     pub(super) fn check_address_within(&self, ah: &AhAttr, timeout_ns: u64) -> VerbsResult<()> {
         if !ah.is_global || crate::device::is_here(ah) {
             return Ok(());
@@ -276,8 +278,8 @@ pub(super) fn drops_of(network: &Network) -> Vec<(&'static str, u64)> {
     all.map(|reason| (reason.text(), network.counters.of(*reason))).collect()
 }
 
-/// What was dropped so far of what came over the network, or was to leave by it; `None` if nothing
-/// was since this was asked before.
+/// The packets dropped so far, received or to be sent, as a text; `None` if none was dropped since
+/// the last call.
 pub(crate) fn drops_in_words(network: &Network) -> Option<String> {
     let drops = drops_of(network);
     let all: u64 = drops.iter().map(|(_, count)| count).sum();

@@ -5,11 +5,11 @@
 //! two processes ever have the same term, and no term comes back. So ownership may be taken from a
 //! process at any time, by the holder of the record lock (`handover`) or by a process that finds
 //! the owner stalled (`watchdog`). The former owner finds out by itself: it compares the word
-//! before it receives, and before it handles what it received. Between two comparisons it may act
-//! beside its successor, which makes one message late or double.
+//! before it receives, and before it handles what it received. Between two comparisons the former
+//! and the new owner may both act, which makes one message late or double.
 //!
-//! The word is not trusted where memory safety is concerned. A process that shares it could write
-//! any value and take ownership, as it could read the socket itself.
+//! Memory safety does not depend on the word. A process that shares it could write any value and so
+//! take ownership, but such a process could also read the socket itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,43 +17,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex};
 use rdmalab_ring::seg::Segment;
 
-/// What lies at the beginning of the memory: a line that the reader alone writes to, and others
-/// seldom look at.
+/// The beginning of the shared memory: a cache line that only the owner writes often.
 #[repr(C)]
 struct Words {
-    /// The term now; 0: the socket had no owner yet.
+    /// The current term; 0: the socket had no owner yet.
     term: AtomicU64,
-    /// How often the owner read the socket. Two owners that overlap may count as one.
+    /// How often the owner read the socket. Reads of two overlapping owners may count as one.
     reads: AtomicU64,
 }
 
-/// This process's view of it, and the memory, which is held as long as the process lives: closing
-/// any descriptor of it would drop the record locks.
+/// This process's view of the word. The memory is kept as long as the process lives, because
+/// closing any descriptor of it would drop the record locks.
 pub(super) struct Ownership {
     memory: Segment,
     /// The term in which this process owns the socket; 0: it does not.
     mine: AtomicU64,
-    /// The standby's thread has to stand in line. Terms begin and end for us under this lock, so
-    /// that two threads of a process that begin one each end with the later one. No other lock is
-    /// taken under it.
+    /// The standby thread shall wait for the record lock. This process's terms begin and end under
+    /// this mutex: if two of its threads begin a term each, `mine` becomes the later one. No other
+    /// lock is taken under it.
     lock_requested: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Ownership {
-    /// One that no other process has seen.
+    /// Creates the memory, for a socket that no other process has.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn create() -> std::io::Result<Ownership> {
         let bytes = size_of::<Words>();
         Ok(Ownership::of(Segment::create(c"rdmalab-socket", bytes, bytes)?))
     }
 
-    /// The one that another process gave us.
+    /// Maps the memory that another process sent.
     ///
     /// # Errors
-    /// That it is none.
+    /// The memory is not of this kind.
     pub(super) fn join(memory: OwnedFd) -> std::io::Result<Ownership> {
         Segment::from_fd(memory, size_of::<Words>()).map(Ownership::of)
     }
@@ -64,8 +63,8 @@ impl Ownership {
     }
 
     fn words(&self) -> &Words {
-        // SAFETY: the mapping is page-aligned, as long as this or longer, sealed against shrinking,
-        // and lives as long as `self`; all that share it touch these words as atomics.
+        // SAFETY: the mapping is page-aligned, at least as long as this, sealed against shrinking,
+        // and lives as long as `self`; all processes that share it access these words as atomics.
         unsafe { &*self.memory.ptr().cast::<Words>() }
     }
 
@@ -74,29 +73,29 @@ impl Ownership {
         self.memory.as_fd().as_raw_fd()
     }
 
-    /// The same, to be passed on.
+    /// The descriptor of the memory, to be sent to another process.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    /// The term now.
+    /// The current term.
     pub(super) fn term(&self) -> u64 {
         self.words().term.load(Ordering::SeqCst)
     }
 
-    /// How often the owner read.
+    /// How often the owner read the socket.
     pub(super) fn reads(&self) -> u64 {
         self.words().reads.load(Ordering::Relaxed)
     }
 
-    /// The owner reads the socket.
+    /// Counts a read by the owner.
     #[inline]
     pub(super) fn note_read(&self) {
         let reads = &self.words().reads;
         reads.store(reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether this process owns the socket. One that has lost it requests the lock from now on.
+    /// Whether this process owns the socket. If it has lost ownership, it requests the lock.
     #[inline]
     pub(super) fn is_ours(&self) -> bool {
         self.ours().is_some()
@@ -125,7 +124,7 @@ impl Ownership {
     #[cold]
     fn step_down(&self, mine: u64) {
         let mut lock_requested = self.lock_requested.lock();
-        // Unless a term has begun for us meanwhile.
+        // Unless another thread has begun a new term for this process.
         if self.mine.compare_exchange(mine, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             *lock_requested = true;
             self.changed.notify_all();
@@ -140,7 +139,7 @@ impl Ownership {
         let begun = term.compare_exchange(seen, next, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if begun {
             self.mine.store(next, Ordering::SeqCst);
-            // Whatever ended before is over.
+            // The owner need not wait for the lock.
             *lock_requested = false;
         }
         begun
@@ -158,7 +157,7 @@ impl Ownership {
         self.changed.notify_all();
     }
 
-    /// Waits until the standby thread is to wait for the lock.
+    /// Waits until the lock is requested.
     pub(super) fn wait_for_lock_request(&self) {
         let mut lock_requested = self.lock_requested.lock();
         while !std::mem::take(&mut *lock_requested) {
@@ -218,7 +217,7 @@ mod tests {
         assert!(second.begin(second.term()) && second.is_ours(), "over itself");
     }
 
-    /// As of a thread that is stopped in the middle of what it took.
+    /// A thread of the former owner was stopped while it handled packets.
     #[test]
     fn a_former_owner_returns_in_another_term() {
         let (first, second) = two();

@@ -1,4 +1,4 @@
-//! The way to another host as a path: each packet of a train goes into the send batch.
+//! The network as a path: each packet of a train is added to the send batch.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use super::send_batch::{Egress, SendBatch};
 use super::{Network, Route, WINDOW_PACKETS};
 use crate::qp::{Place, QpLinks};
 
-/// Packets that are planned at once: as many as ask for one acknowledgement, so that the window
-/// moves on while the next are made.
+/// Packets that are planned at once: as many as request one ACK, so that the window moves on while
+/// the next packets are built.
 const PACKETS_PER_PLAN: u32 = WINDOW_PACKETS / 4;
 
-/// See the module's text. It holds the send batch.
+/// See the module's text. Holds the lock of the send batch.
 pub(crate) struct NetworkPath<'a> {
     egress: Egress<'a>,
     out: MutexGuard<'a, SendBatch>,
@@ -38,7 +38,7 @@ impl<'a> NetworkPath<'a> {
         NetworkPath { egress, out, route: *route, transport, mtu }
     }
 
-    /// Sends what was gathered.
+    /// Sends the packets of the batch.
     pub(crate) fn flush(mut self) {
         self.out.flush(&self.egress);
     }

@@ -24,26 +24,25 @@ use crate::process::Process;
 use crate::progress::finish;
 use crate::qp::QpInner;
 
-/// Messages that one call takes, so that a flood keeps nobody waiting.
+/// At most this many messages are taken in one call, so that a flood does not hold up the caller.
 const MESSAGES_PER_CALL: usize = 64;
 
-/// The queue pair that is locked for the packets at hand.
+/// The queue pair that is locked while its packets are handled, with its index.
 pub(super) type LockedQp = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
 
-/// Reads before a retransmission, at most: a flood of packets for others must not delay it for
-/// ever.
+/// At most this many reads before a retransmission: a flood must not delay it for ever.
 const LOOKS_MAX: usize = 32;
 
 impl Process {
-    /// Takes all that the network has brought so far, before a time-out is judged by it. Where
-    /// another process reads the socket, what it passed on is looked for in its ring.
+    /// Handles all packets that have come so far, before a time-out leads to a retransmission. If
+    /// another process owns the socket, looks for packets that it forwarded in the rings.
     #[cold]
     pub(crate) fn drain_network(&self) -> SocketState {
         let Some(network) = self.network() else { return SocketState::Empty };
         if !network.ownership.is_ours() {
             let reader =
                 Some(network.forwarded_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
-            // The standby of one that is gone may have passed on nothing yet.
+            // If the last forwarder is gone, its successor may have forwarded nothing yet.
             let may_hold = match reader.and_then(|slot| self.peer(slot)) {
                 Some(peer) if peer.is_alive() => self.ring_may_hold_messages(peer.slot),
                 _ => self.rings_may_hold_messages(),
@@ -52,7 +51,7 @@ impl Process {
         }
         for _ in 0..LOOKS_MAX {
             match self.try_read_network(network) {
-                // Another thread has it, and perhaps just what is waited for.
+                // Another thread is reading, and may have just the packet that is waited for.
                 None => return SocketState::MayHoldMore,
                 Some((_, SocketState::Empty)) => break,
                 Some((_, SocketState::MayHoldMore)) => {}
@@ -61,7 +60,7 @@ impl Process {
         SocketState::Empty
     }
 
-    /// Takes what the network brought, if this process reads the socket. Returns how many packets.
+    /// Handles packets that came, if this process owns the socket. Returns how many.
     pub(crate) fn read_network(&self) -> u32 {
         let Some(network) = self.network() else { return 0 };
         if !network.ownership.is_ours() {
@@ -70,7 +69,7 @@ impl Process {
         self.try_read_network(network).map_or(0, |(packets, _)| packets)
     }
 
-    /// The same for a caller that polls: it may answer at once, so that an acknowledgement waits.
+    /// The same for a caller that polls: its program may answer at once, so an ACK may be delayed.
     pub(crate) fn read_network_as_caller(&self) -> u32 {
         let Some(network) = self.network() else { return 0 };
         if !network.ownership.is_ours() {
@@ -83,11 +82,11 @@ impl Process {
         self.try_read_network_for(network, false)
     }
 
-    /// Reads the socket once. Returns how many packets, and whether it was seen empty then; `None`
-    /// when another thread is reading.
+    /// Reads the socket once. Returns how many packets, and whether it was empty after that; `None`
+    /// if another thread is reading.
     fn try_read_network_for(&self, network: &Network, polls: bool) -> Option<(u32, SocketState)> {
         let mut receiver = network.receiver.try_lock()?;
-        // Meanwhile a thread may have handed it over, under this lock.
+        // Another thread may have handed ownership over, under this lock.
         let Some(term) = network.ownership.ours() else { return Some((0, SocketState::Empty)) };
         receiver.term = term;
         network.ownership.note_read();
@@ -102,7 +101,7 @@ impl Process {
                 read_from == ReadFrom::ConnectedThenShared,
             );
         }
-        // What is older comes first.
+        // Packets of the connected socket are older, and come first.
         if read_from == ReadFrom::Shared
             || read_from == ReadFrom::ConnectedThenShared && left == SocketState::Empty
         {
@@ -120,7 +119,7 @@ impl Process {
         Some((done, left))
     }
 
-    /// Takes from a socket that tells who sent what; `polls`: for a caller that polls.
+    /// Handles packets from a socket that reports addresses; `polls`: for a caller that polls.
     pub(super) fn read_socket(
         &self,
         network: &Network,
@@ -132,7 +131,7 @@ impl Process {
         let (mut done, mut messages) = (0, 0);
         loop {
             let asked = receiver.ask;
-            // A process that was stopped for long has a successor, which went on from there.
+            // If this process was stopped for long, another process owns the socket now.
             if !network.ownership.is_now(receiver.term) {
                 return (done, SocketState::Empty);
             }
@@ -152,7 +151,7 @@ impl Process {
         }
     }
 
-    /// Takes message `index` of `got`.
+    /// Handles message `index` of `got`.
     fn take_message_at(
         &self,
         network: &Network,
@@ -180,7 +179,7 @@ impl Process {
         done
     }
 
-    /// Whether all that is to be sent now is an acknowledgement that may wait for an answer.
+    /// Whether only an ACK is to be sent now, and it may wait for the program's answer.
     fn delays_ack(&self, network: &Network, held: &mut LockedQp) -> bool {
         let Some(inner) = held.as_mut().and_then(|(_, guard)| guard.as_mut()) else {
             return false;
@@ -192,7 +191,7 @@ impl Process {
         waits
     }
 
-    /// Takes the packets of a message that lies at `index` of the receive batch. Returns how many.
+    /// Handles the packets of the message at `index` of the receive batch. Returns how many.
     pub(super) fn take_message(
         &self,
         network: &Network,
@@ -214,7 +213,7 @@ impl Process {
         done
     }
 
-    /// Handles one packet, or passes it on.
+    /// Handles one packet, or forwards it.
     pub(super) fn take_packet(
         &self,
         arrival: &Arrival<'_>,
@@ -229,7 +228,7 @@ impl Process {
             return self.take_group_or_management(arrival, &packet, verifier);
         }
         if layout::process_of(qpn) != self.slot {
-            // Before another process's ring is touched: those below hold no QP's lock.
+            // No queue pair may be locked while another process's ring is used.
             finish(held.take());
             return self.forward(arrival, layout::process_of(qpn));
         }
@@ -245,7 +244,7 @@ impl Process {
         }
     }
 
-    /// A packet for a group, or for the management QP, which every process of the host may await.
+    /// Handles a packet for a multicast group or for QP1, which any process of the host may expect.
     fn take_group_or_management(
         &self,
         arrival: &Arrival<'_>,
@@ -270,9 +269,9 @@ impl Process {
         self.deliver_to_members(arrival, &IpFields { identification, ..arrival.ip }, packet)
     }
 
-    /// A datagram for the members of its group in this process. Each is told the group that it
-    /// joined, which may have another scope than the address. The error is that of a member that
-    /// refused it; others may have taken it.
+    /// Delivers a datagram to the members of its group in this process. Each sees the group that it
+    /// joined, whose scope may differ from that of the address. The error is the first of a member;
+    /// other members may have taken the datagram.
     fn deliver_to_members(
         &self,
         arrival: &Arrival<'_>,
@@ -293,8 +292,7 @@ impl Process {
         result
     }
 
-    /// A slot in the ring of another process of this host that is no train of its own: a packet
-    /// that it read for us.
+    /// Handles a packet that another process (`reader`) read from the socket and forwarded.
     #[cold]
     pub(crate) fn take_forwarded(&self, consumer: &Consumer, slot: &Slot, reader: u16) {
         let Some((train, SlotPayload::Data(position))) =

@@ -1,4 +1,4 @@
-//! Batches of received datagrams, with what the kernel says of them.
+//! Batches of received datagrams, with the addresses and header fields that the kernel reports.
 //!
 //! The system calls are made without glibc, as in [`super::socket`].
 
@@ -9,12 +9,12 @@ use rdmalab_link::address::{FourTuple, IpFields};
 
 use super::socket::{CONTROL_WORDS, plain_address};
 
-/// Messages of one receive call at most.
+/// At most this many messages are received in one call.
 pub(crate) const RECEIVE_MAX: usize = 16;
-/// Bytes of a received message at most: a whole run of segments.
+/// Bytes of the longest received message: a whole run of segments.
 const RECEIVE_BYTES: usize = 65_536;
 
-/// Errors in a row that a look at a connected socket passes over.
+/// At most this many errors in a row are skipped by a read of a connected socket.
 const ERRORS_MAX: u32 = 4;
 
 /// A message as the kernel delivered it: one datagram, or a run of equally long ones.
@@ -37,7 +37,7 @@ pub(crate) struct ReceiveBatch {
     own_port: u16,
 }
 
-// SAFETY: the pointers in it are made anew before each call, to its own buffers.
+// SAFETY: the pointers in it lead to its own buffers, and are set anew before each call.
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
@@ -89,8 +89,8 @@ impl ReceiveBatch {
         usize::try_from(got).unwrap_or(0)
     }
 
-    /// Receives one datagram of a connected socket, into the place of message 0; its length. Errors
-    /// that routers told, of packets that left by another socket, come before what lies there.
+    /// Receives one datagram of a connected socket as message 0; returns its length. Skips errors
+    /// that come before it: routers report them for packets that another socket sent.
     pub(crate) fn receive_plain(&mut self, fd: RawFd) -> Option<usize> {
         let (at, flags) = (self.data.as_mut_ptr(), libc::MSG_DONTWAIT);
         let nobody = std::ptr::null_mut::<libc::sockaddr>();
@@ -110,8 +110,7 @@ impl ReceiveBatch {
         None
     }
 
-    /// What was received as message `index`; `None` if the kernel cut it off or did not say where
-    /// it was sent to.
+    /// Message `index`; `None` if the kernel truncated it or did not report its destination.
     pub(crate) fn message(&self, index: usize) -> Option<Message> {
         let header = &self.headers[index];
         if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
@@ -139,13 +138,13 @@ impl ReceiveBatch {
         tuple.is_sound().then_some(Message { tuple, ip: found.ip, bytes, segment_bytes })
     }
 
-    /// The bytes of message `index`, writable because a rule may change them.
+    /// The bytes of message `index`, writable because a fault rule may change them.
     pub(crate) fn bytes(&mut self, index: usize, bytes: usize) -> &mut [u8] {
         &mut self.data[index * RECEIVE_BYTES..][..bytes.min(RECEIVE_BYTES)]
     }
 }
 
-/// What control data told.
+/// The contents of control data.
 struct Found {
     destination: Option<IpAddr>,
     ip: IpFields,
@@ -153,10 +152,10 @@ struct Found {
 }
 
 impl Found {
-    /// Takes one element.
+    /// Reads one control message.
     ///
     /// # Safety
-    /// `at` is an element that the kernel wrote.
+    /// `at` is a control message that the kernel wrote.
     unsafe fn take(&mut self, at: *const libc::cmsghdr) {
         // SAFETY: the kernel writes elements whole; each kind has the type that is read here.
         unsafe {

@@ -1,4 +1,4 @@
-//! The reading end of the socket, and what it reads.
+//! The state for reading the socket, and the packets that are read.
 
 use rdmalab_link::address::{FourTuple, IpFields};
 use rdmalab_link::receive::Verifier;
@@ -6,13 +6,13 @@ use rdmalab_link::receive::Verifier;
 use super::connect_policy::ConnectPolicy;
 use super::receive_batch::ReceiveBatch;
 
-/// The reading end of the socket.
+/// The state for reading the socket. Only the thread that has locked it reads.
 pub(crate) struct Receiver {
     pub(super) batch: Box<ReceiveBatch>,
-    /// Messages to ask for in the next call: one while they come one by one, because asking for
-    /// more costs another look.
+    /// How many messages to request in the next call: one while they come one by one, because a
+    /// larger request makes the kernel look once more.
     pub(super) ask: usize,
-    /// In which this process reads now.
+    /// The term of ownership in which this process reads.
     pub(super) term: u64,
     pub(super) verifier: Verifier,
     pub(super) policy: ConnectPolicy,
@@ -25,20 +25,20 @@ impl Receiver {
     }
 }
 
-/// One packet and what the network said of it.
+/// One packet with its addresses and IP header fields.
 pub(crate) struct Arrival<'a> {
     pub(crate) tuple: FourTuple,
     pub(crate) ip: IpFields,
     pub(crate) bytes: &'a [u8],
-    /// Another process read it, and found that it is for us.
+    /// Another process read the packet, and forwarded it to this one.
     pub(super) forwarded: bool,
 }
 
-/// What is known of the socket after one looked.
+/// The state of a socket after a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SocketState {
-    /// Everything that had come was taken.
+    /// All packets that had come were taken.
     Empty,
-    /// Something may lie there, or is just being taken by another thread.
+    /// Packets may be left, or another thread is just taking them.
     MayHoldMore,
 }

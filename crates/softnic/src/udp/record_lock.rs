@@ -3,10 +3,10 @@
 
 /// The byte of the memory whose lock makes its holder the owner.
 const OWNER_BYTE: i64 = 0;
-/// The byte that every process read-locks that shares the socket and may become its owner.
+/// The byte with a read lock of every process that shares the socket and may become its owner.
 pub(super) const USER_BYTE: i64 = 1;
 
-/// A record lock of one byte, of a kind.
+/// A record lock of one byte; `kind` is `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
 pub(super) fn record_lock(kind: i32, byte: i64) -> libc::flock {
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -25,12 +25,12 @@ pub(super) fn set_lock(fd: i32, kind: i32, byte: i64, wait: bool) -> bool {
     unsafe { libc::fcntl(fd, command, &raw const lock) == 0 }
 }
 
-/// Takes the lock of the reader; waits for it if asked to. Returns whether this process has it.
+/// Takes the owner's lock; waits for it if asked to. Returns whether this process has it.
 pub(super) fn lock(fd: i32, wait: bool) -> bool {
     set_lock(fd, libc::F_WRLCK, OWNER_BYTE, wait)
 }
 
-/// Gives the lock up: a process that waits for it gets it.
+/// Releases the owner's lock: a process that waits for it gets it.
 pub(super) fn unlock(fd: i32) {
     set_lock(fd, libc::F_UNLCK, OWNER_BYTE, false);
 }
@@ -50,7 +50,7 @@ pub(super) fn is_locked_elsewhere(fd: i32) -> bool {
 
 /// Tells other processes from now on that this one may become the owner.
 pub(super) fn register_standby(fd: i32) {
-    // Nobody's lock of this byte is in the way of another one's.
+    // Read locks of this byte do not exclude each other.
     set_lock(fd, libc::F_RDLCK, USER_BYTE, false);
 }
 

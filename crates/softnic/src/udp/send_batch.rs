@@ -18,17 +18,16 @@ use rdmalab_wire::opcode::Transport;
 use super::socket::{self, Route, SEGMENTS_MAX};
 use crate::cancel::NoCancel;
 
-/// Bytes that are gathered before they are sent.
+/// Bytes that are collected before they are sent.
 const ROOM: usize = 256 * 1024;
-/// The longest payload of a UDP datagram, and so of a run of segments, with room to spare for
-/// IPv6's header.
+/// Bytes of the longest run of segments: the payload of a UDP datagram, less the IPv6 header.
 const RUN_BYTES: usize = 65_000;
-/// Flows whose transmissions are remembered.
+/// At most this many flows have their transmissions counted.
 const FLOWS_MAX: usize = 1024;
-/// How long a full device queue is waited for, once, ms. What it does not take then is lost.
+/// How long to wait, once, while the device queue is full, ms. After that packets are lost.
 const FULL_WAIT_MS: i32 = 1;
 
-/// Datagrams of one destination that can leave in one send.
+/// Datagrams to one destination that one system call can send.
 struct Run {
     route: Route,
     start: usize,
@@ -36,7 +35,7 @@ struct Run {
     /// Length of its first datagram, which all but the last share.
     segment_bytes: usize,
     datagrams: u32,
-    /// The last datagram is shorter: none may follow.
+    /// The last datagram is shorter: no other may follow it.
     closed: bool,
 }
 
@@ -45,14 +44,14 @@ pub(crate) struct SendBatch {
     data: Vec<u8>,
     used: usize,
     runs: Vec<Run>,
-    /// The kernel segments runs; off once it refused.
+    /// The kernel segments runs; `false` after it has refused to.
     segments: bool,
-    /// How often packets of a flow were sent, where a hook asks: by destination, its QP, and
-    /// whether they answer.
+    /// How often packets of a flow were sent, for a hook. The key is the destination, its queue
+    /// pair, and whether the packets are responses.
     flows: BTreeMap<(IpAddr, Qpn, bool), Transmissions>,
 }
 
-/// What a packet goes through beside the socket.
+/// The socket that sends a packet, and the hook and the counters on the way.
 pub(crate) struct Egress<'a> {
     pub(crate) fd: RawFd,
     pub(crate) counters: &'a Counters,
@@ -70,8 +69,8 @@ impl SendBatch {
         }
     }
 
-    /// Adds the packet of a train of one packet; `fill` writes its payload, which lay in the work
-    /// request if it `is_inline`. The error is `fill`'s: the packet is not sent then.
+    /// Adds a packet, given as a train of one packet. `fill` writes its payload, which lay in the
+    /// work request if `is_inline`. Returns the error of `fill`: then the packet is not sent.
     pub(crate) fn push<E>(
         &mut self,
         egress: &Egress<'_>,
@@ -129,8 +128,8 @@ impl SendBatch {
         self.flows.entry(flow).or_default().next(train.first_psn)
     }
 
-    /// The number of a datagram of `bytes` in the run that it will join; 0 for the first of a new
-    /// one. Over IPv4 this is its identification.
+    /// The position of a datagram of `bytes` in the run that it will join; 0 if it begins a new
+    /// run. Over IPv4 this is its identification.
     fn place_in_run(&self, route: &Route, bytes: usize) -> u16 {
         let Some(run) = self.runs.last() else { return 0 };
         let joins = self.segments
@@ -167,7 +166,7 @@ impl SendBatch {
         for run in &runs {
             self.send_run(egress, run);
         }
-        // Kept for its memory.
+        // The vector keeps its memory.
         self.runs = runs;
         self.runs.clear();
         self.used = 0;
@@ -200,12 +199,12 @@ impl SendBatch {
                 }
             }
         }
-        // One by one they went: it was the segmentation.
+        // The packets could be sent one by one: the kernel refused the segmentation only.
         self.segments &= !any_sent;
     }
 }
 
-/// Sends, waiting once when the device's queue is full.
+/// Sends; waits once if the device's queue is full.
 fn send_when_writable(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::io::Result<()> {
     match socket::send(fd, route, bytes, segment) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -223,7 +222,7 @@ fn send_when_writable(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> s
 const WARNED_MAX: usize = 16;
 
 /// Warns once for each host: packets that exceed its path MTU never arrive, however often they are
-/// sent. Other refusals of the kernel may be over soon.
+/// sent. Other errors of the kernel may be temporary.
 #[cold]
 fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
     static WARNED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
@@ -237,11 +236,11 @@ fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
     }
     warned.push(to);
     drop(warned);
-    // What follows waits, as far as the thread's cancellation is concerned; and we hold locks.
+    // The calls below are cancellation points, and this thread holds locks.
     let _no_cancel = NoCancel::new();
     let headers_bytes = if to.is_ipv4() { 28 } else { 48 };
     let bytes = datagram_bytes + headers_bytes;
-    // The kernel was asked about any interface, and this packet leaves by one.
+    // The kernel's answer may be about another interface: use it only if it explains the error.
     let mtu = socket::path_mtu_bytes(to).filter(|mtu| (*mtu as usize) < bytes);
     let takes = mtu.map_or_else(String::new, |mtu| format!(" {mtu}"));
     crate::warn(&format!(

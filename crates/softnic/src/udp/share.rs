@@ -21,17 +21,17 @@ use crate::process::Process;
 
 /// How long a process that has the socket may take to answer, ns.
 const ANSWER_NS: u64 = 2_000_000_000;
-/// How long only the owner is asked, ns. It may be stopped; then others are asked too, few at
-/// first, because the descriptors of a second answer are never closed.
+/// How long only the owner is asked, ns. If it is stopped, others are asked too, few at first,
+/// because the descriptors of a second answer are never closed.
 const READER_NS: u64 = 500_000_000;
-/// A control message may be lost in a full control_socket: it is sent again after so long, ns.
+/// The request is repeated after this time, ns: a full control socket may lose it.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
 impl Process {
     /// Opens the network, if an interface was named.
     ///
     /// # Errors
-    /// That the interface does not exist or the port is taken, and what to do.
+    /// The interface does not exist, or the port is taken; the message says what to do.
     pub(crate) fn open_network(&'static self) -> VerbsResult<()> {
         let Some(interface) = interface::named()? else { return Ok(()) };
         let began_ns = crate::clock::now_ns();
@@ -92,9 +92,9 @@ impl Process {
         self.start_standby(network)
     }
 
-    /// Asks whoever reads the socket for it; and of those who do not one in turn 0, and twice as
-    /// many others in each turn after it: one answer is enough, but most may not have the socket,
-    /// or be stopped.
+    /// Asks the owner for the socket. In round 0 also asks one other process, and in each later
+    /// round twice as many further ones. One answer is enough, but most processes may not have the
+    /// socket, or may be stopped.
     fn request_socket(&self, interface: &Interface, round: Option<u32>) {
         let (key, other_slots) = (socket_key(interface), self.other_slots());
         let chosen = round.map_or(0..0, |round| asked_in_round(round, other_slots.len()));
@@ -114,49 +114,50 @@ impl Process {
         live.iter().map(|live| live.slot).filter(|slot| *slot != self.slot).collect()
     }
 
-    /// Another process asks for the socket. The owner answers, or any process if the owner does
-    /// not, and says hello to the process that it will forward packets to.
+    /// Answers another process that asks for the socket: as the owner, or if any process is asked
+    /// because the owner did not answer. Says hello, because the owner forwards only to processes
+    /// that it knows.
     pub(crate) fn answer_socket_request(&self, message: &ControlMessage) {
         let Some(network) = self.network() else { return };
         let asks_us = network.ownership.is_ours() || message.kind == ControlKind::AnySocketRequest;
         if message.memory_id != socket_key(network.interface) || !asks_us {
             return;
         }
-        // From now on there may be one who reads while we are stopped. (While we are being made,
-        // the question will come again.)
+        // From now on another process may take ownership while this one is stopped, so start the
+        // standby threads. If this process is not complete yet, the request will come again.
         let Some(process) = Process::existing() else { return };
-        // Without the threads we are no standby afterwards, and no more.
+        // If the threads do not start, this process only cannot become the owner again.
         let _ = process.network().map(|network| process.start_standby(network));
-        // What it may want to know of packets is known of those in the socket for all alone.
+        // Only the shared socket reports the header fields that the other process may need.
         network.connected.forbid_for_a_while();
         let _ = self.send_hello(message.slot);
         let reply = self.control.message(ControlKind::Socket, message.echo, message.memory_id);
-        // SAFETY: the descriptor stays open as long as the process does; in a forked child, where
-        // the socket is closed, nobody reads datagrams.
+        // SAFETY: the descriptor stays open as long as the process does. A forked child closes it,
+        // and reads no control messages.
         let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.ownership.as_fd()] };
         let _ = self.control.send(message.slot, &reply, &fds);
     }
 
-    /// The socket came.
+    /// Takes the socket that another process sent.
     pub(crate) fn take_socket_offer(&self, fds: Vec<OwnedFd>) {
         let Ok([socket, ownership]) = <[OwnedFd; 2]>::try_from(fds) else { return };
         let mut offer = self.network.offer.lock();
         if self.network().is_none() && offer.is_none() {
             *offer = Some((socket, ownership));
         } else {
-            // A second answer. Closing the memory's descriptor would drop a lock that we may have
-            // on it through the first.
+            // This is a second answer. Closing its descriptor of the memory would drop a lock that
+            // this process may hold through the first one.
             std::mem::forget(ownership);
         }
     }
 }
 
-/// What tells one socket of a host from another.
+/// The interface and the port, which identify one of the host's shared sockets.
 fn socket_key(interface: &Interface) -> u32 {
     interface.index << 16 | u32::from(interface.port)
 }
 
-/// Which of so many are asked in a turn: as many as in all turns before and one, then everybody.
+/// Which of `count` processes are asked in a round: one more than in all earlier ones, at last all.
 fn asked_in_round(round: u32, count: usize) -> std::ops::Range<usize> {
     let from = 1_usize.checked_shl(round).unwrap_or(usize::MAX) - 1;
     match from < count {

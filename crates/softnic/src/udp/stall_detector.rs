@@ -1,14 +1,14 @@
-//! Whether the owner of the socket has stopped reading it though it lives: the process was stopped
-//! (SIGSTOP, a debugger), or a thread of it was while it held the receiver.
+//! Detects that a live owner has stopped reading the socket: its process was stopped (SIGSTOP, a
+//! debugger), or one of its threads was stopped while it held the receiver.
 //!
-//! Another process sees it as follows: packets lie in the socket, and nobody has read it since the
-//! last look. An owner that is only busy, or has no processor, reads again soon. If a live owner is
-//! taken for stalled by mistake, it loses the packets that it is handling, and no more.
+//! Another process then sees that packets lie in the socket, and that nobody has read it since the
+//! last observation. An owner that is only busy, or has no processor, reads again soon. If such an
+//! owner is taken for stalled by mistake, only the packets that it is handling are lost.
 
-/// Observations in a row that have to be the same after the first one.
+/// The owner has stalled if this many observations in a row equal the one before.
 const OBSERVATIONS: u32 = 4;
-/// What lies between two of them, ns: together a fifth of what an RC peer with `timeout` 14 and
-/// `retry_cnt` 7 waits, and many times the slice of a processor that others want too.
+/// The time between two observations, ns. Together they take a fifth of the time after which an RC
+/// peer with `timeout` 14 and `retry_cnt` 7 gives up, and many times a scheduler's time slice.
 pub(super) const OBSERVATION_PERIOD_NS: u64 = 80_000_000;
 
 /// What another process sees of the owner.
@@ -81,7 +81,7 @@ mod tests {
     fn a_busy_owner_has_not_stalled() {
         let mut detector = StallDetector::default();
         for reads in 0..20 {
-            // A flood: something lies there whenever one looks, and the reader comes by seldom.
+            // A flood: packets lie in the socket at every observation, and the owner reads seldom.
             for _ in 0..OBSERVATIONS {
                 assert_eq!(detector.observe(observation(1, reads)), Active);
             }

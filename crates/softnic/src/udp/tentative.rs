@@ -10,19 +10,19 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 
 use crate::clock::now_ns;
 
-/// How long that may take, ns: a random second, and one more for the answer.
+/// How long this may take, ns: a random second, and one more for the answer.
 pub(super) const DAD_NS: u64 = 3_000_000_000;
-/// How often to poll, ms.
+/// The interval between two polls, ms.
 const POLL_MS: u64 = 20;
 /// `IFA_F_TENTATIVE` (linux/if_addr.h).
 const TENTATIVE: u32 = 0x40;
-/// `IFA_F_DADFAILED`: somebody else has it.
+/// `IFA_F_DADFAILED`: another host has the address.
 const DAD_FAILED: u32 = 0x08;
 
-/// Waits up to `patience_ns` until an address of this host may be used.
+/// Waits up to `timeout_ns` until an address of this host may be used.
 ///
 /// # Errors
-/// That it did not come into use, and how to see why.
+/// The address did not become usable; the message says how to see why.
 pub(super) fn wait_until_usable(
     interface: &str,
     address: IpAddr,
@@ -31,7 +31,7 @@ pub(super) fn wait_until_usable(
     let IpAddr::V6(address) = address else { return Ok(()) };
     let give_up_ns = now_ns() + timeout_ns;
     loop {
-        // Without the file nothing is known, and the kernel says the rest.
+        // If the file cannot be read, do not wait: the kernel reports a bad address later.
         let Ok(table) = std::fs::read_to_string("/proc/net/if_inet6") else { return Ok(()) };
         let flags = flags_of(&table, interface, address);
         if flags & (TENTATIVE | DAD_FAILED) == 0 {

@@ -1,9 +1,9 @@
 //! The watchdog: the thread of a process that does not own the socket, which checks that the owner
 //! reads it.
 //!
-//! While nothing arrives and nobody reads, it sleeps in the kernel, so that an idle host costs
-//! nothing. Otherwise it looks a few times a second, by the clock: if packets woke it, it would
-//! take time from the owner.
+//! While no packet comes and nobody reads, the watchdog sleeps in the kernel, so that an idle host
+//! costs nothing. Otherwise it observes the socket a few times a second. Packets do not wake it,
+//! because that would take time from the owner.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::process::Process;
 impl Network {
     fn observation(&self) -> Observation {
         let mut polls = readable(&[self.fd()]);
-        // What is not taken lies there before and after the other looks.
+        // Unread packets lie in the socket before and after these two loads.
         let (term, reads) = (self.ownership.term(), self.ownership.reads());
         wait_for(&mut polls, 0);
         Observation { term, reads, readable: polls[0].revents & libc::POLLIN != 0 }
@@ -24,7 +24,7 @@ impl Network {
 }
 
 impl Process {
-    /// Takes the place of a reader that stalls, over and over.
+    /// The body of the watchdog thread: takes ownership whenever the owner has stalled.
     pub(super) fn watch_owner(&self, network: &Network) {
         let mut detector = StallDetector::default();
         loop {
@@ -33,7 +33,7 @@ impl Process {
                 Verdict::Active => {}
                 Verdict::Idle => {
                     wait_readable(&[network.fd()], -1);
-                    // If it was an error that woke us, nothing lies there: the pause follows.
+                    // An error of the socket may have woken this thread: then the pause follows.
                     detector.observe(network.observation());
                 }
                 Verdict::Stalled => self.take_over(network, &mut detector),
