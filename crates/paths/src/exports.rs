@@ -1,8 +1,7 @@
-//! The C library's names, and what we do for each.
+//! The functions of the C library that this library replaces.
 //!
-//! C's functions of a variable number of arguments (`open`) are defined with all of them: the
-//! calling conventions of Linux on x86-64 and aarch64 pass those that count in the same registers,
-//! and what is in them otherwise is not looked at.
+//! Variadic functions (`open`) are defined with all their arguments: Linux on x86-64 and aarch64
+//! passes them in the same registers. An argument that the caller leaves out is not looked at.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr;
@@ -12,7 +11,7 @@ use libc::{DIR, FILE, mode_t, size_t, ssize_t};
 use crate::place::{self, Kind, Room};
 use crate::real::{Real, set_errno};
 
-/// Calls `call` with the path that stands for `path`, and what that is.
+/// Calls `call` with the path that replaces `path`, and its kind; `no` if the path is too long.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -30,7 +29,7 @@ pub(crate) unsafe fn sent<T>(
     }
 }
 
-/// The rare half of [`sent`], with the room on the stack that the other has no use for.
+/// The rare case of [`sent`], which needs a large buffer on the stack.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -54,14 +53,14 @@ unsafe fn send<T>(
     }
 }
 
-/// Functions that stand in front of the C library's: a name, its arguments, which of them is the
-/// path, and what a failure returns. `|KIND| ARGUMENT = VALUE` changes an argument before the call.
+/// Declares functions that replace the C library's: name, arguments, which argument is the path,
+/// and what a failure returns. `|KIND| ARGUMENT = VALUE` changes an argument before the call.
 macro_rules! fronts {
     ($(
         fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $path:ident, or $no:expr
             $(, |$kind:ident| $change:ident = $value:expr)?;
     )*) => {
-        /// The functions behind ours.
+        /// The C library's functions.
         #[allow(non_upper_case_globals)]
         pub(crate) mod behind {
             use super::*;
@@ -71,7 +70,7 @@ macro_rules! fronts {
             )*
         }
 
-        /// Finds them all.
+        /// Looks up the C library's functions.
         pub(crate) fn find_all() {
             $( behind::$name.find(); )*
         }
@@ -80,7 +79,7 @@ macro_rules! fronts {
             #[doc = concat!("`", stringify!($name), "` of the C library, on our paths too.")]
             ///
             /// # Safety
-            /// As there.
+            /// As for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
                 let Some(real) = behind::$name.get() else { return $no };
@@ -91,7 +90,7 @@ macro_rules! fronts {
                             let $kind = _kind;
                             let $change = $value;
                         )?
-                        // SAFETY: the caller's contract; the path is a C string like his.
+                        // SAFETY: the caller's contract; the path is a C string like the caller's.
                         real($($arg),*)
                     })
                 }
@@ -100,18 +99,18 @@ macro_rules! fronts {
     };
 }
 
-/// The flags of `open` that reach what stands for a device.
+/// The flags of `open`, which must follow the link that the tree has for a device.
 fn open_flags(kind: Kind, flags: c_int) -> c_int {
     if kind == Kind::Device { flags & !libc::O_NOFOLLOW } else { flags }
 }
 
-/// The flags of `fstatat` and its kin that show what stands for a device.
+/// The flags of `fstatat` and the like, which must follow the link that the tree has for a device.
 fn at_flags(kind: Kind, flags: c_int) -> c_int {
     if kind == Kind::Device { flags & !libc::AT_SYMLINK_NOFOLLOW } else { flags }
 }
 
 pub(crate) type Stat = libc::stat;
-/// A filter and an order of `scandir`, which we only hand on.
+/// The filter or the order of `scandir`, which is only passed on.
 type Callback = *mut c_void;
 
 fronts! {

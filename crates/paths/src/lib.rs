@@ -1,20 +1,19 @@
-//! `librdmalab-paths.so`: a preload library for programs that look for devices behind the back of
-//! libibverbs.
+//! `librdmalab-paths.so`: a preload library for programs that find devices without libibverbs.
 //!
-//! UCX asks whether `/dev/infiniband/uverbs0` is a device file, and reads GID types from
-//! `/sys/class/infiniband`. Without a kernel driver neither is there, and to make them takes root.
-//! So this library stands in front of the C library's functions that take paths, and sends those
-//! paths, and no others, to a tree of ordinary files, which `rdmalab exec` makes and names in
-//! `RDMALAB_PATHS`. Listing a directory and relative paths then work by themselves.
+//! UCX checks that `/dev/infiniband/uverbs0` is a device file, and reads GID types from
+//! `/sys/class/infiniband`. Without a kernel driver these files do not exist, and only root can
+//! create them. So this library replaces the C library's functions that take paths. It redirects
+//! these paths, and no others, to a tree of ordinary files, which `rdmalab exec` creates and names
+//! in `RDMALAB_PATHS`. Directory listings and relative paths then work without further code.
 //!
-//! On any other path the cost is the comparison of a few bytes: no allocation, no lock, `errno`
-//! as it was; so it may happen in a signal handler, before `main`, and in a child of `vfork`.
-//! Without the variable nothing is sent anywhere.
+//! Any other path costs the comparison of a few bytes. There is no allocation and no lock, and
+//! `errno` stays as it was. So the functions may be called in a signal handler, before `main`, and
+//! in a child of `vfork`. Without the variable no path is redirected.
 //!
-//! Not seen: system calls that do not go through the C library's functions (static programs, Go),
-//! and what that library calls inside itself (`glob`, `ftw`, `fts`).
+//! This library does not see system calls that bypass the C library's functions (static programs,
+//! Go), nor calls inside the C library (`glob`, `ftw`, `fts`).
 
-// The tests of this crate are a program, whose own functions would go in front of the C library's.
+// In the test program of this crate, these functions would replace the C library's.
 #![cfg_attr(test, allow(dead_code))]
 
 #[cfg(not(test))]
@@ -24,8 +23,8 @@ mod links;
 mod place;
 mod real;
 
-/// Runs when the library is loaded: finds the functions behind ours and reads the variable, so that
-/// calls have neither to do.
+/// Runs when the library is loaded: looks up the C library's functions and reads the variable, so
+/// that calls need not do so.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]

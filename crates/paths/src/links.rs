@@ -1,5 +1,5 @@
-//! Functions about links and real names. A device file of the tree is a link, and must not be seen
-//! as one; and the names of the tree must not be seen either.
+//! Functions about symbolic links and real paths. Each device file of the tree is a symbolic link.
+//! Programs must see neither these links nor the paths of the tree.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -10,12 +10,12 @@ use crate::exports::{Stat, behind, sent};
 use crate::place::{self, Kind, LONGEST, Room};
 use crate::real::{Real, set_errno};
 
-/// Functions that do not look through links, each with the one that does.
+/// Declares functions that do not follow links, each with the function that does.
 macro_rules! of_links {
     ($(
         fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $path:ident, through $other:ident;
     )*) => {
-        /// The functions behind ours.
+        /// The C library's functions.
         #[allow(non_upper_case_globals)]
         mod behind_links {
             use super::*;
@@ -33,7 +33,7 @@ macro_rules! of_links {
             #[doc = concat!("`", stringify!($name), "` of the C library, on our paths too.")]
             ///
             /// # Safety
-            /// As there.
+            /// As for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
                 let Some(real) = behind_links::$name.get() else { return -1 };
@@ -77,7 +77,7 @@ static READLINKAT_CHECKED: Real<ReadLinkAtChecked> = Real::new("__readlinkat_chk
 static REALPATH: Real<RealPath> = Real::new("realpath\0");
 static REALPATH_CHECKED: Real<RealPathChecked> = Real::new("__realpath_chk\0");
 
-/// Finds them all.
+/// Looks up the C library's functions.
 pub(crate) fn find_all() {
     find_these();
     READLINK.find();
@@ -88,10 +88,10 @@ pub(crate) fn find_all() {
     REALPATH_CHECKED.find();
 }
 
-/// What a link of the tree holds; a device is none.
+/// Reads a link of the tree by `call`; fails for a device, which is no link.
 ///
 /// # Safety
-/// As `call`, with the path.
+/// As for `call` with this path.
 unsafe fn link(path: *const c_char, call: impl FnOnce(*const c_char) -> ssize_t) -> ssize_t {
     // SAFETY: the caller's contract.
     unsafe {
@@ -102,9 +102,9 @@ unsafe fn link(path: *const c_char, call: impl FnOnce(*const c_char) -> ssize_t)
     }
 }
 
-/// The answer for a device or the directory of devices, if there is one at all.
+/// The result of `readlink` for a device or the directory of devices: `EINVAL` if it exists.
 fn not_a_link(path: *const c_char) -> ssize_t {
-    // SAFETY: a C string; asks only whether it is there.
+    // SAFETY: a C string; only checks that the file exists.
     let is_there = behind::access.get().is_some_and(|real| unsafe { real(path, libc::F_OK) } == 0);
     if is_there {
         set_errno(libc::EINVAL);
@@ -115,7 +115,7 @@ fn not_a_link(path: *const c_char) -> ssize_t {
 /// `readlink` of the C library, on our paths too.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t {
     let Some(real) = READLINK.get() else { return -1 };
@@ -123,10 +123,10 @@ pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, size: si
     unsafe { link(path, |path| real(path, to, size)) }
 }
 
-/// `readlink` as fortified programs call it, with the true size of their memory.
+/// `readlink` of fortified programs, which pass the true size of their buffer.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __readlink_chk(
     path: *const c_char,
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn __readlink_chk(
 /// `readlinkat` of the C library, on our paths too.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readlinkat(
     at: c_int,
@@ -163,10 +163,10 @@ pub unsafe extern "C" fn readlinkat(
     unsafe { link(path, call) }
 }
 
-/// `readlinkat` as fortified programs call it, with the true size of their memory.
+/// `readlinkat` of fortified programs, which pass the true size of their buffer.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __readlinkat_chk(
     at: c_int,
@@ -184,11 +184,11 @@ pub unsafe extern "C" fn __readlinkat_chk(
     unsafe { link(path, call) }
 }
 
-/// The real name of one of our paths, as the program knows it: in its memory, or if that is null in
-/// memory for it to free.
+/// The real path of one of our paths, as the program knows it. It is written to `to`, or if `to` is
+/// null, to memory that the program frees.
 ///
 /// # Safety
-/// As `realpath`; `real` is that.
+/// As for `realpath`, which `real` must be.
 #[cold]
 #[inline(never)]
 unsafe fn real_name(path: *const c_char, to: *mut c_char, real: RealPath) -> *mut c_char {
@@ -204,7 +204,7 @@ unsafe fn real_name(path: *const c_char, to: *mut c_char, real: RealPath) -> *mu
     let found = found.path();
     let shown = match place::public(found) {
         Some(public) => public,
-        // The device leads out of the tree.
+        // A device's link leads out of the tree: return the path that the program gave.
         // SAFETY: the caller's contract.
         None if kind == Kind::Device => unsafe { CStr::from_ptr(path) },
         None => found,
@@ -226,7 +226,7 @@ unsafe fn real_name(path: *const c_char, to: *mut c_char, real: RealPath) -> *mu
 /// `realpath` of the C library, on our paths too.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     let Some(real) = REALPATH.get() else { return ptr::null_mut() };
@@ -239,10 +239,10 @@ pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut 
     }
 }
 
-/// `realpath` as fortified programs call it, with the true size of their memory.
+/// `realpath` of fortified programs, which pass the true size of their buffer.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __realpath_chk(
     path: *const c_char,
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn __realpath_chk(
     true_size: size_t,
 ) -> *mut c_char {
     let Some(real) = REALPATH_CHECKED.get() else { return ptr::null_mut() };
-    // SAFETY: the caller's contract. Too little memory is the C library's to complain of.
+    // SAFETY: the caller's contract. The C library's function reports a buffer that is too small.
     unsafe {
         match (place::kind(path), REALPATH.get()) {
             (Kind::Other, _) | (_, None) => real(path, to, true_size),
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn __realpath_chk(
 /// `canonicalize_file_name` of the C library, on our paths too: `realpath` into new memory.
 ///
 /// # Safety
-/// As there.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
     // SAFETY: the caller's contract.

@@ -1,34 +1,34 @@
-//! Which paths are answered, and by what.
+//! Which paths are redirected, and to which files.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// The variable that names the tree that answers.
+/// The environment variable that names the tree.
 pub(crate) const VARIABLE: &CStr = c"RDMALAB_PATHS";
 
 /// The longest path that the kernel takes, with its final zero.
 pub(crate) const LONGEST: usize = libc::PATH_MAX as usize;
 
-/// What a path is to us.
+/// The kind of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing: it goes on as it came.
+    /// Any other path: it is not changed.
     Other,
-    /// A device file. The tree has links to `/dev/null` for them, which must not be seen as links.
+    /// A device file. The tree has a link to `/dev/null`, which programs must not see as a link.
     Device,
     /// A file of sysfs.
     Sysfs,
 }
 
-/// What is answered: the start of a path, whether its last word may go on, and what it is.
+/// The redirected paths: prefix, whether its last component may have more characters, and kind.
 const PLACES: [(&[u8], bool, Kind); 3] = [
     (b"/sys/class/infiniband", true, Kind::Sysfs),
     (b"/dev/infiniband", false, Kind::Device),
     (b"/sys/class/misc/rdma_cm", false, Kind::Sysfs),
 ];
 
-/// What a path is, and its start of [`PLACES`] with what follows.
+/// The kind of a path, its prefix of [`PLACES`], and the rest of the path.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -45,7 +45,7 @@ unsafe fn find(path: *const c_char) -> Option<(Kind, &'static [u8], *const c_cha
     })
 }
 
-/// What a path is.
+/// The kind of a path.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -77,7 +77,7 @@ unsafe fn behind(mut path: *const c_char, start: &[u8]) -> Option<*const c_char>
     Some(path)
 }
 
-/// Room for a path.
+/// A buffer for a path.
 pub(crate) struct Room([u8; LONGEST]);
 
 impl Room {
@@ -94,7 +94,7 @@ impl Room {
         CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
     }
 
-    /// Writes these behind each other, with a zero; `ENAMETOOLONG` if they do not fit.
+    /// Writes the parts one after another, and a zero; `ENAMETOOLONG` if they do not fit.
     fn write(&mut self, parts: [&[u8]; 3]) -> Result<(), c_int> {
         let mut at = 0;
         for part in parts {
@@ -111,16 +111,16 @@ impl Room {
     }
 }
 
-/// The tree, once it was asked for; lives as long as the process.
+/// The path of the tree, after its first use; never freed.
 static TREE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// The tree: what [`VARIABLE`] said when the process started, since the program may write over its
-/// environment. `None` when it says nothing.
+/// The path of the tree: the value of [`VARIABLE`] when the process started, because the program
+/// may overwrite its environment. `None` if the variable is not set.
 pub(crate) fn tree() -> Option<&'static CStr> {
     let mut tree = TREE.load(Ordering::Acquire);
     if tree.is_null() {
-        // SAFETY: a C string; nobody changes the environment while the process starts, and the
-        // linker has called us by then.
+        // SAFETY: a C string. The dynamic linker makes the first call while the process starts,
+        // when no thread changes the environment.
         let value = unsafe { libc::getenv(VARIABLE.as_ptr()) };
         if value.is_null() {
             return None;
@@ -130,7 +130,7 @@ pub(crate) fn tree() -> Option<&'static CStr> {
         match TREE.compare_exchange(tree, copy, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => tree = copy,
             Err(others) => {
-                // SAFETY: our own copy, which nobody has seen.
+                // SAFETY: our own copy, which no other thread has seen.
                 unsafe { libc::free(copy.cast()) };
                 tree = others;
             }
@@ -140,7 +140,7 @@ pub(crate) fn tree() -> Option<&'static CStr> {
     (!tree.is_null()).then(|| unsafe { CStr::from_ptr(tree) })
 }
 
-/// The path in the tree that answers for `path`; nothing when it is not ours to answer.
+/// Writes the path of the tree that replaces `path` to `room`; `None` if `path` is not redirected.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -148,12 +148,12 @@ pub(crate) unsafe fn translate(path: *const c_char, room: &mut Room) -> Option<R
     // SAFETY: the caller's contract.
     let (_, start, rest) = unsafe { find(path)? };
     let tree = tree()?;
-    // SAFETY: the end of a C string is one.
+    // SAFETY: the end of a C string is a C string.
     let rest = unsafe { CStr::from_ptr(rest) };
     Some(room.write([tree.to_bytes(), start, rest.to_bytes()]))
 }
 
-/// The path that a program knows for one of the tree.
+/// The path that a program knows for a path of the tree; `None` for a path outside of the tree.
 pub(crate) fn public(path: &CStr) -> Option<&CStr> {
     let inside = path.to_bytes_with_nul().strip_prefix(tree()?.to_bytes())?;
     inside.starts_with(b"/").then(|| CStr::from_bytes_with_nul(inside).ok()).flatten()

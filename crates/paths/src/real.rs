@@ -1,11 +1,11 @@
-//! The functions that we stand in front of.
+//! The functions of the C library that this library replaces.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// The next function of this name behind ours, of type `F`.
+/// The next function of this name after ours in the linker's search order, of type `F`.
 pub(crate) struct Real<F> {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -22,7 +22,7 @@ impl<F: Copy> Real<F> {
         Real { name, address: AtomicPtr::new(ptr::null_mut()), kind: PhantomData }
     }
 
-    /// The function; `None`, with `errno` telling so, where the C library has none.
+    /// The function; `None` and `ENOSYS` if the C library has none.
     pub(crate) fn get(&self) -> Option<F> {
         let mut address = self.address.load(Ordering::Relaxed);
         if address.is_null() {
@@ -32,16 +32,16 @@ impl<F: Copy> Real<F> {
             set_errno(libc::ENOSYS);
             return None;
         }
-        // SAFETY: a function of this name, so of this type by the promise of `new`; a pointer to a
-        // function is as large as one to data here, as `new` checks.
+        // SAFETY: a function of this name, so it has the type that the caller of `new` promised; a
+        // pointer to a function is as large as one to data here, as `new` checks.
         Some(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
 
-    /// Asks the linker. This happens when the library is loaded, so that no call has to.
+    /// Asks the dynamic linker. This happens when the library is loaded, so that no call has to.
     #[cold]
     pub(crate) fn find(&self) -> *mut c_void {
         let errno = errno();
-        // SAFETY: a C string, and a handle that stands for "behind me".
+        // SAFETY: a C string, and the handle for the libraries after this one.
         let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         set_errno(errno);
         self.address.store(address, Ordering::Relaxed);
