@@ -198,8 +198,12 @@ fn datagrams_are_checked_and_dropped_in_silence() {
     assert_eq!(pair.device(RIGHT).memory.read(into.addr + 40, 1024), text(1024));
     pair.post(LEFT, SendWr { sges: &[sge], ..to(0x1111_1111) }).unwrap();
     pair.world.settle();
-    assert_eq!(pair.received(RIGHT)[1], (2, W::LocLenErr));
-    assert_eq!(pair.state(RIGHT), S::Err);
+    assert_eq!(pair.received(RIGHT).len(), 1, "a receive that is too short stays posted");
+    assert_eq!(pair.state(RIGHT), S::Rts);
+    let shorter = Sge { length: 1023, ..sge };
+    pair.post(LEFT, SendWr { sges: &[shorter], ..to(0x1111_1111) }).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.received(RIGHT)[1], (2, W::Success), "the next datagram takes it");
     let two = [sge, Sge { length: 1, ..sge }];
     assert_eq!(pair.post(LEFT, SendWr { sges: &two, ..to(0) }), Err(PostError::TooLong));
     assert_eq!(pair.post(LEFT, blank(1, WrOpcode::Send)), Err(PostError::BadAddress));
@@ -207,6 +211,40 @@ fn datagrams_are_checked_and_dropped_in_silence() {
         pair.post(LEFT, SendWr { opcode: WrOpcode::Write, ..to(0) }),
         Err(PostError::BadOpcode)
     );
+}
+
+/// Sends `bytes` to the other end of an unreliable transport.
+fn send_unreliably(pair: &mut Pair, bytes: usize) {
+    let qpn = pair.world.qp(RIGHT).qp.qpn;
+    let sge = pair.buffer(LEFT, &text(bytes));
+    let is_ud = pair.world.qp(LEFT).qp.qp_type == QpType::Ud;
+    let ud = is_ud.then(|| datagram_to(qpn, 0x1111_1111));
+    pair.post(LEFT, SendWr { ud, sges: &[sge], ..blank(1, WrOpcode::Send) }).unwrap();
+    pair.world.settle();
+}
+
+/// A receive of the QP's own queue stays posted, and the next message takes it. One of an SRQ has
+/// left its queue, and completes with an error. The QP goes on in both cases (IBA 9.9.6.3, classes
+/// D and E).
+#[test]
+fn a_message_longer_than_its_receive_ends_no_unreliable_queue_pair() {
+    for (qp_type, long, short, grh) in [(QpType::Ud, 1000, 500, 40), (QpType::Uc, 3000, 1500, 0)] {
+        for srq_limit in [None, Some(0)] {
+            let mut pair = Pair::new(PairConfig { srq_limit, ..PairConfig::new(qp_type) });
+            let first = pair.receive(RIGHT, 1, short + grh);
+            let second = pair.receive(RIGHT, 2, short + grh);
+            send_unreliably(&mut pair, long);
+            send_unreliably(&mut pair, short);
+            let (into, expected) = match srq_limit {
+                None => (first, vec![(1, W::Success)]),
+                Some(_) => (second, vec![(1, W::LocLenErr), (2, W::Success)]),
+            };
+            assert_eq!(pair.received(RIGHT), expected, "{qp_type:?}, SRQ {srq_limit:?}");
+            let arrived = pair.device(RIGHT).memory.read(into.addr + grh as u64, short);
+            assert_eq!(arrived, text(short), "{qp_type:?}");
+            assert_eq!((pair.state(LEFT), pair.state(RIGHT)), (S::Rts, S::Rts));
+        }
+    }
 }
 
 #[test]

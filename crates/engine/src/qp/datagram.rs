@@ -59,9 +59,9 @@ impl Qp {
         debug_assert!(self.resp.holds_receive(), "a message goes on without a receive");
         let after = received + train.payload_bytes as u64;
         if after > self.resp.held.capacity {
-            self.end_receive(WcStatus::LocLenErr, env);
-            self.enter_error(env);
-            return Accept::Done;
+            let dropped = self.drop_too_long(env);
+            self.resp.inbound = Inbound::Skip;
+            return dropped;
         }
         let ends = train.flags.has(TrainFlags::LAST);
         self.resp.inbound = if ends { Inbound::None } else { Inbound::Send { received: after } };
@@ -70,6 +70,18 @@ impl Qp {
             _ => PlacementTarget::Receive { offset: received },
         };
         self.placement(train, target, 0, train.payload_bytes, after)
+    }
+
+    /// Drops a message that is longer than the receive WQE that it took; the QP stays as it is.
+    /// A WQE of its own queue stays posted: the next message takes it (IBA vol. 1, 9.9.6.3,
+    /// class D). A WQE of an SRQ cannot go back into the queue, which other QPs have taken from
+    /// since: it completes with an error (class E).
+    #[cold]
+    fn drop_too_long<E: Env>(&mut self, env: &mut E) -> Accept {
+        if self.rq.is_none() {
+            self.end_receive(WcStatus::LocLenErr, env);
+        }
+        Accept::Drop(DropReason::TooLong)
     }
 
     fn accept_uc_write<E: Env>(&mut self, train: &Train, begins: bool, env: &mut E) -> Accept {
@@ -134,9 +146,7 @@ impl Qp {
         }
         let bytes = GRH_BYTES + train.payload_bytes;
         if bytes as u64 > self.resp.held.capacity {
-            self.end_receive(WcStatus::LocLenErr, env);
-            self.enter_error(env);
-            return Accept::Done;
+            return self.drop_too_long(env);
         }
         let target = PlacementTarget::Receive { offset: GRH_BYTES as u64 };
         self.placement(train, target, 0, train.payload_bytes, bytes as u64)

@@ -71,6 +71,8 @@ pub enum DropReason {
     OutOfOrder,
     /// UC or UD without a receive WQE.
     NoReceive,
+    /// UC or UD: the message is longer than the receive WQE.
+    TooLong,
     /// UC: a message that broke off, or one that was refused.
     Broken,
     /// The queue key of a datagram did not match.

@@ -12,13 +12,12 @@ pub use single::SingleRecv;
 use std::collections::VecDeque;
 
 use super::recv_queue::{HeldRecv, TakeRecv};
-use super::send_queue::MAX_MESSAGE_BYTES;
 use super::{Accept, CopyError, DropReason, Env, Qp};
 use crate::mr::{self, KeyEntry, Refusal};
 use crate::train::{Train, TrainFlags, TrainKind};
 use crate::vocab::*;
 use rdmalab_wire::aeth::{NakCode, RnrTimer, Syndrome};
-use rdmalab_wire::ids::{Msn, Psn};
+use rdmalab_wire::ids::{Msn, PathMtu, Psn};
 
 /// Answers that may wait to be sent: `max_dest_rd_atomic` of READs and atomics, as many repeated
 /// ones, and a NAK.
@@ -46,6 +45,29 @@ struct AtomicResult {
     psn: Psn,
     original: u64,
     msn: Msn,
+}
+
+/// A READ that was served, kept to recognise repeated requests.
+#[derive(Clone, Copy, Debug)]
+struct ServedRead {
+    psn: Psn,
+    packets: u32,
+    addr: u64,
+    rkey: u32,
+    bytes: u32,
+}
+
+impl ServedRead {
+    /// Whether a request repeats this READ, or the part of it from some PSN on.
+    fn is_repeated_by(&self, train: &Train, mtu: PathMtu) -> bool {
+        let skipped = train.first_psn.distance_from(self.psn);
+        if skipped < 0 || skipped.unsigned_abs() >= self.packets || train.rkey.0 != self.rkey {
+            return false;
+        }
+        let offset = u64::from(skipped.unsigned_abs()) << mtu.shift();
+        train.remote_addr == self.addr.wrapping_add(offset)
+            && offset + u64::from(train.dma_bytes) <= u64::from(self.bytes)
+    }
 }
 
 /// Something to be sent to the requester.
@@ -113,6 +135,7 @@ pub(super) struct Responder {
     pub(super) pending: VecDeque<Pending>,
     pub(super) ack: Option<Psn>,
     atomics: VecDeque<AtomicResult>,
+    reads: VecDeque<ServedRead>,
 }
 
 impl Default for Responder {
@@ -128,6 +151,7 @@ impl Default for Responder {
             pending: VecDeque::new(),
             ack: None,
             atomics: VecDeque::new(),
+            reads: VecDeque::new(),
         }
     }
 }
@@ -139,6 +163,7 @@ impl Responder {
         self.epsn = epsn;
         self.msn = Msn::new(0);
         self.atomics.clear();
+        self.reads.clear();
     }
 
     /// Forgets what is in progress; a held receive WQE is the caller's business.
@@ -351,10 +376,11 @@ impl Qp {
                 Accept::Done
             }
             TrainKind::ReadRequest => {
-                // A repeated READ asks for no more than the first did (IBA vol. 1, 9.7.5.1.3).
-                if train.last_psn().is_at_or_after(self.resp.epsn)
-                    || train.dma_bytes as u64 > MAX_MESSAGE_BYTES
-                {
+                // Anybody can send a packet with an old PSN. To validate it as a new request would
+                // let him end the connection with a wrong key. So only a READ that was served is
+                // served again, and asks for no more than it did (IBA vol. 1, 9.7.5.1.3).
+                let is_known = |read: &ServedRead| read.is_repeated_by(train, self.mtu);
+                if !self.resp.reads.iter().any(is_known) {
                     return Accept::Drop(DropReason::OutOfOrder);
                 }
                 self.queue_read(train, true, env)

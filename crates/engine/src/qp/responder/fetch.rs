@@ -2,6 +2,7 @@
 
 use super::{
     AtomicJob, AtomicOp, AtomicResult, Inbound, MAX_PENDING_RESPONSES, Pending, PendingRead,
+    ServedRead,
 };
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, CopyError, DropReason, Env, Qp};
@@ -52,6 +53,7 @@ impl Qp {
             self.resp.epsn = train.first_psn.add(train.packets);
             self.resp.msn = self.resp.msn.next();
             self.resp.nak_sent = false;
+            self.keep_read(train);
         }
         self.push_pending(Pending::Read(PendingRead {
             addr: train.remote_addr,
@@ -63,6 +65,22 @@ impl Qp {
             repeated,
             msn: self.resp.msn,
         }))
+    }
+
+    /// Keeps what a READ asked for as long as its requester may repeat it: for the next
+    /// `max_dest_rd_atomic` READs.
+    fn keep_read(&mut self, train: &Train) {
+        let kept = self.attr.max_dest_rd_atomic.max(1) as usize;
+        while self.resp.reads.len() >= kept {
+            self.resp.reads.pop_front();
+        }
+        self.resp.reads.push_back(ServedRead {
+            psn: train.first_psn,
+            packets: train.packets,
+            addr: train.remote_addr,
+            rkey: train.rkey.0,
+            bytes: train.dma_bytes,
+        });
     }
 
     pub(in crate::qp) fn accept_atomic<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
