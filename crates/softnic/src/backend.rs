@@ -252,7 +252,7 @@ impl Backend for SoftNic {
             init.timestamps,
             init.ignore_overrun,
             init.cookie,
-        ));
+        )?);
         ctx.shared.add_object();
         let (process, context) = (ctx.process, ctx.shared.clone());
         Ok((Cq(Arc::new(CqHandle { cq, process, context })), init.cqe))

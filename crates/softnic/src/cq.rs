@@ -31,17 +31,26 @@ pub(crate) struct Cqe {
 }
 
 struct Slots {
-    cqes: Box<[UnsafeCell<MaybeUninit<Cqe>>]>,
+    cqes: Vec<UnsafeCell<MaybeUninit<Cqe>>>,
     mask: u32,
 }
 
 impl Slots {
-    fn new(capacity: u32) -> Slots {
+    /// Room for so many completions. Its pages take memory when they are first written.
+    fn new(capacity: u32) -> VerbsResult<Slots> {
         let count = capacity.max(1).next_power_of_two();
-        let cqes = (0..count).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
-        Slots { cqes, mask: count - 1 }
+        let mut cqes = Vec::new();
+        cqes.try_reserve_exact(count as usize)
+            .map_err(|e| VerbsError::no_room(format!("a CQ of {capacity} completions: {e}")))?;
+        // SAFETY: the room is reserved, and the elements need no value.
+        unsafe { cqes.set_len(count as usize) };
+        Ok(Slots { cqes, mask: count - 1 })
     }
 }
+
+/// A CQ that was empty uses its first slots again after this many: programs ask for more than they
+/// use, and a ring that goes all the way round would write to each page.
+const REUSE_AFTER_SLOTS: u32 = 1 << 16;
 
 /// What the producers' lock protects.
 struct Producers {
@@ -81,12 +90,13 @@ impl CqObject {
         timestamps: bool,
         ignore_overrun: bool,
         cookie: u64,
-    ) -> CqObject {
+    ) -> VerbsResult<CqObject> {
+        let slots = Slots::new(capacity)?;
         if let Some(channel) = &channel {
             channel.users.fetch_add(1, Ordering::Relaxed);
         }
-        CqObject {
-            slots: UnsafeCell::new(Slots::new(capacity)),
+        Ok(CqObject {
+            slots: UnsafeCell::new(slots),
             capacity: AtomicU32::new(capacity),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
@@ -99,7 +109,7 @@ impl CqObject {
             ignore_overrun,
             cookie,
             users: AtomicUsize::new(0),
-        }
+        })
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -123,12 +133,16 @@ impl CqObject {
     ) {
         let timestamp = if self.timestamps { crate::clock::now_ns() } else { 0 };
         let mut producers = self.producers.lock();
-        let head = self.head.load(Ordering::Relaxed);
-        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= self.capacity() {
+        let mut head = self.head.load(Ordering::Relaxed);
+        let waiting = head.wrapping_sub(self.tail.load(Ordering::Acquire));
+        if waiting >= self.capacity() {
             return self.overflow();
         }
         // SAFETY: `slots` is replaced only under both locks, and we hold one of them.
         let slots = unsafe { &*self.slots.get() };
+        if waiting == 0 && head & slots.mask >= REUSE_AFTER_SLOTS {
+            head = self.reuse_first_slots(head);
+        }
         let cell = &slots.cqes[(head & slots.mask) as usize];
         // SAFETY: this slot is outside tail..head, so no consumer reads it, and the lock that we
         // hold keeps other producers away.
@@ -138,6 +152,17 @@ impl CqObject {
             producers.notify = Notify::Disarmed;
             self.raise();
         }
+    }
+
+    /// Begins again with the first slots, under the producers' lock, unless somebody polls. Returns
+    /// the head. Whoever looks meanwhile without a lock may see a completion where there is none,
+    /// and finds out under the consumers' lock.
+    #[cold]
+    fn reuse_first_slots(&self, head: u32) -> u32 {
+        let Some(_consumers) = self.consumers.try_lock() else { return head };
+        self.tail.store(0, Ordering::Relaxed);
+        self.head.store(0, Ordering::Release);
+        0
     }
 
     #[cold]
@@ -229,7 +254,7 @@ impl CqObject {
                 "resize to {capacity} completions, but {waiting} wait: poll first"
             )));
         }
-        let mut fresh = Slots::new(capacity);
+        let mut fresh = Slots::new(capacity)?;
         // SAFETY: both locks are held.
         let slots = unsafe { &mut *self.slots.get() };
         for index in 0..waiting {

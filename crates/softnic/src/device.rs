@@ -15,7 +15,7 @@ pub(crate) const DEVICES: u32 = 2;
 /// Send, receive and SRQ work requests of a queue.
 pub(crate) const MAX_WR: u32 = 16384;
 /// Completions of a CQ.
-pub(crate) const MAX_CQE: u32 = 131_072;
+pub(crate) const MAX_CQE: u32 = 4_194_303;
 /// Scatter/gather elements.
 pub(crate) const MAX_SGE: u32 = 32;
 /// Inline bytes.

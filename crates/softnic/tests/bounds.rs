@@ -11,7 +11,9 @@ use support::node::*;
 use support::*;
 
 const MAX_WR: u32 = 16_384;
-const MAX_CQE: u32 = 131_072;
+const MAX_CQE: u32 = 4_194_303;
+/// Completions of a CQ that is filled.
+const FILLED_CQE: u32 = 131_072;
 const MAX_SGE: u32 = 32;
 const MAX_INLINE: u32 = 1024;
 const MAX_QP: u32 = 16_384;
@@ -23,6 +25,7 @@ fn child_process_entry() {
     play(&[
         ("work requests", work_requests),
         ("completions", completions),
+        ("largest queue", largest_queue),
         ("pieces", pieces),
         ("inline", inline),
         ("queue pairs", queue_pairs),
@@ -123,13 +126,13 @@ fn work_requests_of_a_queue() {
 fn completions(_stage: Topology) {
     let node = Node::open(0);
     assert_eq!(SoftNic::query_device(&node.ctx).max_cqe, MAX_CQE);
-    let (send_cq, recv_cq) = (node.cq(64, None, 1), node.cq(MAX_CQE, None, 2));
+    let (send_cq, recv_cq) = (node.cq(64, None, 1), node.cq(FILLED_CQE, None, 2));
     let setup = Setup::new(QpType::Rc);
     let a = node.endpoint_on(&setup, &send_cq, &send_cq, None);
     let b = node.endpoint_on(&setup, &send_cq, &recv_cq, None);
     a.connect(b.address());
     b.connect(a.address());
-    for number in 0..u64::from(MAX_CQE) {
+    for number in 0..u64::from(FILLED_CQE) {
         b.recv(number, &[]);
         if number % 32 == 31 {
             (0..31)
@@ -137,7 +140,7 @@ fn completions(_stage: Topology) {
             a.run(wr(WrOpcode::Send, &[]));
         }
     }
-    let (mut next, all) = (0, u64::from(MAX_CQE));
+    let (mut next, all) = (0, u64::from(FILLED_CQE));
     while next < all {
         for wc in wait_some(&recv_cq, 1024) {
             assert_eq!((wc.wr_id, wc.status), (next, WcStatus::Success));
@@ -159,6 +162,38 @@ fn completions(_stage: Topology) {
 #[test]
 fn completions_of_a_queue() {
     alone("completions");
+}
+
+/// Memory of this process that is there, in bytes.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number");
+    pages * 4096
+}
+
+/// The largest CQ takes memory for completions that wait, not for those that could.
+fn largest_queue(_stage: Topology) {
+    let node = Node::open(0);
+    let (send_cq, recv_cq) = (node.cq(MAX_CQE, None, 1), node.cq(64, None, 2));
+    let setup = Setup::new(QpType::Rc);
+    let a = node.endpoint_on(&setup, &send_cq, &send_cq, None);
+    let b = node.endpoint_on(&setup, &recv_cq, &recv_cq, None);
+    a.connect(b.address());
+    b.connect(a.address());
+    let before = resident_bytes();
+    // All slots together would take 350 MB, those of as many completions as this 80 MB.
+    for _ in 0..1_000_000 {
+        b.recv(1, &[]);
+        a.run(wr(WrOpcode::Send, &[]));
+        b.recv_done();
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes more");
+}
+
+#[test]
+fn the_largest_queue_takes_memory_for_what_waits() {
+    alone("largest queue");
 }
 
 fn pieces(_stage: Topology) {
