@@ -88,12 +88,12 @@ fn place<H: Host>(
             host.write(entry, *host_addr, placement.bytes, &mut bytes)
         }
         PlacementTarget::Receive { offset } => {
-            let sges = qp.held_recv().sges();
+            let (pd, sges) = (qp.held_recv().pd, qp.held_recv().sges());
             if train.flags.has(TrainFlags::GRH) && *offset == u64::from(GRH_BYTES) {
                 let header = host.routing_header(train);
-                scatter(host, qp.pd, sges, 0, GRH_BYTES, &mut H::bytes(&header))?;
+                scatter(host, pd, sges, 0, GRH_BYTES, &mut H::bytes(&header))?;
             }
-            scatter(host, qp.pd, sges, *offset, placement.bytes, &mut bytes)
+            scatter(host, pd, sges, *offset, placement.bytes, &mut bytes)
         }
     }
 }

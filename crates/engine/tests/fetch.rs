@@ -22,7 +22,11 @@ struct Driver {
 
 impl Driver {
     fn new() -> Driver {
-        Driver { srq: SharedRecvQueue::new(4, 1, 0), sent: Vec::new(), received: Vec::new() }
+        Driver {
+            srq: SharedRecvQueue::new(PdId(1), 4, 1, 0),
+            sent: Vec::new(),
+            received: Vec::new(),
+        }
     }
 }
 

@@ -335,7 +335,7 @@ impl Backend for SoftNic {
         pd.1.check_usable()?;
         check_limit("SRQ max_wr", init.max_wr, limits().max_srq_wr)?;
         check_limit("SRQ max_sge", init.max_sge, limits().max_srq_sge)?;
-        let queue = SharedRecvQueue::new(init.max_wr, init.max_sge.max(1), init.srq_limit);
+        let queue = SharedRecvQueue::new(pd.0.id, init.max_wr, init.max_sge.max(1), init.srq_limit);
         let srq = SrqObject {
             queue: Mutex::new(queue),
             pd: pd.0.clone(),

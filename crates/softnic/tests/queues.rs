@@ -18,6 +18,7 @@ fn child_process_entry() {
         ("late receiver", late_receiver),
         ("eager sender", eager_sender),
         ("shared receiver", shared_receiver),
+        ("foreign domain", foreign_domain),
         ("tired sender", tired_sender),
         ("never ready", never_ready),
         ("states", states),
@@ -303,6 +304,49 @@ fn shared_receiver(_stage: Topology) {
 #[test]
 fn a_shared_receive_queue_serves_and_tells() {
     Processes::start(&[("shared receiver", &[])]).finish();
+}
+
+/// Receives of an SRQ are checked against the SRQ's protection domain, not the QP's.
+fn foreign_domain(_stage: Topology) {
+    let node = Node::open(0);
+    let other = SoftNic::alloc_pd(&node.ctx).expect("a PD");
+    let init = SrqInit { max_wr: 4, max_sge: 1, srq_limit: 0, cookie: 1 };
+    let (srq, _) = SoftNic::create_srq(&other, init).expect("an SRQ");
+    let mem = node.mem(4096, Kind::Heap);
+    let (_mr, info) =
+        SoftNic::reg_mr(&other, mem.addr(), 4096, mem.addr(), Access::LOCAL_WRITE).expect("an MR");
+    let connected = || {
+        let (send_cq, recv_cq) = (node.cq(64, None, 1), node.cq(64, None, 2));
+        let setup = Setup::new(QpType::Rc);
+        let receiver = node.endpoint_on(&setup, &send_cq, &recv_cq, Some(&srq));
+        let sender = node.endpoint(&setup);
+        receiver.connect(sender.address());
+        sender.connect(receiver.address());
+        (sender, receiver)
+    };
+    let receive = |lkey| {
+        let sges = [Sge { addr: mem.addr() + 2048, length: 64, lkey }];
+        let wrs = std::iter::once(RecvWr { wr_id: 1, sges: &sges });
+        SoftNic::post_srq_recv(&srq, wrs).expect("a receive");
+    };
+    mem.write(0, &[7; 64]);
+    let (sender, receiver) = connected();
+    receive(info.lkey);
+    sender.run(wr(WrOpcode::Send, &[mem.sge(0, 64)]));
+    assert_eq!(receiver.recv_done().status, WcStatus::Success);
+    assert_eq!(mem.read(2048, 64), [7; 64]);
+    mem.write(0, &[8; 64]);
+    let (sender, receiver) = connected();
+    receive(mem.lkey);
+    sender.send(wr(WrOpcode::Send, &[mem.sge(0, 64)]));
+    assert_eq!(receiver.recv_done().status, WcStatus::LocProtErr, "a key of the QP's domain");
+    assert_eq!(sender.send_done().status, WcStatus::RemOpErr);
+    assert_eq!(mem.read(2048, 64), [7; 64], "nothing was written");
+}
+
+#[test]
+fn receives_of_an_srq_are_of_its_protection_domain() {
+    Processes::start(&[("foreign domain", &[])]).finish();
 }
 
 /// What each state takes, and the events of a QP.

@@ -4,7 +4,7 @@
 //! The choices come from bytes, so that a fuzzer and a seeded test share this driver. No payload
 //! is moved: regions may be as large as address spaces are.
 
-use crate::sim::{Device, LIMITS};
+use crate::sim::{Device, LIMITS, PD};
 use rdmalab_engine::backend::{MwBind, RecvWr, SendWr};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
@@ -80,7 +80,7 @@ pub fn play(bytes: &[u8]) {
     };
     let mut device = Device::new(0);
     let with_srq = choices.byte() > 200;
-    device.srq = with_srq.then(|| SharedRecvQueue::new(8, 3, 2));
+    device.srq = with_srq.then(|| SharedRecvQueue::new(PD, 8, 3, 2));
     device.create_qp(ty, cap, choices.byte() > 128, with_srq, mtu);
     let rights = Access(0xf);
     let keys = vec![

@@ -36,7 +36,7 @@ proptest! {
         capacity in 0u32..9,
         ops in prop::collection::vec(recv_op(), 0..200),
     ) {
-        let mut queue = RecvQueue::new(capacity, 2);
+        let mut queue = RecvQueue::new(PdId(1), capacity, 2);
         let mut model: VecDeque<(u64, u8)> = VecDeque::new();
         let (mut capacity, mut fetched, mut next) = (capacity as usize, 0, 0);
         let mut held = HeldRecv::EMPTY;
@@ -91,7 +91,7 @@ proptest! {
     fn a_shared_queue_tells_its_limit_once_per_arming(
         ops in prop::collection::vec(0u8..5, 0..200),
     ) {
-        let mut srq = SharedRecvQueue::new(8, 1, 3);
+        let mut srq = SharedRecvQueue::new(PdId(1), 8, 1, 3);
         let (mut waiting, mut armed) = (0u32, 3);
         let mut held = HeldRecv::EMPTY;
         for op in ops {

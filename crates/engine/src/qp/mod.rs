@@ -148,7 +148,7 @@ impl Qp {
         let cap = init.cap;
         let rq = match init.srq {
             Some(_) => None,
-            None => Some(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+            None => Some(RecvQueue::new(pd, cap.max_recv_wr, cap.max_recv_sge)),
         };
         Qp {
             qpn,

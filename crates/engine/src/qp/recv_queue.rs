@@ -2,7 +2,7 @@
 //! holds.
 
 use crate::backend::{PostError, RecvWr};
-use crate::vocab::Sge;
+use crate::vocab::{PdId, Sge};
 
 /// Scatter/gather elements that a receive WQE may have.
 pub const MAX_RECV_SGE: usize = 32;
@@ -16,6 +16,8 @@ pub struct HeldRecv {
     count: u32,
     /// Bytes that fit.
     pub capacity: u64,
+    /// The domain that its local keys are of: that of its queue (IBA vol. 1, 10.2.9.4).
+    pub pd: PdId,
 }
 
 impl HeldRecv {
@@ -25,6 +27,7 @@ impl HeldRecv {
         sges: [Sge { addr: 0, length: 0, lkey: 0 }; MAX_RECV_SGE],
         count: 0,
         capacity: 0,
+        pd: PdId(0),
     };
 
     /// Its scatter list.
@@ -64,6 +67,7 @@ pub enum TakeRecv {
 /// posted, and meets RNR if none is.
 #[derive(Clone, Debug)]
 pub struct RecvQueue {
+    pd: PdId,
     wr_ids: Box<[u64]>,
     counts: Box<[u32]>,
     sges: Box<[Sge]>,
@@ -77,10 +81,12 @@ pub struct RecvQueue {
 }
 
 impl RecvQueue {
-    /// A queue of `max_wr` requests with up to `max_sge` (at most [`MAX_RECV_SGE`]) elements each.
-    pub fn new(max_wr: u32, max_sge: u32) -> Self {
+    /// A queue of `max_wr` requests with up to `max_sge` (at most [`MAX_RECV_SGE`]) elements each,
+    /// whose local keys are of `pd`.
+    pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
         let slots = max_wr.max(1).next_power_of_two() as usize;
         RecvQueue {
+            pd,
             wr_ids: vec![0; slots].into(),
             counts: vec![0; slots].into(),
             sges: vec![Sge::default(); slots * max_sge as usize].into(),
@@ -171,6 +177,7 @@ impl RecvQueue {
         }
         let slot = (self.consumed & self.mask) as usize;
         let start = slot * self.max_sge as usize;
+        held.pd = self.pd;
         held.fill(self.wr_ids[slot], &self.sges[start..start + self.counts[slot] as usize]);
         self.consumed = self.consumed.wrapping_add(1);
         self.assert_cursors();
@@ -197,7 +204,7 @@ impl RecvQueue {
     /// Moves the waiting requests into a queue of another size, which must hold them. What the
     /// adapter has read stays read.
     pub fn resized(&self, max_wr: u32) -> RecvQueue {
-        let mut other = RecvQueue::new(max_wr, self.max_sge);
+        let mut other = RecvQueue::new(self.pd, max_wr, self.max_sge);
         for position in 0..self.len() {
             let slot = (self.consumed.wrapping_add(position) & self.mask) as usize;
             let start = slot * self.max_sge as usize;
@@ -220,8 +227,8 @@ pub struct SharedRecvQueue {
 
 impl SharedRecvQueue {
     /// An SRQ; `limit` 0 means that no event is armed.
-    pub fn new(max_wr: u32, max_sge: u32, limit: u32) -> Self {
-        SharedRecvQueue { queue: RecvQueue::new(max_wr, max_sge), limit }
+    pub fn new(pd: PdId, max_wr: u32, max_sge: u32, limit: u32) -> Self {
+        SharedRecvQueue { queue: RecvQueue::new(pd, max_wr, max_sge), limit }
     }
 
     /// Arms the limit event, or disarms it with 0.
@@ -257,7 +264,7 @@ mod tests {
 
     #[test]
     fn refuses_one_more_than_its_capacity() {
-        let mut queue = RecvQueue::new(3, 1);
+        let mut queue = RecvQueue::new(PdId(1), 3, 1);
         for wr_id in 0..3 {
             post(&mut queue, wr_id).unwrap();
         }
@@ -270,7 +277,7 @@ mod tests {
 
     #[test]
     fn posted_but_not_fetched_is_no_reason_for_rnr() {
-        let mut queue = RecvQueue::new(2, 1);
+        let mut queue = RecvQueue::new(PdId(1), 2, 1);
         let mut held = HeldRecv::EMPTY;
         assert_eq!(queue.take(&mut held), TakeRecv::Empty);
         for wr_id in 0..2 {
@@ -287,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_limit_fires_once_per_arming() {
-        let mut srq = SharedRecvQueue::new(8, 1, 2);
+        let mut srq = SharedRecvQueue::new(PdId(1), 8, 1, 2);
         let mut held = HeldRecv::EMPTY;
         for wr_id in 0..3 {
             post(&mut srq.queue, wr_id).unwrap();
@@ -299,7 +306,7 @@ mod tests {
 
     #[test]
     fn resizing_keeps_order_and_what_was_fetched() {
-        let mut queue = RecvQueue::new(4, 1);
+        let mut queue = RecvQueue::new(PdId(1), 4, 1);
         for wr_id in 0..3 {
             post(&mut queue, wr_id).unwrap();
         }

@@ -1,6 +1,6 @@
 //! Two devices with a connected queue pair each: the setting of most tests.
 
-use super::device::Device;
+use super::device::{Device, PD};
 use super::injector::FaultInjector;
 use super::world::{At, World};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
@@ -92,7 +92,7 @@ impl Pair {
             let device = &mut world.devices[index];
             let base = device.memory.base();
             if let Some(limit) = config.srq_limit {
-                device.srq = Some(SharedRecvQueue::new(256, config.cap.max_recv_sge, limit));
+                device.srq = Some(SharedRecvQueue::new(PD, 256, config.cap.max_recv_sge, limit));
             }
             Self::make_qp(device, &config);
             device.register(base, ALL_MEMORY, Access::LOCAL_WRITE)
