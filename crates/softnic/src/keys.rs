@@ -25,6 +25,10 @@ pub(crate) enum KeyUsers {
     Everybody,
 }
 
+/// Bits of a window's key that the program chooses; index and tag are the device's (IBA vol. 1,
+/// 10.6.7.2.2).
+const PROGRAMS_BITS: u32 = 0xff;
+
 /// See the module's text.
 pub(crate) struct KeyRegistry {
     pub(crate) table: Mutex<KeyTable>,
@@ -75,17 +79,18 @@ impl KeyRegistry {
         let index = keytable::index_of(bind.mw_rkey);
         let window = view.read(index).and_then(key_entry).ok_or(())?;
         let type2 = window.kind == KeyKind::WindowType2;
-        // The index and tag stay the window's; only the low 8 bits are the program's.
+        // Bound already, bound to nothing, or the key of another window. Only a type 2 window may
+        // be zero-based.
         if window.kind == KeyKind::Region
             || window.pd != pd
-            || (window.key ^ bind.mw_rkey) & !0xff != 0
-            || (bind.new_rkey ^ bind.mw_rkey) & !0xff != 0
-            || (type2 && window.length != 0)
+            || (window.key ^ bind.mw_rkey) & !PROGRAMS_BITS != 0
+            || (type2 && (window.length != 0 || bind.length == 0))
+            || (!type2 && bind.access.contains(Access::ZERO_BASED))
         {
             return Err(());
         }
         let mut entry = window;
-        entry.key = bind.new_rkey;
+        entry.key = window.key & !PROGRAMS_BITS | bind.new_rkey & PROGRAMS_BITS;
         entry.qpn = if type2 { qpn } else { Qpn::new(0) };
         if bind.length == 0 {
             entry.length = 0;

@@ -160,6 +160,9 @@ fn type_1_owner(mut topology: Topology) {
     let (window, unbound) = owner.window(MwType::Type1);
     owner.refused(WRITE, AT, unbound, 8);
     let first = SoftNic::next_mw_rkey(&window);
+    let zero_based = Access::REMOTE_WRITE | Access::ZERO_BASED;
+    assert_eq!(owner.bind(unbound, first, LENGTH, zero_based), WcStatus::MwBindErr);
+    owner.reconnect(false);
     owner.bound(unbound, first, Access::REMOTE_WRITE);
     owner.granted(WRITE, AT, first, LENGTH);
     assert_eq!(owner.mem.read(AT, LENGTH as usize), [0xab; LENGTH as usize]);
@@ -203,9 +206,12 @@ fn type_2_owner(mut topology: Topology) {
     let all = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     let (window, unbound) = owner.window(MwType::Type2);
     owner.refused(WRITE, AT, unbound, 8);
-    // The low byte is ours to choose.
+    // A window of this type is not bound to nothing.
+    assert_eq!(owner.bind(unbound, unbound, 0, Access::NONE), WcStatus::MwBindErr);
+    owner.reconnect(false);
+    // The low byte is ours to choose; the device keeps the others, whatever we say.
     let key = unbound ^ 0x5a;
-    owner.bound(unbound, key, all);
+    owner.bound(unbound, key ^ 0xabcd_ef00, all);
     owner.granted(WRITE, AT, key, LENGTH);
     assert_eq!(owner.granted(ADD, AT, key, 8), u64::from_ne_bytes([0xab; 8]));
     assert_eq!(owner.granted(READ, AT, key, 8), u64::from_ne_bytes([0xab; 8]) + 1);
