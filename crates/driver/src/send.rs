@@ -1,6 +1,6 @@
 //! Sending: one request or one response.
 
-use rdmalab_engine::qp::{Plan, Qp, Response};
+use rdmalab_engine::qp::{CopyError, Plan, Qp, Response};
 use rdmalab_engine::train::{Train, TrainFlags};
 use rdmalab_engine::vocab::QpType;
 
@@ -27,6 +27,10 @@ pub fn send_request<H: Host>(qp: &mut Qp, path: &mut impl Path<H>, host: &mut H)
         Plan::Local { position } => {
             let Some(ok) = host.execute_local(qp, position) else { return Step::Blocked };
             qp.retire_local(position, ok, host);
+            Step::Done
+        }
+        Plan::WrongLength { position } => {
+            qp.retire_sent(position, true, Err(CopyError::Length), host);
             Step::Done
         }
         Plan::Send { mut train, position, offset } => {

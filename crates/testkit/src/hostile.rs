@@ -255,6 +255,9 @@ impl Hostile<'_> {
         match qp.plan(max_payload) {
             Plan::Idle => {}
             Plan::Local { position } => qp.retire_local(position, answer < 200, &mut env),
+            Plan::WrongLength { position } => {
+                qp.retire_sent(position, true, Err(CopyError::Length), &mut env);
+            }
             Plan::Send { train, position, offset } => {
                 let wqe = qp.sq.wqe(position);
                 assert!(train.is_plausible(qp.mtu), "{train:?}");

@@ -114,7 +114,10 @@ fn play(seed: u64) {
         let eight = Sge { length: 8, ..sge };
         let at = |opcode, remote_addr, rkey| SendWr { remote_addr, rkey, ..blank(wr_id, opcode) };
         let kind = attacker.random.below(4);
-        let into = (kind == 0).then(|| pair.receive(RIGHT, wr_id, BYTES).addr).unwrap_or(write_to);
+        let into = match kind {
+            0 => pair.receive(RIGHT, wr_id, BYTES).addr,
+            _ => write_to,
+        };
         let sges = [if kind == 3 { eight } else { sge }];
         let wr = match kind {
             0 => blank(wr_id, WrOpcode::Send),

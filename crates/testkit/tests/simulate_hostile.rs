@@ -10,7 +10,7 @@ use rdmalab_testkit::hostile;
 const SEEDS: u64 = 100_000;
 
 /// Seeds that once found a bug.
-const REGRESSIONS: &[u64] = &[];
+const REGRESSIONS: &[u64] = &[67_112];
 
 fn play(seed: u64) {
     let mut random = Random::new(seed);

@@ -137,6 +137,30 @@ fn a_receive_that_is_too_short() {
     assert_eq!(pair.received(RIGHT), [(4, W::LocLenErr), (5, W::WrFlushErr)]);
 }
 
+/// An atomic brings 8 bytes home. Where the scatter list has other than 8, the target must not
+/// change: a program that finds an error takes it to be untouched.
+#[test]
+fn an_atomic_of_another_length_fails_before_the_target_changes() {
+    for length in [0, 4, 7, 9, 16] {
+        for (opcode, lane) in
+            [(WrOpcode::FetchAdd, 0), (WrOpcode::CmpSwap, 0), (WrOpcode::FetchAdd, 1000)]
+        {
+            let mut pair = rc();
+            pair.world.knobs.lane = lane;
+            let (addr, rkey) = pair.region(RIGHT, &[0; 8], RIGHTS);
+            let sge = Sge { length, ..pair.buffer(LEFT, &[0; 16]) };
+            let at = SendWr { remote_addr: addr, rkey, ..blank(1, opcode) };
+            let wr = SendWr { sges: &[sge], compare_add: 0, swap: 1, ..at };
+            pair.post(LEFT, SendWr { compare_add: u64::from(opcode == WrOpcode::FetchAdd), ..wr })
+                .unwrap();
+            pair.world.settle();
+            assert_eq!(pair.sent(LEFT), [(1, W::LocLenErr)], "{opcode:?} of {length}");
+            assert_eq!((pair.state(LEFT), pair.state(RIGHT)), (S::Err, S::Rts));
+            assert_eq!(pair.device(RIGHT).memory.word(addr), 0, "{opcode:?} of {length}");
+        }
+    }
+}
+
 #[test]
 fn local_protection_errors_of_the_sender() {
     let mut pair = rc();

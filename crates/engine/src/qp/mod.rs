@@ -106,6 +106,8 @@ pub enum CopyError {
     Protection,
     /// The memory is not mapped any more.
     Fault,
+    /// The scatter list of an atomic is not 8 bytes long.
+    Length,
 }
 
 /// A queue pair. See the module's text for how it is driven.
@@ -195,12 +197,6 @@ impl Qp {
             }
             _ if wr.opcode.is_read_or_atomic() && is_inline => {
                 return Err(PostError::InlineAnswer);
-            }
-            WrOpcode::CmpSwap | WrOpcode::FetchAdd => {
-                let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
-                if bytes < 8 {
-                    return Err(PostError::TooLong);
-                }
             }
             _ if self.qp_type == QpType::Ud => {
                 let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();

@@ -57,6 +57,12 @@ pub enum Plan {
         /// Where its payload begins.
         offset: u32,
     },
+    /// An atomic whose scatter list is not 8 bytes long: call [`Qp::retire_sent`] with
+    /// [`CopyError::Length`].
+    WrongLength {
+        /// Which WQE.
+        position: u32,
+    },
     /// Execute a bind or a local invalidate, then call [`Qp::retire_local`].
     Local {
         /// Which WQE.
@@ -184,6 +190,9 @@ impl Qp {
         // A READ takes all its PSNs at once; one beyond the window goes alone.
         if in_flight > 0 && in_flight + wqe.packets > self.window_packets {
             return Plan::Idle;
+        }
+        if wqe.is_atomic_of_wrong_length() {
+            return Plan::WrongLength { position };
         }
         self.plan_read_or_atomic(position)
     }
@@ -402,8 +411,12 @@ impl Qp {
             // Completed or flushed since it was planned.
             return;
         }
-        if result.is_err() {
-            return self.fail_locally(position, WcStatus::LocProtErr, env);
+        match result {
+            Ok(()) => {}
+            Err(CopyError::Length) => {
+                return self.fail_locally(position, WcStatus::LocLenErr, env);
+            }
+            Err(_) => return self.fail_locally(position, WcStatus::LocProtErr, env),
         }
         if self.qp_type != QpType::Rc && last {
             self.sq.wqe_mut(position).outcome = Some(WcStatus::Success);

@@ -83,6 +83,13 @@ impl SendWqe {
     pub fn is_inline(&self) -> bool {
         self.flags.contains(SendFlags::INLINE)
     }
+
+    /// Whether it is an atomic whose scatter list has other than 8 bytes, which it fails for before
+    /// the target is touched.
+    #[inline]
+    pub fn is_atomic_of_wrong_length(&self) -> bool {
+        matches!(self.opcode, WrOpcode::CmpSwap | WrOpcode::FetchAdd) && self.length != 8
+    }
 }
 
 /// The queue itself. See the module's text for the cursors.

@@ -24,6 +24,7 @@ impl Qp {
         let wqe = self.sq.wqe(position);
         let one_sided = wqe.opcode == WrOpcode::Write
             || wqe.opcode.is_read_or_atomic() && self.attr.max_rd_atomic > 0;
+        let one_sided = one_sided && !wqe.is_atomic_of_wrong_length();
         one_sided.then_some(position)
     }
 
