@@ -1,7 +1,7 @@
 //! Compares every layout and every constant with the C header of this machine.
 //!
-//! The offsets are written down once, in the crate, and asserted there at compile time; here a
-//! C compiler says what they are. Without `cc` or the header the test says so and passes.
+//! The crate asserts its own offsets at compile time; here a C compiler prints those of the header.
+//! Without `cc` or the header the test says so and passes.
 
 use rdmalab_abi::consts::ALL_CONSTANTS;
 use rdmalab_abi::layout::Layout;
@@ -30,7 +30,7 @@ const NAMELESS: &[(&str, &str, &str)] = &[
     ("rdma_cm_event_param", "struct rdma_cm_event", "param"),
 ];
 
-/// The anonymous union at the end of `ibv_send_wr`: C has no expression for it.
+/// The anonymous union at the end of `ibv_send_wr`, for which C has no expression.
 const ANONYMOUS: &str = "ibv_send_wr_bind_mw_tso";
 
 /// Types that have grown since rdma-core 44, so that only their known part is compared.
@@ -46,7 +46,7 @@ fn expressions(layout: &Layout, field: &str) -> (String, String) {
     let c_type = format!("{} {}", layout.kind, layout.name);
     let field = if field == "bind_mw_tso" { "bind_mw" } else { field };
     let offset = if layout.name == "verbs_context" {
-        // It grows in front: only the distance to the context is fixed.
+        // The structure grows at its start, so only the distance to the context is fixed.
         format!("(long long)offsetof({c_type}, {field}) - (long long)offsetof({c_type}, context)")
     } else {
         format!("offsetof({c_type}, {field})")
@@ -54,7 +54,7 @@ fn expressions(layout: &Layout, field: &str) -> (String, String) {
     (format!("sizeof({c_type})"), offset)
 }
 
-/// What is to be compared: a key, the C expression, and what we say.
+/// All comparisons: a key, the C expression, and our value.
 fn expectations() -> Vec<(String, String, i64)> {
     let mut all = Vec::new();
     for layout in ALL_LAYOUTS.iter().filter(|layout| layout.name != ANONYMOUS) {
@@ -122,19 +122,19 @@ impl Drop for Scratch {
     }
 }
 
-/// The header of the connection manager, which is another package's.
+/// The header of the connection manager, which is in another package.
 const CM_HEADER: &str = "rdma/rdma_cma.h";
 
 fn has_header(path: &str) -> bool {
     Path::new("/usr/include").join(path).exists()
 }
 
-/// Whether a key is one of the connection manager's.
+/// Whether a key belongs to the connection manager.
 fn is_of_cm(key: &str) -> bool {
     ["rdma_", "RDMA_", "RAI_"].iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// Why the comparison cannot be made here, if so.
+/// Why the comparison is impossible here, if it is.
 fn why_not() -> Option<&'static str> {
     if Command::new("cc").arg("--version").output().is_err() {
         return Some("there is no C compiler `cc`");

@@ -1,4 +1,4 @@
-//! The inline functions fall back as the header's do, also over a library of another age.
+//! The inline functions fall back as those of the header do, even with an older or newer library.
 
 use rdmalab_abi::inline::*;
 use rdmalab_abi::*;
@@ -6,11 +6,11 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::{null, null_mut};
 
-/// What rdma-core 44 allocates for a `verbs_context`.
+/// The size that rdma-core 44 allocates for a `verbs_context`.
 const SIZE_44: usize = 648;
 
-/// A context of which only the last `size` bytes exist, as a library of another age allocates
-/// it. A tool that watches memory would see an access before it.
+/// A context with only the last `size` bytes, as an older library allocates it. A memory checker
+/// would report an access before them.
 struct Context {
     memory: Vec<u64>,
     size: usize,
@@ -25,7 +25,7 @@ impl Context {
         context
     }
 
-    /// Writes at an offset of today's structure.
+    /// Writes at an offset of the present structure.
     fn set<T>(&mut self, offset: usize, value: T) {
         let at = offset - (size_of::<verbs_context>() - self.size);
         assert!(at + size_of::<T>() <= self.size);
@@ -68,7 +68,7 @@ fn port_lid(context: &mut Context) -> u16 {
     // SAFETY: a live context, and attributes to write to.
     let ret = unsafe { ibv_query_port(&table, context.pointer(), 1, &mut attr) };
     assert_eq!(ret, 0);
-    // The fall-back clears what the old function does not write.
+    // The fall-back sets the fields to 0 that the old function does not write.
     assert_eq!(attr.active_speed_ex, if attr.lid > 200 { 0 } else { 7 });
     attr.lid
 }

@@ -1,4 +1,4 @@
-//! The table of the system's library, when there is one, and the errors when there is not.
+//! The function table of the system's library, if there is one; otherwise, the errors.
 
 use rdmalab_abi::{LoadError, VerbsTable};
 use rdmalab_testing::skipped;

@@ -1,4 +1,4 @@
-//! Records that were made up, and what they answer.
+//! Made-up records, and the advice from them.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use rdmalab_record::{
 };
 use serde_json::{Value, json};
 
-/// A record in the making.
+/// A record that is being written.
 struct Book {
     writer: Writer,
     place: u64,
@@ -27,7 +27,7 @@ impl Book {
         Self { writer, place: 0 }
     }
 
-    /// A run.
+    /// Adds a run.
     fn add(&mut self, repetition: u32, parameters: &Value, measured: &Measured) {
         let id = PointId {
             parameters: parameters.as_object().unwrap().clone(),
@@ -52,7 +52,7 @@ impl Book {
     }
 }
 
-/// Round trips around a time, with steps of 10 ns, and a tail of one in fifty.
+/// Round trips near a time, in steps of 10 ns, with one in fifty in the tail.
 fn trips(middle_ns: f64, tail_ns: f64) -> Measured {
     let mut measured = Measured::default();
     let sample = |i: u32| {
@@ -87,7 +87,7 @@ fn of(records: &[Record], key: &str, goal: Goal) -> Advice {
     answers(records, &[question(key).unwrap()], &[goal], "32")
 }
 
-/// Twelve rounds in which write is a third faster than send, with as long a tail as half of it.
+/// Twelve rounds: write is a third faster than send, with a tail half as long again.
 fn opcodes(dir: &Path, name: &str) -> Record {
     let mut book = Book::new(dir, name, None);
     for round in 0..12u32 {
@@ -183,7 +183,7 @@ fn what_is_missing_is_measured_as_the_records_were() {
     assert!(command.starts_with("rdmalab run ping "), "{command}");
     let ends = " far --device soft0 --cores 0,1 --profile p.toml --repeat 12";
     assert!(command.ends_with(ends), "{command}");
-    // By the variable there is a name only; and what is under none has none.
+    // With the variable only the profile's name is known. Without a profile the command names none.
     let command = asked("rdmalab run ping", Some("late-ack"));
     assert!(command.ends_with(" --device soft0 --profile late-ack --repeat 12"), "{command}");
     assert!(!asked("rdmalab run ping --size 8", None).contains("--profile"));
@@ -226,7 +226,7 @@ fn records_of_the_same_ways_are_one_and_of_other_conditions_are_not() {
     let advice = of(&records, "opcode", Goal::Latency);
     assert_eq!((advice.answers.len(), advice.answers[0].decision.runs), (1, 6));
     assert_eq!(advice.answers[0].decision.outcome, Outcome::Best);
-    // Three runs alone are too few, and the command for more is that of the record.
+    // Three runs alone are too few. The suggested command repeats that of the record.
     let page = text(&of(&records[..1], "opcode", Goal::Latency), &records[..1]);
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains("cannot tell: 3 runs of each, and it takes 4 at least"), "{page}");
@@ -255,7 +255,7 @@ fn what_else_differs_is_another_answer_and_named() {
     assert!(page.contains("at transport rc: send is best"), "{page}");
     assert!(page.contains("at transport uc: write is best"), "{page}");
     assert!(page.contains("low latency    ..."), "{page}");
-    // Of the same runs, another question is answered.
+    // The same runs answer another question as well.
     assert_eq!(of(&records, "transport", Goal::Latency).answers.len(), 2);
 }
 
@@ -293,7 +293,7 @@ fn numbers_of_which_more_gain_nothing_are_the_least_and_losses_are_said() {
         page.contains("4 is enough: 16 and 64 are alike, within 3 %; 1 reaches 75 % less"),
         "{page}"
     );
-    // 1.5 processors for a million messages a second are 1.5 us for each.
+    // 1.5 processors for a million messages a second are 1.5 us per message.
     let page = text(&of(&records, "buffers", Goal::Cpu), &records);
     assert!(page.contains("1 1.49 us (x 4.0"), "{page}");
     let mut book = Book::new(dir.path(), "b", None);
@@ -355,7 +355,7 @@ fn runs_at_a_rate_tell_of_processor_time_only() {
     assert!(page.contains("event 100 us; busy 1.00 ms"), "{page}");
 }
 
-/// Of few samples no p99 is known: that is no reason for the other way.
+/// Few samples give no p99. That does not make the other way the only one offered.
 #[test]
 fn a_way_whose_runs_have_no_such_number_is_not_one_that_is_not_offered() {
     let dir = tempfile::tempdir().unwrap();
@@ -375,7 +375,7 @@ fn a_way_whose_runs_have_no_such_number_is_not_one_that_is_not_offered() {
     assert!(!said.contains("only one that is offered"), "{said}");
 }
 
-/// What a slow device leaves of a run is said beside what came of it.
+/// Advice from fewer messages than usual, as a slow device needs, says so.
 #[test]
 fn runs_of_fewer_messages_than_usual_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
@@ -400,7 +400,7 @@ fn runs_of_fewer_messages_than_usual_are_told_apart() {
     assert!(page.contains("8 runs of each; 24 messages a run instead of 2000"), "{page}");
     let document: Value = serde_json::from_str(&json(&advice)).unwrap();
     assert_eq!(document["answers"][0]["fewer_messages_than"], 2000);
-    // And why there is nothing where there is too little: it is not that nothing was measured.
+    // With too few messages there is no p99; the advice says so, not that nothing was measured.
     let advice = of(&short, "opcode", Goal::Predictability);
     let [missing] = advice.missing.as_slice() else { panic!("{advice:?}") };
     assert!(missing.why.contains("have no p99 of the round trips"), "{missing:?}");

@@ -1,5 +1,5 @@
-//! `rdmalab advise` on the soft device, where rules of faults make one way the best: it has to be
-//! named, with its effect. Where there is none, there is no winner.
+//! `rdmalab advise` on the soft device. Fault rules make one way the best, and the advice must name
+//! it with its effect. Without such rules there must be no winner.
 
 mod common;
 #[path = "advise/optimum.rs"]
@@ -15,8 +15,8 @@ use common::{Ended, rdmalab, said};
 use rdmalab_testing::{Watch, skipped, too_busy};
 use serde_json::Value;
 
-/// Held for writing by a measurement whose two ends spin: it runs alone. Those that sleep hold it
-/// for reading, and so does who only reads records.
+/// A measurement whose ends spin takes the write lock and so runs alone. Measurements whose ends
+/// sleep take the read lock, and so do commands that only read records.
 static PROCESSORS: RwLock<()> = RwLock::new(());
 
 fn advise(arguments: &[&str]) -> Ended {
@@ -52,25 +52,25 @@ fn only(out: &Path) -> PathBuf {
     found[0].clone()
 }
 
-/// A run into `out`, and the directory of its record.
+/// Runs into `out`; returns the directory of the record.
 fn run(out: &Path, line: &str, more: &[&str]) -> PathBuf {
     add(out, line, more);
     only(out)
 }
 
-/// A run into `out`, beside what is there.
+/// Runs into `out`, in addition to the records that are there.
 fn add(out: &Path, line: &str, more: &[&str]) {
     let words: Vec<&str> = line.split_whitespace().chain(more.iter().copied()).collect();
     let measure =
         || said(rdmalab(&["run"]).args(words).args(["--device", "soft0", "--out"]).arg(out));
-    // Both ends sleep, for milliseconds of each message, and use a sixth of a processor.
+    // Both ends sleep for milliseconds per message, and use a sixth of a processor.
     let is_delayed = more.iter().any(|word| word.contains("delay ") || *word == "--profile");
     let sleeps = line.contains("--poll event") && is_delayed;
     let made = if sleeps { beside_others(measure) } else { alone(measure) };
     assert_eq!(made.code, Some(0), "{made:?}");
 }
 
-/// Whether each other way takes at least `least` times as long, with certainty.
+/// Whether each of the named ways certainly takes at least `least` times as long as the best.
 fn are_worse(answer: &Value, names: &[&str], least: f64) -> bool {
     let is_worse = |name: &&str| {
         let ways = answer["ways"].as_array().unwrap();
@@ -119,7 +119,7 @@ fn the_transport_that_waits_for_late_acknowledgements_is_not() {
             return skipped("advise transport for latency", &reason);
         }
     };
-    // What was measured is kept, and answers the same again, in words.
+    // The records are kept, and give the same answer again, as text.
     let dir = only(out.path());
     let again = advise(&[&asked[..], &[dir.to_str().unwrap()]].concat());
     assert_eq!(again.code, Some(0), "{again:?}");
@@ -130,7 +130,7 @@ fn the_transport_that_waits_for_late_acknowledgements_is_not() {
     assert!(text.contains("8 runs of each"), "{}", again.stdout);
 }
 
-/// Both go inline: the same but for the name.
+/// Both sizes are sent inline, so the two ways are the same.
 const SAME: &str = "ping --inline 64,128 --messages 2000 --repeat 8";
 
 #[test]
@@ -152,7 +152,7 @@ fn records_answer_what_they_hold_and_say_what_they_lack() {
 
 #[test]
 fn what_is_the_same_has_no_winner_three_times() {
-    // One in twenty times it may have one: of three in a row, one in 8000 times.
+    // A wrong winner is allowed once in twenty: three in a row happen once in 8000 times.
     let has_won = |_: &i32| {
         let out = tempfile::tempdir().unwrap();
         let dir = run(out.path(), SAME, &[]);
@@ -164,7 +164,7 @@ fn what_is_the_same_has_no_winner_three_times() {
     assert!(won < 3, "three times one of two that are the same was called the best");
 }
 
-/// Times that all is asked at most until nothing is cut.
+/// How often to repeat the whole plan until no sweep is shortened.
 const WHOLE_PLANS: usize = 3;
 
 #[test]
@@ -174,7 +174,7 @@ fn all_of_it_is_answered_for_each_goal() {
         let out = tempfile::tempdir().unwrap();
         let said = advise(&[&words[..], &[out.path().to_str().unwrap()]].concat());
         assert_eq!(said.code, Some(0), "{said:?}");
-        // Where the short trial was held up, it is a plan of less, in which a p99 may stay open.
+        // A delayed trial gives a plan with fewer messages, which may leave a p99 open.
         (!said.stderr.contains("have fewer messages, at least")).then_some(said)
     };
     let watch = Watch::begin();
@@ -199,7 +199,7 @@ fn an_interrupt_leaves_what_was_measured() {
     let out = tempfile::tempdir().unwrap();
     let words = ["--quick", "--device", "soft0", "--out", out.path().to_str().unwrap()];
     let mut running = common::Process::start(rdmalab(&["advise"]).args(words));
-    // The second record is begun when the first one is whole.
+    // The second record is begun when the first one is complete.
     running.within("a second record", |_| {
         let dir = fs::read_dir(out.path()).unwrap().next()?.unwrap().path();
         (fs::read_dir(dir).ok()?.count() >= 2).then_some(())
@@ -234,7 +234,7 @@ fn mistakes_are_told() {
     }
 }
 
-/// The number behind an option of the sweep of a question, in a plan.
+/// The value of an option in the sweep that a plan lists for a question.
 fn planned(plan: &Ended, question: &str, experiment: &str, option: &str) -> u64 {
     let is_it = |line: &&str| {
         let mut words = line.split_whitespace();
@@ -245,8 +245,8 @@ fn planned(plan: &Ended, question: &str, experiment: &str, option: &str) -> u64 
     words.nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{option}: {line}"))
 }
 
-/// Each round trip takes 10 ms: with the messages of a device that answers in a microsecond, these
-/// sweeps would take half an hour.
+/// Each round trip takes 10 ms. With as many messages as a device with round trips of a microsecond
+/// gets, these sweeps would take half an hour.
 #[test]
 fn a_slow_device_gets_fewer_messages_and_the_plan_says_so() {
     let asked = ["--plan", "--quick", "--ask", "opcode,buffers", "--device", "soft0"];
@@ -255,12 +255,12 @@ fn a_slow_device_gets_fewer_messages_and_the_plan_says_so() {
     assert!(slow.stdout.contains("have fewer messages, at least"), "{slow:?}");
     assert!((24..500).contains(&planned(&slow, "opcode", "ping", "messages")), "{slow:?}");
     assert!((128..1000).contains(&planned(&slow, "buffers", "blast", "messages")), "{slow:?}");
-    // A time that was asked for is kept to alike, also where it is the only reason.
+    // The same happens for a time limit, even on a fast device.
     let short = advise(&[&asked[..], &["--max-time", "2s"]].concat());
     assert!(planned(&short, "opcode", "ping", "messages") < 2000, "{short:?}");
 }
 
-/// With as few messages as that leaves, what is known to be the best is named.
+/// Even with so few messages the advice names the way that is known to be the best.
 #[test]
 fn what_fewer_messages_leave_names_the_optimum() {
     let out = tempfile::tempdir().unwrap();
@@ -275,8 +275,8 @@ fn what_fewer_messages_leave_names_the_optimum() {
     let [answer] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(answer["parameters"]["messages"], 128, "{answer:#}");
     assert_eq!(answer["fewer_messages_than"], 10_000, "{answer:#}");
-    // Which of the two that fill the line is enough may stay open; that the others do not fill it
-    // may only on a busy machine, and none of them is chosen there either.
+    // Which of the two ways that fill the line is enough may stay open. That the others do not fill
+    // it may stay open only on a busy machine, and even there none of them may be chosen.
     let is_slow = |name: &str| ["1", "4"].contains(&name);
     let chosen = answer["chosen"].as_array().unwrap();
     assert!(!chosen.iter().filter_map(Value::as_str).any(is_slow), "{answer:#}");

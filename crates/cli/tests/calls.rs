@@ -1,4 +1,4 @@
-//! Calls that are wrong, and calls that measure nothing: exit codes and the lines that explain.
+//! Wrong calls, and calls that measure nothing: exit codes and the explaining lines.
 
 use assert_cmd::Command;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn output(mut command: Command) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A record of a version that is read.
+/// A record of a version that this program can read.
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/version-5");
 
 #[test]
@@ -107,7 +107,7 @@ fn what_the_options_refuse_is_exit_code_2_too() {
     }
 }
 
-/// What is missing is said once, although two parts of `exec` miss it: and the program starts.
+/// Two parts of `exec` need the interface. Its absence is reported once, and the program starts.
 #[test]
 fn an_interface_that_is_not_there_is_told_to_a_program_once() {
     let (code, stdout, stderr) =
@@ -117,7 +117,7 @@ fn an_interface_that_is_not_there_is_told_to_a_program_once() {
     assert_eq!(lines.count(), 1, "{stderr}");
 }
 
-/// What is impossible in a sweep is said once: among the results, or where those have no room.
+/// Impossible points are reported once: with the results, or on standard error for some formats.
 #[test]
 fn what_is_left_out_is_said_once() {
     let words = "ping --device soft0 --transport rc,uc --op read --messages 10 --no-record";
@@ -167,7 +167,7 @@ fn devices_lists_the_soft_ones_and_says_what_is_missing() {
 #[test]
 fn exec_returns_the_status_of_the_program() {
     let home = tempfile::tempdir().unwrap();
-    // Any file will do as the library of a program that does not use it.
+    // Any file can stand in for the library here, because the program does not use it.
     std::fs::write(home.path().join("libibverbs.so"), "").unwrap();
     let exec = |arguments: &[&str]| {
         let mut command = rdmalab(&["exec", "--personality", "ethernet", "--"]);
@@ -185,7 +185,7 @@ fn exec_returns_the_status_of_the_program() {
     assert_eq!(code, Some(0), "{stderr}");
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(lines[0].contains(":/somewhere ethernet "), "{stdout}");
-    // Nobody stands between us and the program.
+    // `exec` leaves no process between us and the program.
     assert!(lines[0].ends_with(&format!(" {}", std::process::id())), "{stdout}");
     let library = home.path().canonicalize().unwrap().join("libibverbs.so");
     assert_eq!(lines[1], library.to_str().unwrap());
@@ -201,7 +201,7 @@ fn exec_refuses_with_the_reason() {
     let home = tempfile::tempdir().unwrap();
     let program = home.path().join("program");
     let exec = || output(rdmalab(&["exec", program.to_str().unwrap()]));
-    // A 64-bit ELF header of this machine without any program header: static.
+    // A 64-bit ELF header of this machine without program headers, so it counts as static.
     let mut image = std::fs::read(std::env::current_exe().unwrap()).unwrap()[..64].to_vec();
     image[56..58].fill(0);
     std::fs::write(&program, &image).unwrap();
@@ -275,7 +275,7 @@ fn a_worker_by_hand_says_who_starts_it() {
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
-/// With a standard output of our own.
+/// A command whose standard output the test sets.
 fn plain(arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("rdmalab"));
     command.args(arguments);

@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use common::{Ended, rdmalab, said};
 use serde_json::Value;
 
-/// Measurements one after the other: each has two ends that spin.
+/// One measurement at a time, because each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A short run; its record.
+/// A short run; returns its record.
 fn record(home: &Path, name: &str, arguments: &[&str]) -> PathBuf {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = home.join(name);
@@ -34,7 +34,7 @@ fn a_megabyte_after_eight_bytes_is_a_regression() {
     // Verdicts need repeated runs.
     let slow = record(home.path(), "slow", &["--messages", "200", "--size", "1M", "--repeat", "4"]);
     let found = compare(&[&fast, &slow], &[]);
-    // Nothing in common: sizes vary in the first, and are others in the second.
+    // Nothing to compare: the sizes of the first record are not those of the second.
     assert_eq!(found.code, Some(2), "{found:?}");
     assert_eq!(found.stderr.lines().count(), 1, "{}", found.stderr);
     assert!(found.stderr.contains("matched by size_bytes"), "{}", found.stderr);
@@ -53,7 +53,7 @@ fn a_megabyte_after_eight_bytes_is_a_regression() {
         (&value["rows"][0]["verdict"], &value["regressions"]),
         (&"faster".into(), &0.into())
     );
-    // Whatever is allowed is no regression.
+    // A slowdown within the threshold is no regression.
     let lax = compare(&[&small, &slow], &["--only", "round trip", "--threshold", "1000%"]);
     assert!(lax.code == Some(0) || lax.stdout.contains("beyond 1000 %"), "{lax:?}");
     let page = home.path().join("page.html");

@@ -1,4 +1,4 @@
-//! Expectations, conditions, runs until a value is known, and idle states that are held.
+//! Expectations, conditions, runs until a value is known, and limits on idle states.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn an_expectation_sets_the_exit_code_and_says_why() {
     assert_eq!(bad.code, Some(1), "{}", bad.stderr);
     assert_eq!(bad.stderr.matches("EXPECTED median<0.1ns").count(), 2, "{}", bad.stderr);
     assert!(bad.stderr.contains("2 of 4 expectations do not hold"), "{}", bad.stderr);
-    // A stored record, and one side of a comparison.
+    // The same for a stored record, and for one side of a comparison.
     let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
     let report = |more: &[&str]| said(rdmalab(&["report"]).arg(&record).args(more));
     assert_eq!(report(&["--expect", "median<100s"]).code, Some(0));
@@ -83,7 +83,7 @@ fn runs_go_on_until_the_median_is_known() {
     let value: Value = serde_json::from_str(&found.stdout).unwrap();
     let points = value["points"].as_array().unwrap().len();
     assert!(points >= 5, "{points}");
-    // Never to a millionth: time is up, and said to be.
+    // A millionth is never reached, so the time limit ends the run, and the output says so.
     let words = ["--messages", "100", "--no-record", "--max-time", "1", "--until"];
     let found = run(&[&words[..], &["median±0.0001%"]].concat());
     assert_eq!(found.code, Some(0), "{}", found.stderr);

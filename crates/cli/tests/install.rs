@@ -1,6 +1,6 @@
-//! Each way to install, tried in a bare root: a directory with the C library, a shell, two of
-//! Debian's RDMA programs with what they are linked to, and what the installation brings. Nothing
-//! else of this machine can be seen from there.
+//! Tries each way to install in a bare root directory: the C library, a shell, two of Debian's RDMA
+//! programs with their libraries, and the files of the installation. Nothing else of this machine
+//! can be seen there.
 
 mod common;
 
@@ -11,22 +11,22 @@ use std::process::{Command, Output, Stdio};
 use common::{Process, said};
 use rdmalab_testing::{PERFTEST_DISTURBED, again_while, free_port, skipped};
 
-/// Debian's programs that are tried.
+/// The programs of Debian to try.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs to the end, which must be a good one.
+/// Runs a command that must succeed; returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().expect("it starts");
     assert!(output.status.success(), "{command:?}: {}", shown(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// By another process: a child that a thread of ours starts meanwhile would have the copy open for
-/// writing until it is what it is to become, and whoever runs the copy would hear that it is busy
+/// Copies with another process. If this process held the copy open for writing, a child that one of
+/// our threads starts meanwhile would inherit the descriptor, and running the copy would fail
 /// (ETXTBSY).
 fn copy(from: &Path, to: &Path) {
     run(Command::new("cp").arg("--dereference").args([from, to]));
@@ -37,14 +37,14 @@ fn shown(output: &Output) -> String {
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// A bare root, and how to get into it.
+/// A bare root directory, and the command to enter it.
 struct Root {
     directory: tempfile::TempDir,
     enter: Vec<String>,
 }
 
 impl Root {
-    /// `None`, with the reason said, where there can be none.
+    /// `None`, with the reason printed, if this machine does not allow it.
     fn new(test: &str) -> Option<Self> {
         let mut programs = vec![PathBuf::from("/bin/sh")];
         for name in PROGRAMS {
@@ -83,7 +83,7 @@ impl Root {
         copy(from, &to);
     }
 
-    /// A command in there, with nothing of our environment.
+    /// A command in the root, without our environment.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.enter[0]);
         command.args(&self.enter[1..]).arg(self.path()).args(arguments);
@@ -92,7 +92,7 @@ impl Root {
         command
     }
 
-    /// What every installation must be able to do. `rdmalab` is its path in there.
+    /// Checks that an installation works. `rdmalab` is its path in the root.
     fn works(&self, rdmalab: &str) {
         let devices = run(&mut self.command(&[rdmalab, "devices"]));
         assert!(devices.contains("soft0  (soft)"), "{devices}");
@@ -104,7 +104,7 @@ impl Root {
         assert!(table.contains("t_typical") && table.contains(" 200 "), "{table}");
     }
 
-    /// What perftest's client shows; `None` where one of its ends was
+    /// The output of perftest's client; `None` if one of the ends was
     /// [disturbed](PERFTEST_DISTURBED).
     fn latency(&self, rdmalab: &str) -> Option<String> {
         let port = free_port();
@@ -127,7 +127,7 @@ impl Root {
     }
 }
 
-/// Changes the root directory; perftest reads /proc (its libpci ends it where there is none).
+/// Changes the root directory. Without /proc, perftest would be ended by its libpci.
 const ENTER: &str = "mount --rbind /proc \"$0/proc\" && exec chroot \"$0\" \"$@\"";
 
 /// How to change the root directory here.
@@ -163,7 +163,7 @@ fn is_embedded(test: &str) -> bool {
     is_embedded
 }
 
-/// What `packaging/make` makes of the binary of these tests.
+/// Runs `packaging/make` on the binary of these tests; returns the package.
 fn packaged(kind: &str, out: &Path) -> PathBuf {
     let mut command = Command::new(repository().join("packaging/make"));
     command.arg("--binary").arg(assert_cmd::cargo::cargo_bin("rdmalab"));
@@ -184,7 +184,7 @@ fn the_binary_alone_as_cargo_install_leaves_it() {
     assert_eq!(installed.len(), 1, "{installed:?}");
     root.copy(&prefix.path().join("bin/rdmalab"), Path::new("/usr/local/bin/rdmalab"));
     root.works("/usr/local/bin/rdmalab");
-    // Uninstalled: the binary, and what `clean` removes.
+    // To uninstall: remove the binary, and let `clean` remove the rest.
     let removed = run(&mut root.command(&["rdmalab", "clean", "--all"]));
     assert!(removed.contains("removed /tmp/rdmalab-"), "{removed}");
     assert_eq!(std::fs::read_dir(root.path().join("tmp")).unwrap().count(), 0);
@@ -245,7 +245,7 @@ fn what_env_prints_for_a_shell_works_in_a_shell() {
                   rdmalab clean --all && ! ibv_devinfo -d soft0 2>&1";
     let text = run(&mut root.command(&["sh", "-c", script]));
     assert!(text.contains("soft0") && text.contains("removed /tmp/h"), "{text}");
-    // A Dockerfile names the same command, which must do what it says there.
+    // A Dockerfile line names a command; it must work as written.
     let docker = run(&mut root.command(&["rdmalab", "env", "--format", "docker"]));
     let line = docker.lines().find_map(|line| line.strip_prefix("RUN ")).expect("a RUN line");
     run(&mut root.command(&["sh", "-c", &line.replace(">/dev/null", ">/tmp/null")]));

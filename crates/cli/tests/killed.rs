@@ -1,4 +1,4 @@
-//! A run that is killed: what it leaves is a record of what had ended by then, and says so.
+//! A run that is killed leaves a record of the points that had ended, and the record says so.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn names(dir: &Path) -> Vec<PathBuf> {
 fn a_killed_run_loses_the_running_point_only() {
     let out = tempfile::tempdir().unwrap();
     let place = out.path().to_str().unwrap();
-    // A tenth of a second each, asleep most of the time.
+    // Each point takes a tenth of a second, and sleeps most of that time.
     let words = "ping --size 8,64 --poll event --pause 1ms --messages 100 --runs 1 --repeat 100";
     let mut run = rdmalab(&["run"]);
     run.args(words.split(' ')).args(["--device", "soft0", "--out", place]);
@@ -56,7 +56,7 @@ fn a_killed_run_loses_the_running_point_only() {
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains(&missing), "{shown:?}");
 
-    // Killed in the middle of its writing, at that: a line without its end, half of some samples.
+    // As if killed while it was writing: an incomplete line, and a partial samples file.
     let mut points = File::options().append(true).open(dir.join("points.jsonl")).unwrap();
     points.write_all(b"{\"number\": 7, \"order").unwrap();
     fs::write(dir.join("samples/000007-round_trip_ns.npy.partial"), b"\x93NUMPY").unwrap();
@@ -73,7 +73,7 @@ fn a_killed_run_loses_the_running_point_only() {
     a_disk_that_lost_the_end_of_some_samples(&dir);
 }
 
-/// One line says so, wherever it is looked for.
+/// Exactly one line reports it in each output format.
 fn a_disk_that_lost_the_end_of_some_samples(dir: &Path) {
     let cut = "samples/000000-round_trip_ns.npy";
     let samples = File::options().write(true).open(dir.join(cut)).unwrap();
@@ -121,7 +121,7 @@ fn a_killed_server_takes_its_worker_along_and_its_client_says_so() {
     assert_eq!(workers().len(), 1);
     signal("-KILL", server.id());
     server.child.wait().unwrap();
-    // Neither waits for the 10000 runs to end.
+    // Neither the client nor the server waits for the 10000 runs to end.
     let ended = client.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("lost the server that had started it"), "{ended:?}");
@@ -144,7 +144,7 @@ fn what_a_run_leaves_that_was_killed_at_its_begin_is_explained_and_removed() {
     };
     let hour = Duration::from_secs(3600);
     let left = begun("rdmalab-ping-20260102T030405Z.begun", hour);
-    // Somebody's who makes it now, whose program holds it, and whose it is not known.
+    // One that was made just now, one whose program holds the lock, and one with an unknown file.
     let young = begun("rdmalab-ping-20260102T030406Z.begun", Duration::ZERO);
     let held = begun("rdmalab-ping-20260102T030407Z.begun", hour);
     let holder = File::open(&held).unwrap();

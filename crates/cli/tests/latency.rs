@@ -1,5 +1,5 @@
-//! `--hold-dma-latency` of the commands that measure: the kernel is asked while they do, the record
-//! says so, and where the wish is refused nothing is measured.
+//! `--hold-dma-latency` of the commands that measure: they hold the kernel's limit while they
+//! measure and the record says so. If the kernel refuses the request, they measure nothing.
 
 mod common;
 
@@ -19,7 +19,7 @@ const STUDY: &str = "key = 'own'\ntitle = 'T'\nsource = 'S'\nhardware = 'H'\nrep
     [[figure]]\nkey = 'f'\ntitle = 'F'\n[[figure.sweep]]\n\
     run = 'ping --op send,write --size 8 --messages 400 --warm-up 0'\n";
 
-/// The three commands, and where those that leave something leave it.
+/// The three commands, with the directories for their output.
 fn commands(home: &Path) -> [Command; 3] {
     let own = home.join("studies/own");
     fs::create_dir_all(&own).unwrap();
@@ -36,14 +36,14 @@ fn commands(home: &Path) -> [Command; 3] {
     all
 }
 
-/// What the kernel keeps to now: the least wish of all.
+/// The limit that the kernel keeps now: the least of all requests.
 fn kept_us() -> Option<i32> {
     let mut bytes = [0; 4];
     fs::File::open(FILE).ok()?.read_exact(&mut bytes).ok()?;
     Some(i32::from_ne_bytes(bytes))
 }
 
-/// Runs it, and looks at what is kept meanwhile.
+/// Runs a command, and returns the least limit that the kernel kept meanwhile.
 fn watched(command: &mut Command) -> (Ended, i32) {
     let mut running = Process::start(command);
     let mut least = i32::MAX;
@@ -90,7 +90,7 @@ fn records(out: &Path) -> Vec<Record> {
     all.filter_map(|dir| Record::open(&dir).ok()).collect()
 }
 
-/// The command where the kernel's file takes nothing: another one lies over it.
+/// The command in a mount namespace where a file that refuses writes covers the kernel's file.
 fn without_room(command: &Command) -> Command {
     let mut other = Command::new("unshare");
     let script = format!("mount --bind /dev/full {FILE} && exec \"$0\" \"$@\"");

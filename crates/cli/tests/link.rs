@@ -1,5 +1,5 @@
-//! `--capture`, `--faults`, `--interface` of every command that measures or runs something: what is
-//! captured is whole and well formed, what is disturbed is said, and a seed decides it again.
+//! `--capture`, `--faults` and `--interface` of each command that measures or runs a program:
+//! captures are complete and well formed, faults are reported, and a seed repeats them.
 
 mod common;
 
@@ -19,18 +19,17 @@ use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
 use serde_json::Value;
 
-/// Measurements one after the other: each has two ends that spin, and what holds one of them up is
-/// counted.
+/// One measurement at a time: each has two ends that spin, and the counts depend on delays.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The lower bits of the soft device's numbers of queue pairs: the others say whose they are, and
-/// differ from run to run.
+/// The lower bits of a soft device's QP number. The upper bits identify the process, and differ
+/// from run to run.
 const QP_INDEX_BITS: u32 = 14;
-/// A few losses, soon repaired.
+/// A few losses, which are repaired quickly.
 const FAULTS: &str = "seed=5; drop 3% of send; duplicate 4% of request; delay 30us 20% of ack";
 const SHORT: [&str; 8] = ["--messages", "300", "--warm-up", "0", "--runs", "1", "--timeout", "10"];
 
-/// The frames of a capture that is whole: for our own reader and, where there is one, for tshark.
+/// The trace of a capture that must be complete, for our reader and, if installed, for tshark.
 fn whole(file: &Path) -> Trace {
     let shown = file.display();
     let trace = rdmalab_trace::read(file).unwrap_or_else(|error| panic!("{shown}: {error}"));
@@ -61,7 +60,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Where a run puts the capture of its other rank.
+/// The name of the capture for the other rank of a run.
 fn of_rank_1(file: &Path) -> PathBuf {
     let stem = file.file_stem().unwrap().to_str().unwrap();
     file.with_file_name(format!("{stem}-rank1.pcapng"))
@@ -112,8 +111,8 @@ fn a_run_without_them_says_nothing_of_them() {
     assert!(!stdout.contains("disturbed") && !stdout.contains("capture"), "{stdout}");
 }
 
-/// What the sender of a capture's disturbed packets did to each packet: by its flow, number, and
-/// how often it was sent before.
+/// What the rules did to each packet of the disturbed sender: by QP, direction, PSN, and how often
+/// the PSN was sent before.
 type Verdicts = BTreeMap<(u32, bool, u32, u32), String>;
 
 fn ip(end: &End) -> IpAddr {
@@ -190,8 +189,8 @@ fn a_seed_decides_the_same_again() {
     let (first, second) = (run("a.pcapng", rules), run("b.pcapng", rules));
     let other = run("c.pcapng", &rules.replace("seed=9", "seed=10"));
     assert!(first.values().filter(|comment| !comment.is_empty()).count() > 5);
-    // How often a packet is sent again is the clock's business, and so is how acknowledgements are
-    // gathered; what befalls a packet that both runs sent is the seed's.
+    // Timing decides how often a packet is retransmitted and how acknowledgements are coalesced.
+    // But if both runs sent a packet, the seed decides what happens to it.
     let both = |a: &Verdicts, b: &Verdicts| a.keys().filter(|key| b.contains_key(*key)).count();
     let same = |a: &Verdicts, b: &Verdicts| a.iter().all(|(k, c)| b.get(k).is_none_or(|d| c == d));
     assert!(both(&first, &second) >= 300 && both(&first, &other) >= 300, "not the same packets");
@@ -199,10 +198,10 @@ fn a_seed_decides_the_same_again() {
     assert!(!same(&first, &other), "another seed decided the same");
 }
 
-/// Waits for a processor that may change what is counted within half a second.
+/// A worker that waits so long for a processor may miss the half second in which messages count.
 const STARVED: Duration = Duration::from_millis(200);
-/// What a command says. Other counts than these are its own fault where its workers have had their
-/// processors; otherwise what came in time was the machine's doing, and it runs again.
+/// Runs a command. If the counts differ from `expected` and a worker waited too long for its
+/// processor, the machine is to blame, and the command runs again.
 fn counted(command: &mut Command, expected: &[(&str, u64)]) -> Ended {
     let is_spoiled = |(said, waited): &(Ended, Duration)| {
         let has =
@@ -212,7 +211,7 @@ fn counted(command: &mut Command, expected: &[(&str, u64)]) -> Ended {
     again_while("a worker waited for its processor", || watched(command), is_spoiled).0
 }
 
-/// What a command says, and the longest time that one of its workers was ready to run and did not.
+/// Runs a command; returns the longest total time that a worker waited for a processor.
 fn watched(command: &mut Command) -> (Ended, Duration) {
     let mut running = Process::start(command);
     let children = format!("/proc/{0}/task/{0}/children", running.id());
@@ -226,14 +225,14 @@ fn watched(command: &mut Command) -> (Ended, Duration) {
     (running.end(), longest)
 }
 
-/// How long the first thread of a process, which measures, waited for a processor (`schedstat`).
+/// How long a process's first thread, which measures, waited for a processor (`schedstat`).
 fn waited(pid: &str) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The sixth message of each end is lost, a request and then an answer; and the last request, of
-/// which the end that waits for it has to hear.
+/// The sixth message of each end is lost: a request at one, a response at the other. The last
+/// request is lost too, and yet the end that waits for it must learn that the run is over.
 #[test]
 fn a_lost_datagram_costs_one_round_trip() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,15 +246,15 @@ fn a_lost_datagram_costs_one_round_trip() {
         assert_eq!(code, Some(0), "{transport} {op}: {stderr}");
         let point = &json(&stdout)["points"][0];
         assert_eq!(point["counts"]["sent"], 40, "{transport} {op}: {point}");
-        // The answer to the seventh is the sixth one; the first message that says that the run is
-        // over is the 21st one of rank 0, and its 20th answer is lost in the second run.
+        // Rank 1's sixth answer is to request 7. Rank 0's 21st message is the first to announce
+        // the end of a run, and so arrives. Rank 1's 20th answer is lost in the second run.
         assert_eq!(point["counts"]["lost"], 4, "{transport} {op}: {point}");
     }
 }
 
-/// The sixth message of each end comes half a second after nobody waits for it any more, and the
-/// ninth one is lost. A request is answered in its turn or not at all; an answer that comes while
-/// the next one is waited for is late, and has its time.
+/// The sixth message of each end arrives half a second after its receiver stopped waiting, and the
+/// ninth is lost. A request that comes too late is not answered. An answer that comes while the
+/// receiver waits for the next one counts as late, and its time is recorded.
 #[test]
 fn a_late_answer_is_not_lost() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +266,7 @@ fn a_late_answer_is_not_lost() {
     assert_eq!(code, Some(0), "{stderr}");
     let point = &json(&stdout)["points"][0];
     let counts = &point["counts"];
-    // Request 6, request 9, and the answer to 11; late is the answer to 7.
+    // Lost: request 6, request 9, and the answer to 11. Late: the answer to 7.
     let found = [&counts["sent"], &counts["lost"], &counts["late"]].map(|n| n.as_u64().unwrap());
     assert_eq!(found, [20, 3, 1], "{point}");
     let trips = &point["series"][0];
@@ -275,9 +274,9 @@ fn a_late_answer_is_not_lost() {
     assert!(trips["max_ns"].as_f64().unwrap() >= 2.5e9, "{point}");
 }
 
-/// What a command says that lets a packet be overtaken, which waits for 10 ms at most: a sender
-/// that is kept from its processor for so long sends the follower too late. Then it runs again;
-/// where nothing is ever overtaken, each run says so, and so does the last.
+/// Runs a command with a rule that lets the next packet overtake one, which waits for at most 10
+/// ms. A sender without a processor may send the next packet too late; then the command runs again.
+/// If no packet is ever overtaken, the last attempt shows it.
 fn overtaken(command: &mut Command) -> Ended {
     let is_spoiled = |said: &Ended| {
         said.code == Some(0) && json(&said.stdout)["points"][0]["counts"]["reordered"] == 0
@@ -285,8 +284,8 @@ fn overtaken(command: &mut Command) -> Ended {
     again_while("the follower came too late to overtake", || said(command), is_spoiled)
 }
 
-/// Which message came is known, by its immediate data or by its payload: two are lost, one comes
-/// twice, and one after its follower.
+/// The receiver knows each message by its immediate data or payload: two are lost, one arrives
+/// twice, and one arrives after the next.
 #[test]
 fn messages_at_a_rate_are_told_apart() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -303,7 +302,7 @@ fn messages_at_a_rate_are_told_apart() {
         for (name, count) in [("sent", 100), ("lost", 2), ("duplicated", 1), ("strays", 0)] {
             assert_eq!(counts[name], count, "{transport} {op}, {name}: {point}");
         }
-        // The second of two may come after a later one too.
+        // The second copy of the duplicate may also arrive after a later message.
         let reordered = counts["reordered"].as_u64().unwrap();
         assert!((1..=2).contains(&reordered), "{transport} {op}: {point}");
         let series = point["series"].as_array().unwrap().iter();
@@ -380,7 +379,7 @@ fn an_interface_is_an_option_of_a_run() {
     command.args(["--no-record", "--format", "json"]).args(SHORT);
     let Ended { code, stdout, stderr, .. } = said(&mut command);
     assert_eq!(code, Some(0), "{stderr}");
-    // An interface's port is Ethernet.
+    // The port of an interface is Ethernet.
     assert!(json(&stdout)["points"][0]["cut_short"].is_null(), "{stdout}");
     let plan =
         said(&mut rdmalab(&["run", "ping", "--plan", "--interface", "lo", "--faults", "drop"]));

@@ -1,5 +1,5 @@
-//! `--rate sweep`: one command measures what a device does, loads it from far below to beyond that,
-//! and finds the knee. A line of known rate makes one.
+//! `--rate sweep`: one command measures the rate of a device, loads the device from far below to
+//! above that rate, and finds the knee. A line with a known rate sets the knee.
 
 mod common;
 
@@ -9,14 +9,14 @@ use common::{rdmalab, said};
 use rdmalab_testing::{Watch, skipped};
 use serde_json::Value;
 
-/// Messages of 4096 bytes: as frames 4160 to 4180, with or without an IPv6 header.
+/// A message of 4096 bytes makes frames of 4160 to 4180, with or without an IPv6 header.
 const FRAME_BITS: f64 = 4170.0 * 8.0;
-/// No further sweep begins after so long.
+/// After this time no further sweep begins.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What the line takes.
+/// The rate of the line.
 const LINE_MBIT: f64 = 133.0;
 
-/// The knee that one command finds, in messages a second, with all that it said.
+/// Runs a sweep; returns its knee in messages a second, and the finding.
 fn knee() -> (f64, Value) {
     let faults = format!("rate {LINE_MBIT}Mbit of send");
     let how = ["--device", "soft0", "--no-record", "--format", "json", "--faults", &faults];
@@ -32,17 +32,15 @@ fn knee() -> (f64, Value) {
     (found["value_per_s"].as_f64().unwrap_or(f64::NAN), found.clone())
 }
 
-/// With constant arrivals nothing waits as long as the line keeps up, and from there on everything:
-/// the knee is where the line ends. It lies between two rates that were measured, the last one
-/// below and the first one above. These are 10 and 20 in a hundred apart, and shares of a rate that
-/// was itself measured, which is off by a few in a hundred at most.
+/// With constant arrivals, no message waits while the line keeps up, and every message waits at
+/// higher rates. So the knee is at the line's rate, between two measured rates, which are 10 to 20
+/// % apart. They are multiples of a rate that was itself measured with an error of a few percent.
 #[test]
 fn a_sweep_of_rates_finds_the_knee_of_a_line() {
     let line = LINE_MBIT * 1e6 / FRAME_BITS;
     let near = 0.85 * line..1.25 * line;
     let mut found = Vec::new();
-    // A busy machine lets messages of a lower rate wait as well, now and then, for as long as it is
-    // busy.
+    // On a busy machine, messages may wait at a lower rate, too.
     let watch = Watch::begin();
     while found.len() < 2 || !watch.is_over(PATIENCE) {
         let (knee, finding) = knee();

@@ -9,13 +9,13 @@ use std::time::Duration;
 use common::{Ended, Process, rdmalab, said};
 use rdmalab_testing::{PERFTEST_DISTURBED, again_while, free_port, skipped};
 
-/// Pairs one after the other: each has two ends that spin.
+/// One pair at a time, because each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// Makes an end's command.
 type End<'a> = &'a dyn Fn() -> Command;
 
-/// Server and client, again if perftest was [disturbed](PERFTEST_DISTURBED); what the client said.
+/// Runs both ends, again if perftest was [disturbed](PERFTEST_DISTURBED); returns the client's.
 fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Ended {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let once = || pair_once(server, client, arguments);
@@ -33,19 +33,19 @@ fn pair_once(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Ended; 2]
     server.listens_on(port.parse().unwrap());
     let client = said(client().args(["-p", &port]).args(arguments).arg("127.0.0.1"));
     if client.code != Some(0) {
-        // It may wait for ever for who has gone.
+        // The server may wait for ever for a client that has failed.
         std::thread::sleep(Duration::from_secs(2));
         let _ = server.child.kill();
     }
     [server.end(), client]
 }
 
-/// Both ends of one of ours.
+/// Runs both ends with our command.
 fn both(words: &[&str], arguments: &[&str]) -> Ended {
     pair(&|| rdmalab(words), &|| rdmalab(words), arguments)
 }
 
-/// The CPUs that this process may use, as the kernel lists them: the first two.
+/// The first two CPUs that this process may use.
 fn allowed_cores() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -57,7 +57,7 @@ fn allowed_cores() -> Vec<String> {
     list.split(',').flat_map(range).take(2).map(|core| core.to_string()).collect()
 }
 
-/// The numbers of the lines below the head of perftest's table.
+/// The numbers of the lines below the header of perftest's table.
 fn table(text: &str) -> Vec<Vec<f64>> {
     let lines = text.lines().skip_while(|line| !line.contains("#bytes")).skip(1);
     let numbers = |line: &str| {
@@ -110,12 +110,12 @@ fn typical(client: &Ended) -> f64 {
     line[4]
 }
 
-/// A line that takes 200 us dominates what both measure, so that what the machine does else hardly
-/// shows: how far apart the two processors are, of which it alone knows, is up to 0.2 us.
+/// A delay of 200 us dominates both measurements and so hides differences of the machine: the
+/// distance of two processors is worth up to 0.2 us, and only the machine knows it.
 const LINE: &str = "delay 200us of request";
-/// RTT taken for RTT/2 is a factor of 2, and nothing that agrees differs by a tenth.
+/// Confusing RTT with RTT/2 gives a factor of 2; equal quantities differ by less than a tenth.
 const AGREE: std::ops::Range<f64> = 0.8..1.25;
-/// Neighbouring pairs, ours and theirs, of which the median ratio counts.
+/// How many times to run our pair and theirs in turn; the median of the ratios counts.
 const PAIRS: usize = 5;
 
 #[test]
@@ -153,7 +153,7 @@ fn medians_agree_with_the_unmodified_program_on_the_same_device() {
         let mut ratios: Vec<f64> = found.iter().map(|[own, other]| own / other).collect();
         ratios.sort_by(f64::total_cmp);
         assert!(AGREE.contains(&ratios[PAIRS / 2]), "{name}: ours and theirs in us: {found:?}");
-        // The line is in both of them, and in the same unit.
+        // Both results include the delay, in the same unit.
         let least = found.as_flattened().iter().copied().fold(f64::INFINITY, f64::min);
         assert!(least >= 200.0, "{name}: {found:?}");
     }

@@ -1,4 +1,4 @@
-//! `--profile`: what it is called, what it does, and that it stands beside every number.
+//! `--profile`: its names, its effect, and that every result names it.
 
 mod common;
 
@@ -79,7 +79,7 @@ fn a_mistake_is_one_that_can_be_mended() {
         }
         let wrong = said(&mut rdmalab(&["exec", "--profile", asked, "--", "true"]));
         assert!(wrong.code != Some(0) && wrong.stderr.contains("--profile"), "{wrong:?}");
-        // By the variable, whatever asks for the device says it.
+        // With the variable, every command that needs the device reports the error.
         let mut run = rdmalab(&["run", "ping", "--no-record", "--device", "soft0"]);
         let wrong = said(run.env("RDMALAB_PROFILE", asked));
         assert!(wrong.code.is_some_and(|code| code != 0), "{wrong:?}");
@@ -87,7 +87,7 @@ fn a_mistake_is_one_that_can_be_mended() {
     }
 }
 
-/// A run into `out`, and its table; the record's directory is the only one there.
+/// A run into `out`, with a table as output; `out` then holds only this record's directory.
 fn run(out: &Path, profile: Option<&str>) -> Ended {
     let mut command = rdmalab(&["run", "ping", "--op", "send", "--size", "16"]);
     command.args(SHORT).arg("--out").arg(out);
@@ -139,7 +139,7 @@ fn what_was_measured_under_a_profile_says_so_everywhere() {
     assert!(text.contains("soft0 (soft, profile mine"), "{both:?}");
 }
 
-/// The variable does what the option does, and the option of a command goes before it.
+/// The variable has the same effect as the option, and a command's option overrides it.
 #[test]
 fn programs_are_told() {
     let mut exec = rdmalab(&["exec", "--profile", "small-inline", "--", "sh", "-c"]);
@@ -153,7 +153,7 @@ fn programs_are_told() {
     assert!(plan.code == Some(0) && plan.stdout.contains("--profile late-ack"), "{plan:?}");
 }
 
-/// `exec` says it once, since programs do not; of `ideal` there is nothing to say.
+/// `exec` names the profile once, since programs do not; for `ideal` it prints nothing.
 #[test]
 fn exec_says_under_which() {
     let exec = |profile: &str| said(&mut rdmalab(&["exec", "--profile", profile, "--", "true"]));
@@ -165,7 +165,7 @@ fn exec_says_under_which() {
     assert!(said(by_variable.env("RDMALAB_PROFILE", "late-ack")).stderr.starts_with(says));
 }
 
-/// A study under a profile: its records, its commands, and how it is resumed.
+/// A study under a profile: its records, its commands, and resuming it.
 #[test]
 fn a_study_has_one_too() {
     let home = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn a_study_has_one_too() {
     let command: Vec<&str> =
         told["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(command.windows(2).any(|two| two == ["--profile", "late-ack"]), "{command:?}");
-    // A run is resumed under the profile with which it was started, and under no other.
+    // A run can be resumed only under the profile with which it was started.
     assert_eq!(study(&["--resume"]).code, Some(0));
     let other = study(&["--resume", "--profile", "long-line"]);
     assert_eq!(other.code, Some(2), "{other:?}");
@@ -202,7 +202,7 @@ fn a_study_has_one_too() {
     assert!(other.stderr.contains(says), "{other:?}");
 }
 
-/// The server's end is its own.
+/// The server chooses the profile of its own end.
 #[test]
 fn each_end_has_its_own() {
     let port = free_port();

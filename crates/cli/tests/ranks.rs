@@ -13,7 +13,7 @@ use rdmalab_testing::{free_port, skipped};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A short run that says what it found as JSON.
+/// A short run with JSON output.
 const SHORT: [&str; 11] = [
     "run",
     "ping",
@@ -27,7 +27,7 @@ const SHORT: [&str; 11] = [
     "--device",
     "soft0",
 ];
-/// One that lasts until something happens to it.
+/// A run that lasts until the test ends it.
 const ENDLESS: [&str; 11] = [
     "run",
     "ping",
@@ -46,7 +46,7 @@ fn program() -> PathBuf {
     assert_cmd::cargo::cargo_bin("rdmalab")
 }
 
-/// The file of a program of the system, also of those that only root's PATH has.
+/// The path of a system program, including those in root's PATH only.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -64,7 +64,7 @@ fn mpirun(test: &str, ranks: usize) -> Option<Command> {
     Some(command)
 }
 
-/// One measured point, and nothing else on standard output.
+/// Asserts that there is one measured point, and nothing else on standard output.
 fn assert_measured(found: &Ended) {
     assert_eq!(found.code, Some(0), "{found:?}");
     let value: Value = serde_json::from_str(&found.stdout).expect("one JSON document");
@@ -118,7 +118,7 @@ fn nobody_stays_when_a_rank_dies_or_mpirun_is_told_to_end() {
     }
 }
 
-/// Starts both ranks as srun would, with these variables besides.
+/// Starts both ranks as srun would, with additional variables.
 fn by_srun(job: &str, more: &[(&str, &str)]) -> Vec<Ended> {
     let start = |rank: &str| {
         let mut command = rdmalab(&SHORT);
@@ -131,7 +131,7 @@ fn by_srun(job: &str, more: &[(&str, &str)]) -> Vec<Ended> {
         ]);
         Process::start(command.envs(more.iter().copied()))
     };
-    // The one that waits first.
+    // First start the rank that waits.
     let (there, here) = (start("1"), start("0"));
     vec![here.end(), there.end()]
 }
@@ -149,7 +149,7 @@ fn srun_is_known_by_its_environment() {
         assert_measured(&ends[0]);
         assert_eq!((ends[1].code, ends[1].stdout.as_str()), (Some(0), ""), "{ends:?}");
     }
-    // Across hosts without a secret: nobody starts, and both say what is missing.
+    // Across hosts without a secret neither rank starts, and both say what is missing.
     for end in by_srun(&job, &on_two[..2]) {
         assert_eq!(end.code, Some(2), "{end:?}");
         assert!(end.stderr.contains("RDMALAB_TOKEN"), "{end:?}");
@@ -158,7 +158,7 @@ fn srun_is_known_by_its_environment() {
 
 #[test]
 fn a_study_is_not_started_by_mpirun() {
-    // As Hydra's processes find it.
+    // The environment that Hydra sets.
     let rank = |rank: &str| {
         let mut command = rdmalab(&["study", "viertel2006", "--quick"]);
         said(command.envs([("PMI_RANK", rank), ("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "4")]))
@@ -170,7 +170,7 @@ fn a_study_is_not_started_by_mpirun() {
     assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(0), "", ""), "rank 0 says it");
 }
 
-/// A server of ssh for this test: an ordinary process on a high port, with keys of its own.
+/// An ssh server for this test: an ordinary process on a high port, with its own keys.
 struct Sshd {
     directory: TempDir,
     port: u16,
@@ -178,14 +178,14 @@ struct Sshd {
 }
 
 impl Sshd {
-    /// `None`, said aloud, where there is none.
+    /// `None`, with a message, if it is not installed.
     fn start(test: &str) -> Option<Self> {
         let names = ["sshd", "ssh", "ssh-keygen"];
         let Some(files) = names.map(find).into_iter().collect::<Option<Vec<_>>>() else {
             skipped(test, "no sshd, ssh or ssh-keygen (Debian: openssh-server)");
             return None;
         };
-        // Where it runs as root, it wants this directory, which else its service makes.
+        // As root, sshd needs this directory, which otherwise its service creates.
         let separate = Path::new("/run/sshd");
         let is_root = rustix::process::geteuid().is_root();
         if is_root && std::fs::create_dir_all(separate).is_err() {
@@ -273,7 +273,7 @@ fn a_study_runs_on_hosts() {
         said(command.args(["--max-time", "4", "--device", "soft0", "--out"]).arg(out.path()));
     assert_eq!(found.code, Some(0), "{found:?}");
     let study = out.path().read_dir().unwrap().next().unwrap().unwrap().path();
-    // Two ranks, and five of them on two hosts.
+    // A sweep of two ranks, and one of five ranks on two hosts.
     for (sweep, ranks) in [("read", 2), ("write-3", 5)] {
         let record = Record::open(&study.join(format!("clusterperf.{sweep}"))).unwrap();
         let replicas = record.points[0].facts.iter().find(|fact| fact.name == "replicas");
@@ -301,7 +301,7 @@ fn what_ssh_cannot_do_is_said_with_what_to_do() {
     let mut nothing = rdmalab(&SHORT);
     nothing.args(["--hosts", "b", "--ssh", "/no/such/ssh -x"]);
     fails(&mut nothing, &["there is no `/no/such/ssh` here", "openssh-client"]);
-    // Another version: one that does not know what we say.
+    // Stands for another version, which does not know our option.
     let old = sshd.directory.path().join("old");
     std::fs::write(
         &old,
@@ -337,7 +337,7 @@ fn remote_ranks_do_not_outlive_the_launcher() {
         let found = running.end();
         assert_ne!(found.code, Some(0), "{found:?}");
         match how {
-            // What was measured is there.
+            // The results so far are shown.
             "-INT" => assert!(found.stdout.contains("round trip"), "{found:?}"),
             "a rank" => assert!(found.stderr.contains("rank 1 on "), "{found:?}"),
             _ => {}

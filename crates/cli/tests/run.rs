@@ -1,5 +1,5 @@
-//! `rdmalab run`, `serve` and `report` with two real processes on the soft device. Nothing here
-//! says how fast it is.
+//! `rdmalab run`, `serve` and `report` with two real processes on the soft device. No test here
+//! checks speed.
 
 mod common;
 
@@ -8,7 +8,7 @@ use rdmalab_experiments::{Experiment, option};
 use rdmalab_testing::free_port;
 use serde_json::Value;
 
-/// A short run, as JSON, or what it said instead.
+/// The JSON output of a short run, or its error messages.
 fn try_json(arguments: &[&str]) -> Result<Value, String> {
     let mut command = rdmalab(&["run"]);
     command.args(arguments).args(["--no-record", "--format", "json"]);
@@ -19,12 +19,12 @@ fn try_json(arguments: &[&str]) -> Result<Value, String> {
     serde_json::from_str(&stdout).map_err(|e| format!("{e}: {stdout}"))
 }
 
-/// A short run, as JSON.
+/// The JSON output of a short run.
 fn json(arguments: &[&str]) -> Value {
     try_json(arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
 }
 
-/// Why a short run measured nothing, or not all.
+/// Why a short run measured nothing, or only a part.
 fn flaw(arguments: &[&str]) -> Option<String> {
     let result = match try_json(arguments) {
         Ok(result) => result,
@@ -42,7 +42,7 @@ fn points(value: &Value) -> &Vec<Value> {
 
 const SHORT: [&str; 6] = ["--messages", "60", "--warm-up", "10", "--runs", "2"];
 
-/// A value that is not the default, for options without words, and what else it needs.
+/// For options without listed values: a value besides the default, and the options it needs.
 fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
     match option {
         "size" => ("300", &[]),
@@ -107,11 +107,11 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
     for experiment in Experiment::all() {
         for opt in experiment.options() {
             let (value, with) = match (experiment.name(), opt.name) {
-                // Who waits for an answer, or for a receive, cannot do with what loses messages.
+                // Experiments that wait for answers or receives need a transport without losses.
                 ("recvq" | "rpc", "transport") => ("rc", &[][..]),
                 (_, name) => other_value(name),
             };
-            // What only `blast` has.
+            // Only `blast` has this option.
             let with: &[&str] = if with == ["--buffers", "8"] && experiment != Experiment::BLAST {
                 &[]
             } else {
@@ -145,7 +145,7 @@ fn a_sweep_measures_what_is_possible_and_lists_the_rest() {
         let skipped = result["skipped"].as_array().unwrap();
         assert_eq!(points(&result).len() + skipped.len(), 36, "{experiment}");
         assert!(points(&result).len() >= 2 * 6, "{experiment}: {skipped:?}");
-        // Of each point all repetitions, in random order.
+        // All repetitions of each point, in random order.
         let order: Vec<u64> =
             points(&result).iter().map(|p| p["order_index"].as_u64().unwrap()).collect();
         assert_eq!(order, (0..order.len() as u64).collect::<Vec<_>>());
@@ -177,7 +177,7 @@ fn a_record_is_kept_and_reported_again_in_each_form() {
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     assert!(first.stderr.contains("kept in"), "{}", first.stderr);
     assert!(first.stderr.contains("a stamp costs"), "{}", first.stderr);
-    // No line that moves, and no colours, where nobody looks at a terminal.
+    // No progress line and no colours unless the output is a terminal.
     let is_plain = |text: &str| !text.contains(['\u{1b}', '\r']);
     assert!(is_plain(&first.stderr) && is_plain(&first.stdout), "{first:?}");
     let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
@@ -191,7 +191,7 @@ fn a_record_is_kept_and_reported_again_in_each_form() {
     assert_eq!(points(&json).len(), 2);
     let csv = report(&["--format", "csv"]);
     assert!(csv.lines().count() >= 3 && csv.contains("size_bytes"), "{csv}");
-    // The same twice, as a second record would be: one table, whose lines say where they are from.
+    // The same record twice stands for two records: one table, whose lines name their record.
     let both = report(&[record.to_str().unwrap(), "--format", "csv"]);
     assert!(both.starts_with("record,experiment,"), "{both}");
     assert_eq!(both.lines().count() - 1, 2 * (csv.lines().count() - 1), "{both}");
@@ -247,7 +247,7 @@ fn cpus(pid: &str) -> String {
 
 #[test]
 fn ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured() {
-    // By their CPUs the two workers are told apart: rank 0 has the times.
+    // The workers' CPUs tell them apart: rank 0 has the times.
     let all = cpus("self");
     let ends: Vec<&str> = all.split(['-', ',']).collect();
     let [first, .., last] = ends[..] else {
@@ -295,7 +295,7 @@ fn a_client_measures_with_a_server_and_its_parameters_rule() {
         let result = json(&[&words[..], &SHORT[..]].concat());
         let point = &points(&result)[0];
         assert_eq!(point["parameters"]["size_bytes"].to_string(), size);
-        // The server's device is the server's to choose.
+        // The server chooses its own device.
         assert_eq!(point["facts"]["device_at_rank_1"], "soft1", "{point}");
     }
     signal("-INT", server.id());
@@ -304,15 +304,14 @@ fn a_client_measures_with_a_server_and_its_parameters_rule() {
     let Ended { code, stdout, .. } = server.end();
     assert_eq!(code, Some(0), "{pid}: {stdout}");
     assert_eq!(stdout.matches("begins").count(), 2, "{stdout}");
-    // Nobody is there any more.
+    // The server has ended.
     let gone = said(&mut rdmalab(&["run", "ping", "--no-record", &address]));
     assert_eq!(gone.code, Some(1), "{}", gone.stderr);
     assert!(gone.stderr.contains("rdmalab serve"), "{}", gone.stderr);
     assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);
 }
 
-/// Raw samples of all series: 8 bytes for each that was measured, however many series follow from
-/// it.
+/// Raw samples of all series take 8 bytes each, even if several series are derived from them.
 #[test]
 fn a_sample_costs_eight_bytes_on_the_disk() {
     let each = 220;
@@ -320,10 +319,10 @@ fn a_sample_costs_eight_bytes_on_the_disk() {
         ("oneway --runs 1", 2 * each),
         ("oneway --runs 1 --threads 3", 3 * 2 * each),
         ("ping --runs 1 --threads 2", 2 * each),
-        // One for each run.
+        // One sample for each run.
         ("blast --runs 4 --threads 3 --size 64", 3 * 4),
         ("fan --ranks 4 --runs 1", 3 * each + each),
-        // Two ways, of two peers.
+        // Two directions, for each of two peers.
         ("fan --ranks 3 --runs 1 --op read", 2 * 2 * each),
         ("fan --ranks 2 --runs 1 --op read", 2 * each),
         ("mr --runs 1", 3 * each),
@@ -340,7 +339,7 @@ fn a_sample_costs_eight_bytes_on_the_disk() {
         let header = 128;
         let bytes = files.map(|file| file.unwrap().metadata().unwrap().len() - header);
         assert_eq!(bytes.sum::<u64>(), 8 * samples, "{words}");
-        // And nothing is missing for it.
+        // The report still has all series.
         let Ended { code, stdout, .. } =
             said(rdmalab(&["report", "--format", "json"]).arg(&record));
         assert_eq!(code, Some(0), "{words}: {stdout}");

@@ -1,5 +1,5 @@
-//! Ranks that a real `srun` starts: a cluster of one node, of ordinary processes of this test, with
-//! ports, keys and directories of its own. Needs root, as slurmd does.
+//! Ranks that a real `srun` starts. The cluster is one node: ordinary processes of this test with
+//! their own ports, keys and directories. Needs root, as slurmd does.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rdmalab_testing::{find, free_port, skipped};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A cluster; its processes end with this.
+/// A cluster; dropping this ends its processes.
 struct Slurm {
     config: PathBuf,
     _running: Vec<Process>,
@@ -19,7 +19,7 @@ struct Slurm {
 }
 
 impl Slurm {
-    /// `None`, said aloud, where there is none.
+    /// `None`, with a message, if it is not installed.
     fn start(test: &str) -> Option<Self> {
         let names = ["munged", "slurmctld", "slurmd", "srun", "sinfo"];
         if let Some(missing) = names.iter().find(|name| find(name).is_none()) {
@@ -108,7 +108,7 @@ fn text(directory: &Path) -> String {
         "TaskPlugin=task/none".to_owned(),
         "SelectType=select/cons_tres".to_owned(),
         "SelectTypeParameters=CR_CPU".to_owned(),
-        // More CPUs than there may be: nothing here measures.
+        // More CPUs than the machine may have; no test here measures time.
         "SlurmdParameters=config_overrides".to_owned(),
         format!("NodeName={name} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN"),
         "PartitionName=all Nodes=ALL Default=YES State=UP".to_owned(),
@@ -117,7 +117,7 @@ fn text(directory: &Path) -> String {
     .join("\n")
 }
 
-/// Lets nobody else read it, as munge demands of its key.
+/// Makes a file readable by its owner only, as munge demands for its key.
 fn private(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -134,7 +134,7 @@ fn srun_starts_the_ranks_and_ends_them() {
     let Some(slurm) = Slurm::start("srun_starts_the_ranks_and_ends_them") else { return };
     let ping = ["run", "ping", "--messages", "60", "--format", "json"];
     assert_measured(&said(&mut slurm.srun(2, &ping)));
-    // Started alone, it starts the ranks itself.
+    // Started as one task, it starts the ranks itself.
     assert_measured(&said(&mut slurm.srun(1, &ping)));
     let found = said(&mut slurm.srun(3, &ping));
     assert!(found.stderr.contains("rdmalab: srun: ping is run by 2 ranks, not 3"), "{found:?}");

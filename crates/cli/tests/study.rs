@@ -1,5 +1,5 @@
-//! `rdmalab study`: each shipped study in a very small form on the soft device, and what happens
-//! when one is killed. Nothing here says how fast it is.
+//! `rdmalab study`: a very small form of each shipped study on the soft device, and studies that
+//! are killed. No test here checks speed.
 
 mod common;
 
@@ -26,10 +26,10 @@ fn only(out: &Path) -> PathBuf {
     found[0].clone()
 }
 
-/// Studies one after the other: each has two ends that spin.
+/// One study at a time, because each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The quick form, whole; its records, and its page.
+/// Runs all of a study's quick form; returns its records and its page.
 fn in_quick_form(key: &str) -> (Vec<Record>, String) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn in_quick_form(key: &str) -> (Vec<Record>, String) {
     (records, page)
 }
 
-/// What the plans are held against (`study/selects.rs`) is what experiments give.
+/// Checks an experiment's results against the list that `study/selects.rs` compares plans with.
 fn has_its_shapes(experiment: &str, point: &Point) {
     let text = |name: &str| match point.parameters.get(name) {
         Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
@@ -89,7 +89,7 @@ fn potter2018_in_quick_form() {
         assert!(programs.iter().any(|r| has_points(&r)), "{part} has no points");
     }
     for record in programs {
-        // All once, then all again.
+        // First all points once, then all of them again.
         let rounds: Vec<u32> = record.points.iter().map(|point| point.repetition).collect();
         assert!(rounds.is_sorted() && rounds.contains(&1), "{}: {rounds:?}", record.dir.display());
     }
@@ -155,8 +155,8 @@ fn wrong_calls_say_what_there_is() {
     }
 }
 
-/// Round trips of 10 ms: what `--quick` takes is told before it begins, and what fits into a time
-/// is chosen by it.
+/// With round trips of 10 ms, `--quick` announces how long it will take, and chooses its numbers of
+/// messages to fit a time limit.
 #[test]
 fn a_slow_device_is_announced_as_one() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +237,7 @@ fn a_study_is_reported_again() {
         stderr.contains("is the directory of a study, which can only be reported alone"),
         "{stderr}"
     );
-    // Of a study that is no longer there nothing can be said.
+    // Without the study's files there is no report on it.
     fs::remove_dir_all(studies.path().join("own")).unwrap();
     assert_eq!(report(&[]).code, Some(2));
 }
@@ -255,7 +255,7 @@ const CLAIMS: &str = "[[claim]]\nkey = 'grows'\nsays = 'A claim of ours.'\nrelat
     [[claim]]\nkey = 'wrong'\nsays = 'A wrong one.'\nrelation = '<'\n\
     left = { figure = 'f', quantity = 'round_trip_ns' }\nright = { value = 1 }\nsource = 'p. 3'\n";
 
-/// A study of our own: three claims, of which each ends in its own way, without any code.
+/// A study made by this test: three claims with three different verdicts, without any code.
 fn own_study() -> TempDir {
     let studies = tempfile::tempdir().unwrap();
     let dir = studies.path().join("own");
@@ -282,14 +282,14 @@ fn a_study_of_ones_own_needs_no_code() {
     assert!(stderr.contains("own/claims.toml: claim \"unseen\": left: there is no figure \"h\""));
 }
 
-/// Who interrupts the try that comes before a plan wants no study.
+/// An interrupt during the trial before the plan begins no study.
 #[test]
 fn an_interrupted_try_begins_nothing() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
     let call = ["study", "macarthur2012", "--profile", "long-line", "--device", "soft0", "--out"];
     let mut running = Process::start(rdmalab(&call).arg(out.path()));
-    // Ten milliseconds a message: the try takes seconds, and what is planned hours.
+    // Ten milliseconds per message: the trial takes seconds, and the plan would take hours.
     std::thread::sleep(std::time::Duration::from_secs(1));
     let pid = rustix::process::Pid::from_child(&running.child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
@@ -330,7 +330,7 @@ fn a_killed_study_goes_on_where_it_stopped() {
     assert_eq!(orders, (0..16).collect::<Vec<_>>(), "each point once");
 }
 
-/// perftest as it is where others take its processor: it gives up, then divides by a clock of zero.
+/// Behaves like perftest on a busy machine: it gives up, then divides by a clock of zero.
 const DISTURBED: &str = r#"#!/bin/sh
 for last; do :; done
 [ "$last" = 127.0.0.1 ] || exec sleep 600
@@ -352,7 +352,7 @@ fn a_call_that_others_disturbed_is_made_again() {
     fs::write(studies.path().join("own/plan.toml"), plan.replace("repeat = 2", "repeat = 1"))
         .unwrap();
     fs::remove_file(studies.path().join("own/claims.toml")).unwrap();
-    // Copied by another process: no child of a thread of ours has it open for writing.
+    // Copied by another process, so that no child of our threads has the program open for writing.
     let (text, program) = (bin.path().join("text"), bin.path().join("ib_send_lat"));
     fs::write(&text, DISTURBED).unwrap();
     let copied = said(Command::new("install").args(["-m", "755"]).args([&text, &program]));
@@ -383,10 +383,10 @@ fn a_record_of_another_version_is_not_gone_on_with() {
     let ours = format!("\"schema_version\": {}", rdmalab_record::SCHEMA_VERSION);
     assert!(header.contains(&ours), "{header}");
     fs::write(dir.join("record.json"), header.replace(&ours, "\"schema_version\": 3")).unwrap();
-    // Of a whole one the page is made anew.
+    // For a complete study the page is written again.
     let again = study(&out, &["own", "--resume"]);
     assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
-    // What lacks a point would get lines that its header does not promise.
+    // With a point missing it would get lines of a newer version than its header names.
     let points = fs::read_to_string(dir.join("points.jsonl")).unwrap();
     let (all_but_one, _) = points.trim_end().rsplit_once('\n').unwrap();
     fs::write(dir.join("points.jsonl"), format!("{all_but_one}\n")).unwrap();

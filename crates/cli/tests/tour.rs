@@ -1,5 +1,5 @@
-//! The tour, `bench self` and `ps` with two real processes on the soft device. Nothing here says
-//! how fast it is.
+//! The tour, `bench self` and `ps` with two real processes on the soft device. No test here checks
+//! speed.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn the_tour_shows_each_experiment_the_limits_a_page_and_what_to_do_next() {
         assert!(html.contains("<svg") && html.contains("soft0"), "{page}");
         assert!(!html.contains("http://") || !html.contains("<script src"), "{page}: not alone");
     }
-    // What it says to do again is a call that there is.
+    // The commands that it suggests to repeat a step exist.
     for line in text.lines().filter_map(|line| line.strip_prefix("The same again: rdmalab ")) {
         let words = line.split("   ").next().unwrap().split(' ');
         let plan = rdmalab(&[]).args(words).arg("--plan").output().unwrap();
@@ -58,14 +58,14 @@ fn bench_self_reports_and_never_fails_on_speed() {
     assert_eq!(rows.len(), 11);
     for row in rows {
         let measured = row["ours_runs"].as_array().unwrap().len();
-        // Without the right to write into other processes two rows cannot be measured.
+        // Two rows cannot be measured without the right to write into other processes.
         assert!(measured == 2 || row["missing"].is_string(), "{row}");
         assert!(!row["beside"].is_null() && row["budget"].is_object(), "{row}");
     }
 }
 
-/// Rows over UDP and of captures are measured if they are asked for. The former may be missing,
-/// where nobody may make network namespaces, and then say so.
+/// Rows over UDP and with captures are measured on request. The former may be missing, with a
+/// reason, where network namespaces cannot be made.
 #[test]
 fn bench_self_measures_elsewhere_when_asked() {
     for (only, may_miss) in [("udp", true), ("captured", false)] {
@@ -89,8 +89,8 @@ fn bench_self_measures_elsewhere_when_asked() {
     }
 }
 
-/// The sender of a flood has to take every credit: one that is left in a round takes a receive from
-/// all later ones, until the receiver's credits find none and both ends wait for ever.
+/// The sender of a flood has to poll every credit. A credit left over in a round occupies a receive
+/// in all later rounds, until a credit of the receiver finds none and both ends wait for ever.
 #[test]
 fn bench_self_leaves_no_credit_behind() {
     let rows = ["bench", "self", "--rounds", "6", "--only", "SEND 32 B, rate"];

@@ -31,8 +31,8 @@ fn a_queue_pair_chooses_and_a_limit_says_what_it_hides() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--qp 0x4d"));
 }
 
-/// Points come one after the other, on queue pairs of their own and between the same addresses:
-/// what belongs together is told by the packet sequence numbers alone.
+/// The points of a run use different queue pairs between the same addresses, one after the other.
+/// Only the PSNs show which two directions belong together.
 #[test]
 fn each_point_of_a_run_is_a_conversation_of_its_two_ends() {
     let home = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn each_point_of_a_run_is_a_conversation_of_its_two_ends() {
             let digits: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
             u32::from_str_radix(&digits, 16).unwrap()
         });
-        // The upper ten bits are the process.
+        // The upper ten bits identify the process.
         let processes: Vec<u32> = qpns.map(|qpn| qpn >> 14).collect();
         assert!(matches!(processes.as_slice(), [a, b] if a != b), "{text}");
     }

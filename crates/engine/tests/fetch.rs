@@ -1,5 +1,5 @@
-//! Work requests that are posted, and that the adapter has not read yet: a message that needs such
-//! a receive stalls and meets no RNR, and such a send is not planned.
+//! Posted work requests that the adapter has not read yet. A message that needs such a receive
+//! stalls and gets no RNR NAK; such a send is not planned.
 
 use rdmalab_engine::backend::{QpInit, RecvWr, SendWr};
 use rdmalab_engine::mr::KeyEntry;
@@ -13,7 +13,7 @@ use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 
 const SGE: Sge = Sge { addr: 0x1000, length: 64, lkey: 1 };
 
-/// A driver with a shared receive queue, which counts and keeps completions.
+/// A driver with a shared receive queue, which collects completions.
 struct Driver {
     srq: SharedRecvQueue,
     sent: Vec<(u64, WcStatus)>,
@@ -101,7 +101,7 @@ fn connected(with_srq: bool, driver: &mut Driver) -> Qp {
     qp
 }
 
-/// The next SEND of the peer: one packet of 8 bytes that asks for an acknowledgement.
+/// The peer's next SEND: one packet of 8 bytes that requests an acknowledgement.
 fn arriving(psn: u32) -> Train {
     let mut train = Train::new(TrainKind::Send, Qpn::new(5), Qpn::new(6), Psn::new(psn));
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::ACK_REQ);
@@ -156,7 +156,7 @@ fn a_message_meets_rnr_when_nothing_is_posted() {
     }
 }
 
-/// Posts a SEND as a driver does; its `wr_id` is the position.
+/// Posts a SEND as a driver does; `wr_id` is its position.
 fn post(qp: &mut Qp, position: u32) {
     let wr = SendWr {
         wr_id: position as u64,

@@ -39,7 +39,7 @@ fn the_library_exports_the_list() {
     let (versioned, plain): (BTreeSet<_>, BTreeSet<_>) =
         exports(built_library()).into_iter().partition(|export| !export.version.is_empty());
     assert_same(&versioned, &listed());
-    // Without a version there are only the internal names behind the versioned ones.
+    // Only internal names, which versioned names refer to, have no version.
     let stray: Vec<_> =
         plain.iter().filter(|export| !export.name.starts_with("__rdmalab_")).collect();
     assert!(stray.is_empty(), "{stray:#?}");

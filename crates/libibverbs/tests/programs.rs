@@ -1,5 +1,5 @@
-//! Programs as Debian ships them start with our library: every symbol is found at once, also
-//! those of the drivers' libraries that they pull in.
+//! Unmodified programs from Debian start with our library. The linker finds every symbol at start,
+//! including those that the drivers' libraries need.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn run(library: &Path, program: &Path, arguments: &[&str]) -> Output {
         .expect("the program runs")
 }
 
-/// Words of the dynamic linker when it does not find something.
+/// Messages of the dynamic linker for missing symbols and versions.
 const LINKER_TROUBLE: &[&str] =
     &["symbol lookup error", "undefined symbol", "not defined in file", "no version information"];
 
@@ -33,7 +33,7 @@ fn assert_linked(name: &str, output: &Output) {
     assert!(output.status.code().is_some(), "{name} died by a signal: {text}");
 }
 
-/// Our library is what the program really uses.
+/// Asserts that the program uses our library.
 fn assert_ours(library: &Path, program: &Path) {
     let output = Command::new("ldd")
         .arg("-r")
@@ -49,7 +49,7 @@ fn assert_ours(library: &Path, program: &Path) {
 #[test]
 fn stock_programs_start() {
     let installed = Installed::new("programs");
-    // With arguments that make each of them end at once, with or without a device.
+    // The arguments make each program end at once, with or without a device.
     let programs: &[(&str, &[&str])] = &[
         ("ibv_devices", &[]),
         ("ibv_devinfo", &["-l"]),

@@ -1,4 +1,4 @@
-//! What needs no device gives the answers of the system's library.
+//! Functions that need no device return the same as those of the system's library.
 
 mod common;
 
@@ -22,7 +22,7 @@ impl Library {
         Self(handle)
     }
 
-    /// The function of that name and version, as programs that ask for it get it.
+    /// The function with this name and version, as a program gets it.
     fn symbol(&self, name: &CStr, version: &CStr) -> *mut c_void {
         // SAFETY: an open handle, and C strings.
         let symbol = unsafe { libc::dlvsym(self.0, name.as_ptr(), version.as_ptr()) };
@@ -30,7 +30,7 @@ impl Library {
         symbol
     }
 
-    /// A function from one number to another.
+    /// Calls a function from a number to a number.
     fn number(&self, name: &CStr, version: &CStr, argument: c_int) -> c_int {
         type Function = unsafe extern "C" fn(c_int) -> c_int;
         // SAFETY: the callers name functions of this type.
@@ -39,7 +39,7 @@ impl Library {
         unsafe { function(argument) }
     }
 
-    /// A function from a number to words.
+    /// Calls a function from a number to a string.
     fn words(&self, name: &CStr, argument: c_int) -> String {
         type Function = unsafe extern "C" fn(c_int) -> *const c_char;
         let symbol = self.symbol(name, c"IBVERBS_1.1");
@@ -49,7 +49,7 @@ impl Library {
         unsafe { CStr::from_ptr(function(argument)) }.to_string_lossy().into_owned()
     }
 
-    /// A function that copies from the second to the first: the bytes of the fields, in order.
+    /// Calls a function that copies `src` to `dst`; returns the bytes of the fields in order.
     fn copy<D: CLayout, S>(&self, name: &CStr, version: &CStr, mut dst: D, src: &S) -> Vec<u8> {
         type Function<D, S> = unsafe extern "C" fn(*mut D, *const S);
         // SAFETY: the callers name functions of this type.
@@ -66,7 +66,7 @@ impl Library {
     }
 }
 
-/// Where a structure has bytes that are no padding.
+/// The offsets of a structure's bytes that are not padding.
 fn field_bytes(layout: &Layout, start: usize) -> Vec<usize> {
     let bytes_of = |field: &Field| {
         let offset = start + field.offset;
@@ -80,7 +80,7 @@ fn field_bytes(layout: &Layout, start: usize) -> Vec<usize> {
     layout.fields.iter().flat_map(bytes_of).collect()
 }
 
-/// Ours and the system's, or the reason to skip.
+/// Our library and the system's; `None` if that is missing.
 fn both() -> Option<(Library, Library)> {
     let Some(theirs) = systems_library() else {
         skipped("same_answers", "Debian's libibverbs1 is not installed");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A version and a name.
 type Export = (String, String);
 
-/// What a shared library exports, without the names of the versions themselves. Nothing may be
+/// The exports of a shared library, without the names of the versions themselves. No symbol may be
 /// hidden.
 fn exports(path: &Path) -> BTreeSet<Export> {
     let data = std::fs::read(path).expect("the library");
@@ -59,7 +59,7 @@ fn the_library_exports_the_list() {
             .into_iter()
             .partition(|(version, _)| !version.is_empty());
     assert_same(&versioned, &listed());
-    // Without a version there are only the internal names behind the versioned ones.
+    // Only internal names, which versioned names refer to, have no version.
     let stray: Vec<_> = plain.iter().filter(|(_, name)| !name.starts_with("__rdmalab_")).collect();
     assert!(stray.is_empty(), "{stray:#?}");
 }

@@ -1,7 +1,6 @@
-//! Trains as packets and back: what goes out is what comes in, and frames of the Linux kernel are
-//! read and written byte for byte. That taking a train whole or packet by packet ends in the same
-//! state is a property of the engine (`simulate_trains`); together they say that a network changes
-//! nothing.
+//! Trains become packets, and the packets become the same trains; frames of the Linux kernel are
+//! read and written byte for byte. `simulate_trains` tests that the engine ends in the same state
+//! for a train and for its packets. Together this shows that a network changes nothing.
 
 use proptest::prelude::*;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
@@ -62,7 +61,7 @@ fn packet(
     bytes
 }
 
-/// A train of some kind, as an engine may send it.
+/// A train of any kind that an engine may send.
 fn trains() -> impl Strategy<Value = (Train, Transport, PathMtu)> {
     let shape = (0u8..8, 0u8..3, 1u32..=5, 1u32..5, 0u32..4096, any::<u8>());
     (shape, any::<[u32; 6]>(), any::<[u64; 3]>()).prop_map(
@@ -98,7 +97,7 @@ fn trains() -> impl Strategy<Value = (Train, Transport, PathMtu)> {
     )
 }
 
-/// The fields that the kind and the place in the message have.
+/// Sets the fields that this kind of train has at its place in the message.
 fn fill(train: &mut Train, transport: Transport, bits: u8, words: &[u32; 6], longs: &[u64; 3]) {
     let kind = train.kind;
     let is_message = matches!(kind, TrainKind::Send | TrainKind::Write);
@@ -137,7 +136,7 @@ fn fill(train: &mut Train, transport: Transport, bits: u8, words: &[u32; 6], lon
     }
 }
 
-/// What a packet does not carry in the middle of a message, as a receiver sees it.
+/// The train as a receiver sees it: packets in the middle of a message lack some fields.
 fn as_received(mut one: Train) -> Train {
     if one.kind == TrainKind::Write && !one.flags.has(TrainFlags::FIRST) {
         (one.remote_addr, one.rkey, one.dma_bytes) = (0, RKey(0), 0);
@@ -176,15 +175,15 @@ proptest! {
         }
     }
 
-    /// Over IPv6 the whole CRC checks, and a CRC finds every single flipped bit. Over IPv4 half of
-    /// it pays for the identification, and what is left finds them as well, but for one bit in
-    /// 65 536, which the kernel's own checksum finds.
+    /// Over IPv6 the receiver checks the whole CRC, which detects every single flipped bit. Over
+    /// IPv4 it uses half of the CRC to find the identification. The rest detects flipped bits too,
+    /// except one in 65 536, which the kernel's UDP checksum detects.
     #[test]
     fn a_flipped_bit_is_found((train, transport, mtu) in trains(), at: prop::sample::Index) {
         let tuple = tuple(true);
         let mut bytes = packet(&train, 0, mtu, transport, &tuple, 0);
         let bit = at.index(bytes.len() * 8);
-        // The low six bits of BTH byte 4 and the congestion marks are left to switches.
+        // Switches may change the low six bits of BTH byte 4 and the congestion marks.
         prop_assume!(bit / 8 != 4);
         bytes[bit / 8] ^= 1 << (bit % 8);
         let taken = receive::parse(&bytes).and_then(|read| {
@@ -292,7 +291,7 @@ fn frames_of_the_kernel_become_trains_and_the_same_bytes_again() {
         let parts = expand::write_headers(&train, transport, &mut out).expect(name);
         out.truncate(parts.packet_bytes);
         out[parts.payload_at..parts.payload_at + parts.payload_bytes].copy_from_slice(read.payload);
-        // The kernel's driver leaves the migration state at 0.
+        // The kernel's driver sends 0 as migration state.
         out[1] = out[1] & !0x40 | original[1] & 0x40;
         expand::seal(&tuple, id, &mut out);
         assert_eq!(out, original, "{name}");

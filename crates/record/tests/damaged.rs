@@ -1,11 +1,11 @@
-//! Records whose samples a full disk, or a copy that was broken off, has cut.
+//! Records whose samples were cut by a full disk or an interrupted copy.
 
 use std::fs;
 use std::path::Path;
 
 use rdmalab_record::{Error, Record};
 
-/// A record of one-way times, once more in a place where it may be spoilt.
+/// Copies a record of one-way times to a place where the test may damage it.
 fn copied(to: &Path) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-5");
     fs::create_dir(to.join("samples")).unwrap();
@@ -25,7 +25,7 @@ fn cut(dir: &Path, name: &str, bytes: u64) {
     file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
 }
 
-/// What a cut file holds is left out; what is whole, and what was concluded of all, is used.
+/// A cut file's samples are left out. The complete ones, and conclusions from all, are still used.
 #[test]
 fn samples_that_were_cut_off_are_named_and_the_others_used() {
     let place = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ fn one_line_names_the_first_of_several_cut_files() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path();
     copied(dir);
-    // All of it, a part of its header, and one that another series needs too.
+    // Cuts all of a file, a part of a header, and a file that another series needs as well.
     cut(dir, "samples/000000-one_way_ns-t_lat.npy", 376);
     cut(dir, "samples/000001-one_way_ns-t_lat.npy", 400);
     cut(dir, "samples/000001-post_cost_ns-rank_0_.._x.npy", 1);

@@ -1,4 +1,4 @@
-//! A record that an older program began: it is read, and gets no lines of this version.
+//! A record that an older program began can be read, but this version adds nothing to it.
 
 use std::fs;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! The example of the book reads a record as we do.
+//! The book's example reads a record with the same results as this crate.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ fn skip(reason: &str) {
     rdmalab_testing::skipped("the_books_example_reads_a_record", reason);
 }
 
-/// A Python that has pandas; Debian's may stand behind another one in the path.
+/// A Python with pandas; Debian's may come after another one in the path.
 fn python() -> Option<PathBuf> {
     let has_pandas = |python: &PathBuf| {
         let mut command = Command::new(python);
@@ -29,7 +29,7 @@ fn the_books_example_reads_a_record() {
     };
     let golden = agrees(&python, &root.join("tests/version-5"));
     assert!(golden.contains("size_bytes"), "what varies is named: {golden}");
-    // As of connections and time-outs: nothing has a size.
+    // Records of connections and time-outs have no sizes.
     let parent = tempfile::tempdir().unwrap();
     let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft, profile: None };
     let header = Header::new("timeout", Vec::new(), device);
@@ -53,7 +53,7 @@ fn the_books_example_reads_a_record() {
     assert_eq!(head, ["timeout", "quantity", "label", "n", "min_ns", "median_ns", "max_ns"]);
 }
 
-/// The example's table of a record, whose numbers are ours.
+/// The table that the example prints for a record; its numbers must be equal to ours.
 fn agrees(python: &Path, dir: &Path) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let example = root.join("../../examples/read_record.py");
@@ -66,7 +66,7 @@ fn agrees(python: &Path, dir: &Path) -> String {
     let rows: Vec<&str> = text.lines().skip(1).collect();
     assert_eq!(rows.len(), series.len(), "{text}");
     for (row, series) in rows.iter().zip(series) {
-        // The last columns are n, the least, the median and the largest.
+        // The last columns are n, minimum, median and maximum.
         let numbers: Vec<f64> =
             row.split_whitespace().rev().take(4).map(|w| w.parse().unwrap()).collect();
         let summary = &series.summary;

@@ -90,7 +90,7 @@ fn written(parent: &Path) -> Writer {
     writer
 }
 
-/// NaN is not equal to itself; as text it is.
+/// Compares as text, because NaN is not equal to itself.
 fn same(a: &impl std::fmt::Debug, b: &impl std::fmt::Debug) {
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
 }
@@ -121,7 +121,7 @@ fn what_is_written_is_read() {
     assert_eq!(point.started_utc, "2023-11-14T22:13:20.123Z");
     same(&record.samples(&point.series[0]).unwrap(), &outcome(30).series[0].samples);
     assert_eq!(record.samples(&point.series[1]).unwrap(), [0.1 + 0.2; 3]);
-    // Labels that a file system would mind, or that meet in a name, keep their own files.
+    // Labels that are unfit for file names, or would give equal names, still get separate files.
     assert_ne!(file_of(&point.series[1]), file_of(&point.series[2]));
     let on_disk = fs::metadata(writer.dir().join(file_of(&point.series[0]))).unwrap().len();
     assert_eq!(on_disk, 128 + 31 * 8);
@@ -134,8 +134,8 @@ fn file_of(series: &SeriesSummary) -> &str {
     }
 }
 
-/// All kinds at once, and one that says what is not so: what was measured is on the disk once, and
-/// nothing that was is left out.
+/// All kinds of derived series, and one whose values contradict its derivation. Each measured
+/// sample is on the disk exactly once.
 #[test]
 fn no_sample_is_kept_twice() {
     let parent = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ fn no_sample_is_kept_twice() {
         same(&record.samples(kept).unwrap(), &measured.samples);
         same(&record.counted_samples(kept).unwrap(), &measured.counted().collect::<Vec<_>>());
     }
-    // A file that others need as well is missed once; one of another length is no part.
+    // A missing file that several series need is reported once. One with another length is refused.
     fs::write(samples.join("x"), b"").unwrap();
     let part = writer.dir().join(file_of(&point.series[1]));
     write_npy(fs::File::create(&part).unwrap(), &[1.0]).unwrap();
@@ -200,8 +200,8 @@ fn nothing_is_overwritten() {
     assert!(matches!(nowhere, Err(Error::Create { .. })));
 }
 
-/// A kill between the first file of a record and the last one, as this version leaves it and as
-/// earlier ones did, does not keep others from its place for ever.
+/// A kill between the first and the last file of a record leaves a directory, in the form of this
+/// version or an older one. It must not block the place for ever.
 #[test]
 fn what_was_begun_and_is_no_record_is_cleared() {
     let parent = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn what_was_begun_and_is_no_record_is_cleared() {
     fs::write(other.join("thesis.tex"), "").unwrap();
     Writer::clear(&other).unwrap();
     assert!(other.join("thesis.tex").exists());
-    // Another one that is being made keeps its name.
+    // A second record that is being made keeps its name.
     fs::create_dir(&begun).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     assert!(matches!(create(), Err(Error::Create { .. })) && !dir.exists());
@@ -241,7 +241,7 @@ fn a_torn_line_costs_that_line() {
     let torn = Record::open(writer.dir()).unwrap();
     same(&torn.points, &whole.points);
     assert_eq!(torn.damage, ["the last line of points.jsonl is torn, and left out"]);
-    // Whoever writes on behind it loses nothing else.
+    // Lines appended after the torn one are read, unless they are damaged as well.
     spoil(writer.dir(), "points.jsonl", b"\n{}\n");
     let worse = Record::open(writer.dir()).unwrap();
     assert_eq!((worse.points.len(), worse.damage.len()), (2, 2));
@@ -258,7 +258,7 @@ fn cut_anywhere_the_points_before_stay() {
     for cut in (0..=bytes.len()).step_by(7).chain([first, first + 1, bytes.len() - 1]) {
         fs::write(&path, &bytes[..cut]).unwrap();
         let points = Record::open(writer.dir()).unwrap().points.len();
-        // A line that lacks its end only is whole.
+        // A line that lacks only its line break is complete.
         let expected = usize::from(cut >= first) + usize::from(cut >= bytes.len() - 1);
         assert_eq!(points, expected, "cut at {cut}");
     }
@@ -339,7 +339,7 @@ fn strangers_and_the_future_are_refused_in_one_line() {
     assert!(none.ends_with("nowhere: there is no such directory"), "{none}");
 }
 
-/// What the golden records of all versions have.
+/// Checks what the golden records of all versions have in common.
 fn check_golden(version: u32) -> Record {
     let golden = format!("{}/tests/version-{version}", env!("CARGO_MANIFEST_DIR"));
     let record = Record::open(Path::new(&golden)).unwrap();
@@ -401,7 +401,7 @@ fn records_of_version_4_stay_readable() {
 #[test]
 fn records_of_version_5_stay_readable() {
     let record = check_golden(5);
-    // What is written today is what the golden record of this version has.
+    // A record written today equals the golden record of this version.
     let parent = tempfile::tempdir().unwrap();
     let mut writer = written(parent.path());
     writer.conclude(&[finding()]).unwrap();
@@ -436,7 +436,7 @@ fn a_conclusion_is_of_the_points_that_there_were() {
     assert_eq!(read(&writer).findings, None);
     writer.conclude(&[]).unwrap();
     assert_eq!(read(&writer).findings, Some(Vec::new()), "nothing was found");
-    // A point more: what was concluded before says nothing of it.
+    // After another point, an earlier conclusion no longer applies.
     writer.append(&id(512, 3), &outcome(20)).unwrap();
     assert_eq!(read(&writer).findings, None);
     let mut writer = Writer::resume(&read(&writer)).unwrap();
@@ -444,7 +444,7 @@ fn a_conclusion_is_of_the_points_that_there_were() {
     assert_eq!(read(&writer).findings, Some(vec![finding(); 2]));
     let file = writer.dir().join("findings.jsonl");
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2, "nothing is overwritten");
-    // Torn while it was concluded again: as if it had not been.
+    // A conclusion that is torn is ignored; the previous one applies.
     spoil(writer.dir(), "findings.jsonl", b"{\"points_n\":3,\"fin");
     let torn = read(&writer);
     assert_eq!(torn.findings, Some(vec![finding(); 2]));
@@ -466,19 +466,19 @@ fn the_numbers_of_a_finding_come_back() {
     assert_eq!(Record::open(writer.dir()).unwrap().findings, Some(vec![finding]));
 }
 
-/// Tells the test binary, started again, where to write until it is stopped.
+/// Tells the test binary, when it runs as a child, where to write until it is stopped.
 const VICTIM: &str = "RDMALAB_TEST_PART";
 
-/// Not a test of its own: the process that others let run into a wall.
+/// Not a test: the child process that other tests let run into a limit.
 #[test]
 fn victim() {
     let Some(parent) = std::env::var_os(VICTIM).map(PathBuf::from) else { return };
     let mut writer = Writer::create_at(&parent.join("r"), header(), &environment()).unwrap();
-    // Enough for any wall; a test that set up none fails for want of an error.
+    // Enough points for any limit. Without a limit there is no error, and the test fails.
     for n in 0..500 {
         if let Err(e) = writer.append(&id(n, n), &outcome(500)) {
             let smaller = writer.append(&id(n, n), &Outcome::default()).is_ok();
-            // Straight to standard error: the harness keeps the rest to itself.
+            // Directly to standard error, because the test harness captures other output.
             let _ = writeln!(std::io::stderr(), "ERROR {e}\nSMALLER {smaller}");
             std::process::exit(7);
         }
@@ -514,7 +514,7 @@ fn check_full(stderr: &str, record: &Record, reason: &str) {
 #[test]
 fn a_file_that_may_not_grow_keeps_what_was_measured() {
     let parent = tempfile::tempdir().unwrap();
-    // A signal that is ignored stays so in the program: writing fails instead. In 512-byte blocks.
+    // The ignored signal stays ignored in the program, so writing fails. In 512-byte blocks.
     let script = r#"trap "" XFSZ; ulimit -f 64; exec "$1" --exact victim"#;
     let out = shell(script, parent.path()).output().unwrap();
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -526,7 +526,7 @@ fn a_file_that_may_not_grow_keeps_what_was_measured() {
 #[test]
 fn a_full_disk_keeps_what_was_measured() {
     let parent = tempfile::tempdir().unwrap();
-    // The file system is gone with the namespace: copy what it held before.
+    // The file system vanishes with the namespace, so copy its files before.
     let script = r#"
         mkdir "$2/disk" "$2/kept" &&
         mount -t tmpfs -o size=160k tmpfs "$2/disk" 2>/dev/null || exit 99
@@ -555,7 +555,7 @@ fn a_killed_run_keeps_what_was_measured() {
     let parent = tempfile::tempdir().unwrap();
     let mut child = shell(r#"exec "$1" --exact victim"#, parent.path()).spawn().unwrap();
     let points = parent.path().join("r/points.jsonl");
-    // It writes 500 points; after the first few it dies, wherever it is.
+    // The child writes 500 points, and is killed at any moment after the first few.
     let lines = |path: &Path| fs::read(path).map_or(0, |b| b.split(|c| *c == b'\n').count());
     for _ in 0..60_000 {
         if lines(&points) > 5 {

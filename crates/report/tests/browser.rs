@@ -1,5 +1,5 @@
-//! Pages in a real browser: nothing may stick out at the width of a telephone, a tablet and a wide
-//! screen, and nothing may be fetched.
+//! Pages in a real browser: no element may be wider than a telephone, a tablet or a wide screen,
+//! and the page may load nothing else.
 
 mod common;
 
@@ -12,11 +12,11 @@ use rdmalab_record::Record;
 /// Widths of the frames that hold a page.
 const WIDTHS: [u32; 4] = [360, 390, 900, 1600];
 
-/// The browser is stopped after this time: it hangs.
+/// After this time the browser counts as hung and is killed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Frames of these widths with the same page in each; a script outside of them looks at what
-/// sticks out. What scrolls within a box of its own does not.
+/// Frames of these widths with the same page in each. A script outside looks for elements that are
+/// wider than their frame, except those that scroll in a box of their own.
 const FRAME: &str = r#"<!doctype html><meta charset=utf-8><body><pre id=found>none</pre><script>
 const page = PAGE;
 const found = [];
@@ -63,17 +63,17 @@ fn skip(reason: &str) {
     rdmalab_testing::skipped("pages_fit_every_screen", reason);
 }
 
-/// Times that the browser is started, which now and then hangs, or dies, or shows the document
-/// before the frames are there.
+/// How often to start the browser. It sometimes hangs, or dies, or prints the document before the
+/// frames exist.
 const STARTS: u32 = 3;
 
-/// What the script found, of the first document that it had ended in.
+/// The script's findings, from the first document in which it has finished.
 fn found(mut dump: impl FnMut() -> Option<String>) -> String {
     let mut last = None;
     for _ in 0..STARTS {
         last = dump();
         let found = last.as_deref().and_then(|dom| dom.split_once(">FOUND\n"));
-        // Whatever it found counts.
+        // The script has finished, so its findings count.
         if let Some((found, _)) = found.and_then(|(_, rest)| rest.split_once("\nEND")) {
             return found.to_owned();
         }
@@ -82,7 +82,7 @@ fn found(mut dump: impl FnMut() -> Option<String>) -> String {
     panic!("the script did not end in {STARTS} starts of the browser; the last: {last:.300}")
 }
 
-/// What it leaves; `None` when it does not end.
+/// The document that the browser prints; `None` if the browser hangs.
 fn dump(browser: &Path, file: &Path) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let profile = profile.path();
@@ -121,7 +121,7 @@ fn dump(browser: &Path, file: &Path) -> Option<String> {
     Some(std::fs::read_to_string(&out).unwrap())
 }
 
-/// What the browser found in that page, and the lines that say that it looked.
+/// What the browser found in the page, and the lines that show that it looked.
 fn look(browser: &Path, page: &str) -> (Vec<String>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let text = serde_json::to_string(page).unwrap().replace("</", "<\\/");
@@ -166,7 +166,7 @@ fn pages_fit_every_screen() {
     check("words", &common::words().1);
     check("grid", &common::grid().1);
     check("patterned", &common::patterned().1);
-    // What is folded is unfolded: it has to fit too.
+    // Unfold the folded parts, because they must fit, too.
     check_page("study", &common::study().replace("<details>", "<details open>"));
     let beside = common::study_beside(&[("loaded", 500), ("another condition", 500)]);
     check_page("conditions", &beside.replace("<details>", "<details open>"));
@@ -185,7 +185,7 @@ fn pages_fit_every_screen() {
     check_page("sides", &open(common::study_of_two([("ours", a), ("other", b)])));
     let records = [common::words().1, common::blast().1];
     check_page("two", &rdmalab_report::pages(&records));
-    // The look itself: what is too wide must be found.
+    // The check itself: it must find an element that is too wide.
     let (found, _) = look(&browser, "<body><div style='width:900px;height:9px'>wide</div>");
     assert!(found.iter().any(|l| l.starts_with("360: DIV wide")), "{found:?}");
     assert!(!found.iter().any(|l| l.starts_with("1600")), "{found:?}");

@@ -1,4 +1,4 @@
-//! Records that differ by what the test put there, and those that do not.
+//! Records with differences that the test made, and records without.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use rdmalab_report::compare::{Comparison, Options, Side};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What a made-up record is like.
+/// The properties of a made-up record.
 struct Made {
     seed: u64,
     quantity: Quantity,
@@ -18,16 +18,16 @@ struct Made {
     sizes: &'static [u64],
     runs: u32,
     n: usize,
-    /// Slower by so much from 512 bytes on.
+    /// Factor by which runs are slower from 512 bytes on.
     factor: f64,
     kind: DeviceKind,
-    /// Seconds after which it began.
+    /// Its start, in seconds.
     begin_s: u64,
-    /// Everything is slower by this: what this session differs by.
+    /// Factor for all times, by which this session differs from others.
     session: f64,
-    /// Runs are slower or faster by up to this, as a share.
+    /// Runs are slower or faster by up to this share.
     spread: f64,
-    /// The last so many runs were cut short, and are ten times as slow.
+    /// How many of the last runs were cut short; these are ten times as slow.
     cut: u32,
     /// Processor time of a rank.
     cpu: Option<f64>,
@@ -110,14 +110,14 @@ fn compared(a: &Made, b: &Made, options: &Options) -> Result<Comparison, String>
     all_compared(std::slice::from_ref(a), std::slice::from_ref(b), options)
 }
 
-/// Several records a side.
+/// Compares several records per side.
 fn all_compared(a: &[Made], b: &[Made], options: &Options) -> Result<Comparison, String> {
     let (_keep_a, a): (Vec<TempDir>, Vec<Record>) = a.iter().map(Made::record).unzip();
     let (_keep_b, b): (Vec<TempDir>, Vec<Record>) = b.iter().map(Made::record).unzip();
     Comparison::of(Side { name: "old", records: &a }, Side { name: "new", records: &b }, options)
 }
 
-/// The text without line breaks within a warning.
+/// The text of a comparison, without line breaks within warnings.
 fn flat(comparison: &Comparison) -> String {
     comparison.text(true).replace("\n         ", " ")
 }
@@ -145,7 +145,7 @@ fn what_is_slower_is_found_where_it_is() {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     assert!(text.lines().all(|line| line.len() <= 120), "{text}");
-    // The other way round it is faster.
+    // In the other direction it is faster.
     let back = compared(&slow, &USUAL, &Options::default()).unwrap();
     assert_eq!(verdicts(&back)[1], Verdict::Faster);
     assert_eq!(back.regressions(), 0);
@@ -162,7 +162,7 @@ fn what_matters_is_for_the_user_to_say() {
     let none = Options { only: Some("bandwidth".to_owned()), ..Options::default() };
     let error = compared(&USUAL, &slow, &none).unwrap_err();
     assert!(error.contains("whose name contains \"bandwidth\"") && error.contains("rate"));
-    // A tail that the samples cannot know.
+    // A quantile beyond what the number of samples can show.
     let tail = Options { quantile: 0.9999, ..Options::default() };
     let found = compared(&USUAL, &slow, &tail).unwrap();
     assert_eq!(verdicts(&found)[..2], [Verdict::CannotTell; 2], "{found:?}");
@@ -274,7 +274,7 @@ fn one_run_a_side_decides_nothing() {
         assert_eq!(found.regressions(), 0);
         let text = found.text(true).replace("\n         ", " ");
         assert!(text.contains("measure with --repeat 5"), "{text}");
-        // What the run's own samples see is shown, in brackets, and marked as that.
+        // The effect within one run is shown in brackets, and marked as such.
         assert!(text.contains("(x 2.") && text.contains("within one run of a side"), "{text}");
         let json: Value = serde_json::from_str(&found.json()).unwrap();
         let row = &json["rows"][1];
@@ -315,7 +315,7 @@ fn a_page_says_verdicts_in_words_and_draws_them() {
     ] {
         assert!(page.contains(part), "no {part:?} in\n{page}");
     }
-    // Two groups of two effects, and a shift with its band for each pair of samples.
+    // Two groups of two effects each, and a shift with its band for each pair of samples.
     assert_eq!(page.matches("class='slack'").count(), 2);
     assert_eq!(page.matches("class='band'").count(), 2);
     assert!(!page.contains("<script") && !page.contains("http"));
@@ -324,7 +324,7 @@ fn a_page_says_verdicts_in_words_and_draws_them() {
     assert_eq!(ids.len(), distinct.len(), "{ids:?}");
 }
 
-/// Records of sessions that differ, whose runs hardly do.
+/// Records of different sessions, each with nearly equal runs.
 fn sessions(seed: u64, each: &[f64]) -> Vec<Made> {
     let one = |(i, session): (usize, &f64)| Made {
         seed: seed + i as u64,
@@ -340,8 +340,8 @@ fn sessions(seed: u64, each: &[f64]) -> Vec<Made> {
 
 #[test]
 fn records_of_a_side_count_as_one_number_each() {
-    // Sessions differ by 3 %, runs of one by less than half a percent, and the sides by 4 %: of
-    // runs as if each were a session of its own that would be certain.
+    // Sessions differ by 3 %, runs of a session by less than half a percent, and the sides by 4 %.
+    // If each run counted as a session, the difference would be certain.
     let (a, b) = (sessions(1, &[0.97, 1.0, 1.03]), sessions(11, &[1.01, 1.04, 1.07]));
     let found = all_compared(&a, &b, &Options::default()).unwrap();
     assert_eq!(verdicts(&found), [Verdict::CannotTell; 4], "{}", found.text(true));
@@ -354,11 +354,11 @@ fn records_of_a_side_count_as_one_number_each() {
     assert!(row["p_value_corrected"].as_f64().unwrap() > 0.5, "{row}");
     assert!(row["cliffs_delta"]["low"].as_f64().unwrap() < 0.0, "{row}");
     assert!(row["deciles"][4]["low_ns"].as_f64().unwrap() < 0.0, "{row}");
-    // One record beside several: how far off it is nobody knows better.
+    // One record against several: the error of a single record is unknown.
     let one = all_compared(&a, &b[2..], &Options::default()).unwrap();
     assert_eq!(verdicts(&one), [Verdict::CannotTell; 4], "{}", one.text(true));
     assert!(flat(&one).contains("one side is a single record"), "{}", flat(&one));
-    // What is more than sessions differ by is found.
+    // A difference larger than that of sessions is found.
     let slow = sessions(11, &[1.48, 1.5, 1.52]);
     let found = all_compared(&a, &slow, &Options::default()).unwrap();
     assert_eq!(verdicts(&found), [Verdict::Slower; 4], "{}", found.text(true));
@@ -411,7 +411,7 @@ fn runs_that_were_cut_short_do_not_count() {
     let cut = Made { cut: 2, runs: 6, seed: 2, ..USUAL };
     let found = compared(&USUAL, &cut, &Options::default()).unwrap();
     assert_eq!(verdicts(&found), [Verdict::NoDifference; 4], "{}", found.text(true));
-    // Two runs of two points each.
+    // Two runs for each of two points.
     assert!(flat(&found).contains("4 runs of B were cut short, and are left out"));
     let json: Value = serde_json::from_str(&found.json()).unwrap();
     assert_eq!(json["rows"][0]["b"]["runs"], 4);
@@ -426,7 +426,7 @@ fn an_expectation_leaves_out_what_was_cut_short() {
         let (_keep, record) = made.record();
         text.parse::<Expectation>().unwrap().check(&record).unwrap()
     };
-    // Ten times as slow as the others, and not whole.
+    // The runs that were cut short are ten times as slow as the others.
     let cut = Made { cut: 2, runs: 7, ..USUAL };
     for text in ["mean<700ns", "rate>1.7M/s", "p99<1us"] {
         for one in check(text, &cut) {
@@ -443,7 +443,7 @@ fn an_expectation_leaves_out_what_was_cut_short() {
             .iter()
             .all(|one| one.answer == Answer::Fails && one.line.contains("(interrupted): does not"))
     );
-    // Intervals of two runs are as wide as two runs know.
+    // An interval from two runs is as wide as two runs allow.
     let two = check("p99<1us", &Made { runs: 2, spread: 0.1, ..USUAL });
     assert!(two[0].line.contains("of too few runs for an interval"), "{}", two[0].line);
 }
@@ -482,7 +482,7 @@ fn the_head_names_where_and_how_each_side_ran() {
 
 #[test]
 fn an_obstacle_that_was_none_is_not_named() {
-    // Two runs know their p90 enough for a verdict; the interval of each side needs more.
+    // Two runs are enough for a verdict on the p90. The interval of each side needs more.
     let tail = Options { quantile: 0.9, only: Some("round trip".to_owned()), ..Options::default() };
     let two = Made { runs: 2, n: 150, spread: 0.02, ..USUAL };
     let found = compared(&two, &Made { seed: 5, factor: 3.0, ..two }, &tail).unwrap();
@@ -510,7 +510,7 @@ fn what_clocks_of_two_hosts_could_turn_is_no_difference() {
         let json: Value = serde_json::from_str(&found.json()).unwrap();
         (found.regressions(), verdicts(&found), flat(&found), json["rows"][0].clone())
     };
-    // A clock of one host is the same in both records.
+    // With one host's clock, the error is the same in both records.
     for clock in [&[][..], &[("clock_error_ns", "1000.0")]] {
         let (regressions, verdicts, text, _) = of(clock);
         assert_eq!((regressions, &verdicts[..]), (1, &[Verdict::Slower][..]), "{text}");
@@ -529,7 +529,7 @@ fn what_clocks_of_two_hosts_could_turn_is_no_difference() {
     assert!(number(&json["p_value_corrected"]) > 0.5, "{json:#}");
     let (low, high) = (number(&json["a"]["low_ns"]), number(&json["a"]["high_ns"]));
     assert!(high - low > 10_000.0, "{json:#}");
-    // Round trips need one clock, and what is off by more than itself has no interval.
+    // Round trips use one clock. A time whose error exceeds it has no interval.
     let facts = &[("clock_error_ns", "90000.0")][..];
     let (_, verdicts, text, json) = of(facts);
     assert_eq!((&verdicts[..], &json["ratio"]["low"]), (&[Verdict::CannotTell][..], &Value::Null));

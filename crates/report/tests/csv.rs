@@ -1,4 +1,4 @@
-//! What a reader of CSV makes of ours.
+//! How a CSV reader parses our output.
 
 mod common;
 
@@ -6,7 +6,7 @@ use rdmalab_record::Record;
 use rdmalab_report::{csv, csv_of};
 use tempfile::TempDir;
 
-/// Of records with other experiments, parameters and figures, and one that has a comma in a cell.
+/// Records with different experiments, parameters and figures, one with a comma in a cell.
 #[test]
 fn several_records_are_one_table_that_a_reader_of_csv_takes() {
     let (_dirs, mut records) = several();
@@ -16,7 +16,7 @@ fn several_records_are_one_table_that_a_reader_of_csv_takes() {
     let heads = reader.headers().unwrap().clone();
     assert_eq!(heads.get(0), Some("record"));
     let column = |name: &str| heads.iter().position(|head| head == name).expect(name);
-    // A line with another number of cells than the head is an error here.
+    // The reader fails if a line has another number of cells than the header.
     let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     let own: Vec<usize> = records.iter().map(|record| csv(record).lines().count() - 1).collect();
     assert_eq!(rows.len(), own.iter().sum::<usize>());
@@ -26,11 +26,11 @@ fn several_records_are_one_table_that_a_reader_of_csv_takes() {
         assert_eq!(of.len(), own[i]);
         let experiment = Some(record.header.experiment.as_str());
         assert!(of.iter().all(|row| row.get(column("experiment")) == experiment));
-        // What only the first one has is empty at the others.
+        // Columns that only the first record has are empty in lines of the others.
         let profile = of[0].get(column("device_profile"));
         assert_eq!(profile, Some(if i == 0 { "a, \"b\"" } else { "" }));
     }
-    // One record is as it was alone.
+    // The output for a single record is unchanged.
     assert_eq!(csv_of(&records[..1]), csv(&records[0]));
 }
 

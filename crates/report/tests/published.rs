@@ -1,11 +1,11 @@
-//! What a study printed, in the charts that have its values along the x axis, and in cells.
+//! Published values in the charts whose x axis has their unit, and in table cells.
 
 mod common;
 
 use common::{PRINTED, page_with as page, printed_of_round_trips as round_trips, value};
 use rdmalab_study::evaluate;
 
-/// The chart with that caption.
+/// The chart with the given caption.
 fn chart<'a>(text: &'a str, caption: &str) -> &'a str {
     let start = format!("<figcaption>{caption}");
     let found = text.split("<figure>").find(|figure| figure.starts_with(&start));
@@ -15,7 +15,7 @@ fn chart<'a>(text: &'a str, caption: &str) -> &'a str {
     found.split("</figure>").next().unwrap()
 }
 
-/// Where the lines go up to that say so.
+/// The vertical lines that have this title.
 fn uprights<'a>(chart: &'a str, title: &str) -> Vec<&'a str> {
     let marks = chart.split("<g class='pub").filter(|mark| mark.contains(title));
     let level = |mark: &'a str| mark.split("<path class='level' d='M").nth(1);
@@ -34,16 +34,16 @@ fn a_printed_value_is_a_line_in_a_histogram() {
         assert_eq!(uprights(histogram, title).len(), 1, "{title}: {histogram}");
         assert!(histogram.contains(&format!(">{label}</text>")), "{label}: {histogram}");
     }
-    // What lies far out squeezes nothing together: an arrow says where it is.
+    // A value far outside does not compress the chart: an arrow shows where it is.
     assert!(histogram.contains(">published p99 44.0 us →</text>"), "{histogram}");
     assert_eq!(uprights(histogram, "another machine").len(), 0);
-    // Its shape says how far it can be trusted, and its name below where it is from.
+    // The marker's shape shows how reliable the value is, and the name below shows its source.
     assert!(histogram.contains("l9 9m0 -9l-9 9'/><title>published: the worst"), "{histogram}");
     for name in ["published (calibration, p. 1)", "published (contested, p. 3)"] {
         assert!(histogram.contains(&format!(">{name}</text>")), "{name}: {histogram}");
     }
     assert!(histogram.contains(" Beside: published: the usual"), "for who cannot see it");
-    // It is of this row, and a share or a ratio is no value of the axis.
+    // The value belongs to this row only. Shares and ratios are no values of this axis.
     assert!(!chart(&text, "Distribution at transport uc, op send").contains("published"));
     assert!(!histogram.contains("above 600 ns") && !histogram.contains("what it saves"));
 }
@@ -58,12 +58,12 @@ fn a_printed_quantile_lies_at_its_share_of_the_samples() {
         assert_eq!(found.len(), 1, "{title}: {chart}");
         found[0].split('V').nth(1).unwrap().parse().unwrap()
     };
-    // From 0 % to 100 % the axis goes from 214 up to 26.
+    // The axis runs from 214 at 0 % to 26 at 100 %.
     assert!((height(body, "the usual") - 120.0).abs() < 0.1);
     assert!((height(body, "ninety of a hundred") - 44.8).abs() < 0.1);
     assert!((height(body, "above 600 ns") - 29.76).abs() < 0.1);
     assert_eq!(uprights(body, "the worst").len(), 0, "it is all of them");
-    // Logarithmic, from one of 3000 to all of them.
+    // The axis is logarithmic, from one of 3000 samples to all.
     let (ninety, share) = (height(tail, "ninety of a hundred"), height(tail, "above 600 ns"));
     assert!(ninety < share && share < height(tail, "the worst"), "{tail}");
     assert_eq!(uprights(tail, "the usual").len(), 0);

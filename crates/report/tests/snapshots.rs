@@ -1,6 +1,5 @@
-//! Every form of a few records, as it was when somebody last looked at it.
-//! After a change on purpose: `INSTA_UPDATE=always cargo test -p rdmalab-report`, and read the
-//! difference.
+//! Every output format of a few records, as a person last approved it. After an intended change:
+//! `INSTA_UPDATE=always cargo test -p rdmalab-report`, and read the difference.
 
 mod common;
 
@@ -48,7 +47,7 @@ fn histograms() {
 
 #[test]
 fn a_script_that_reads_perftest_reads_ours() {
-    // What such scripts do: the line after the head, split at blanks, by position.
+    // As scripts do: take the line after the header, split it at blanks, use positions.
     let fields = |text: &str, head: &str| -> Vec<f64> {
         let mut lines = text.lines().skip_while(|l| !l.trim_start().starts_with(head));
         let line = lines.nth(1).unwrap();
@@ -145,7 +144,7 @@ fn numbers_of_a_host_or_a_model_are_marked_in_every_form() {
     }
 }
 
-/// How many names of elements a page has; none is there twice.
+/// The number of element ids of a page; no id may occur twice.
 fn distinct_ids(text: &str) -> usize {
     let name = |rest: &'_ str| rest[1..].split(['"', '\'']).next().unwrap().to_owned();
     let ids: Vec<String> = text.split(" id=").skip(1).map(name).collect();
@@ -172,7 +171,7 @@ fn markdown_has_tables_that_hold() {
         assert!(text.contains(record.header.device.kind.caution().unwrap()), "{name}");
         let mut cells = 0;
         for line in text.lines() {
-            // Each row has as many cells as its head; a bar in a text is no cell.
+            // Each row has as many cells as its header; an escaped bar does not separate cells.
             let count = line.replace("\\|", "").matches('|').count();
             if count == 0 {
                 cells = 0;
@@ -185,7 +184,7 @@ fn markdown_has_tables_that_hold() {
     }
 }
 
-/// The command can be given to a shell again, and ends neither its block nor the heading's line.
+/// The command can be pasted into a shell. It ends neither its code block nor the heading's line.
 #[test]
 fn markdown_quotes_the_command() {
     let mut record = common::ping(100, &[8]).1;
@@ -233,7 +232,7 @@ fn two_numbers_make_a_map() {
     assert!(map.svg.contains("buffers 4, size 64 B: "), "{}", map.svg);
 }
 
-/// What is between the quotes of a tip.
+/// The texts of all tool tips.
 fn tips(svg: &str) -> impl Iterator<Item = &str> {
     svg.split("<title>").skip(1).map(|rest| rest.split("</title>").next().unwrap())
 }
@@ -247,7 +246,7 @@ fn a_histogram_shows_its_body_and_counts_the_rest() {
         .filter_map(|tip| tip.strip_suffix(" samples")?.split(": ").nth(1))
         .map(|count| count.replace(' ', "").parse().unwrap())
         .collect();
-    // An interrupt is ten times the median: 0.5 % of the samples lie beyond the end, and are told.
+    // Interrupts take ten times the median: 0.5 % of samples lie beyond the axis, and are counted.
     let (before, _) = chart.svg.rsplit_once(" more, max ").expect("what lies beyond is counted");
     let beyond: u64 = before.rsplit('>').next().unwrap().replace(' ', "").parse().unwrap();
     assert!(in_bars.len() > 20, "a shape: {in_bars:?}");
@@ -291,7 +290,7 @@ fn what_was_found_is_in_every_form() {
     let text = page(&record);
     assert!(text.contains("What was found") && text.contains("&lt;cheaper&gt; from 1000 bytes on"));
     assert!(text.contains("not less than 900 B"), "{text}");
-    // Where it is along an axis, the charts of its line have it, and those of the others do not.
+    // A finding on an axis is in the charts of its line, and not in those of other lines.
     let pictures = rdmalab_report::pictures(&record);
     let of = |name: &str| &pictures.iter().find(|p| p.name.contains(name)).unwrap().svg;
     assert!(of("send-rtt-2-over-size").contains(">crossover 1000 B</text>"));
@@ -344,7 +343,7 @@ fn a_found_pattern_is_marked() {
     let chart = chart.unwrap_or_else(|| panic!("{:?}", pictures.iter().map(|p| &p.name)));
     assert_eq!(chart.svg.matches("<g class='line c0'>").count(), 30, "the others");
     assert_eq!(chart.svg.matches("<g class='line c1'>").count(), 2, "the peaks");
-    // Not by colour alone.
+    // The marks differ from others not only by colour.
     assert_eq!(chart.svg.matches("l3.4 3.4l-3.4 3.4l-3.4 -3.4z").count(), 2, "diamonds");
     let unfolded = pictures.iter().find(|p| p.name.starts_with("02-the-first-8-periods-of-32"));
     let unfolded = unfolded.expect("the samples themselves");
@@ -359,13 +358,13 @@ fn a_study_sets_conditions_side_by_side() {
     assert!(!alone.contains("side by side"));
     let text = common::study_beside(&[("loaded", 500), ("<quiet>", 1000)]);
     assert!(!text.contains("<quiet>") && text.contains("&lt;quiet&gt;"));
-    // Verdicts: a row for each claim, a column for each condition.
+    // The verdicts: a row for each claim, a column for each condition.
     let (_, verdicts) = text.split_once("aria-label=\"Verdicts of each condition\"").unwrap();
     let (verdicts, _) = verdicts.split_once("</table>").unwrap();
     assert_eq!(verdicts.matches("<th scope=\"col\"").count(), 4, "{verdicts}");
     assert_eq!(verdicts.matches("<td>confirmed</td>").count(), 3, "{verdicts}");
     assert_eq!(verdicts.matches("<td>refuted</td>").count(), 3, "{verdicts}");
-    // The figure: a line for each condition and operation, and all in one table.
+    // The figure: a line for each condition and operation, and one table for all.
     let (_, figure) = text.split_once(">Conditions side by side</h4>").unwrap();
     let (figure, _) = figure.split_once("This run</h4>").unwrap();
     for name in ["this run send messages 2 000", "loaded send messages 500"] {
@@ -376,7 +375,7 @@ fn a_study_sets_conditions_side_by_side() {
     assert!(distinct_ids(&text) > 10);
 }
 
-/// The charts of a page, each with its caption before it, and whether they are folded.
+/// The charts of a page, each with the caption before it, and whether it is folded.
 fn figures(text: &str) -> Vec<(bool, &str)> {
     let mut all = Vec::new();
     for rest in text.split("<figure>").skip(1) {
@@ -396,7 +395,7 @@ fn what_a_study_printed_stands_in_the_charts_of_ours() {
         figures.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {figures:?}")).1
     };
     let compared = of("<figcaption>Median RTT/2 compared");
-    // In the colour of its line, at its place, and a cross for what is contested.
+    // Each value has its line's colour and its place; a contested value is a cross.
     let places = |svg: &str, start: &str| -> Vec<f64> {
         let (_, rest) = svg.split_once(start).unwrap_or_else(|| panic!("{start}: {svg}"));
         let path = rest.split("d='M").nth(1).unwrap().split(['l', 'h', '\'']).next().unwrap();
@@ -413,7 +412,7 @@ fn what_a_study_printed_stands_in_the_charts_of_ours() {
     for name in ["published (calibration, p. 1)", "published (contested, p. 3)"] {
         assert_eq!(compared.matches(&format!(">{name}</text>")).count(), 1, "{name}: {compared}");
     }
-    // A percentile is beside no median; without a size it lies along all of them.
+    // A percentile is not compared with medians. A value without a size is a line over all sizes.
     assert!(!compared.contains("the tail"));
     let panel = of("<figcaption>write: RTT/2 over size");
     assert!(panel.contains("<title>published: the tail: 3.5 us (context, p. 3)</title>"));
@@ -497,7 +496,7 @@ fn long_names_of_bars_are_told_short_and_not_cut() {
 fn sweeps_stand_side_by_side() {
     let (_one, ours) = common::ping(2000, &[8, 64, 512]);
     let (_two, mut theirs) = common::ping(2000, &[8, 512]);
-    // An installed program knows neither of some parameters nor of repetitions.
+    // An older program lacks some parameters, and repetitions.
     theirs.points.retain(|point| point.repetition == 0 && point.parameters["op"] == "send");
     for point in &mut theirs.points {
         point.parameters.retain(|name, _| ["op", "size_bytes"].contains(&name.as_str()));
@@ -561,7 +560,7 @@ fn a_thousand_points_are_one_page_of_bounded_size() {
         .collect();
     let began = std::time::Instant::now();
     let text = page(&record);
-    // For who looks at it: the budget is 2 s on a quiet machine, optimised; no test asserts time.
+    // Only printed: the budget is 2 s on a quiet machine, optimised; no test asserts a time.
     eprintln!("a page of 1000 points: {:?}, {} bytes", began.elapsed(), text.len());
     assert!(text.matches("<tr>").count() >= 1000, "each point has its row");
     assert!(text.matches("<figure>").count() <= 40, "{}", text.matches("<figure>").count());

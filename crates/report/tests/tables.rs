@@ -1,4 +1,4 @@
-//! Tables fit the usual terminal, and what they warn of is said once.
+//! Tables fit the usual terminal, and print each warning once.
 
 mod common;
 
@@ -9,10 +9,10 @@ use rdmalab_report::{Table, contents_markdown, contents_text, page, pages, warni
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Columns of the usual terminal, as the tables take it.
+/// The width of the usual terminal for tables.
 const COLUMNS: usize = 100;
 
-/// What one point of `ping --threads 8 --rate R` brings: times and rates of all and of each.
+/// The result of one point of `ping --threads 8 --rate R`: times and rates, of all and each thread.
 fn threads(random: &mut Random, samples: usize) -> Outcome {
     let mut outcome = Outcome::default();
     let names: Vec<String> = std::iter::once("all threads".to_owned())
@@ -32,7 +32,7 @@ fn threads(random: &mut Random, samples: usize) -> Outcome {
     outcome
 }
 
-/// So many sizes and rates, each run three times.
+/// A record with these numbers of sizes and rates, and three runs of each point.
 fn record_of_threads(samples: usize, sizes: u64, rates: u64) -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let header = common::header("ping", DeviceKind::Soft, &["rdmalab", "run", "ping"]);

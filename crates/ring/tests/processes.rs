@@ -1,8 +1,7 @@
-//! The crate between two real processes: kills at random points, life and death, wake-ups.
+//! The crate between two real processes: kills at random points, owner death, wake-ups.
 //!
 //! A forked child of a test harness with threads may only do what a signal handler may: no
-//! allocation, no locks, no panics. Children here end by `_exit` with a code that tells what
-//! failed.
+//! allocation, no locks, no panics. Children here end by `_exit` with a code that says what failed.
 
 use rdmalab_random::Random;
 use rdmalab_ring::control_socket::{ControlSocket, SendError, list_live_slots};
@@ -20,7 +19,7 @@ use std::time::Duration;
 struct Child(libc::pid_t);
 
 impl Child {
-    /// Runs `work` in a child, which ends with the code that it returns.
+    /// Runs `work` in a child, which exits with the returned code.
     fn fork(work: impl FnOnce() -> i32) -> Child {
         // SAFETY: the child keeps to what is safe after a fork of a threaded process (see above).
         let pid = unsafe { libc::fork() };
@@ -32,10 +31,10 @@ impl Child {
         Child(pid)
     }
 
-    /// Kills it at once and reaps it.
+    /// Kills it and reaps it, by dropping it.
     fn kill(self) {}
 
-    /// Waits for its end; its exit code, or minus the signal.
+    /// Waits for its end; returns its exit code, or the negative signal number.
     fn wait(self) -> i32 {
         let mut status = 0;
         // SAFETY: our own child; the pointer is to a live integer.
@@ -61,7 +60,7 @@ impl Drop for Child {
     }
 }
 
-/// Taken by each test that forks: a child has copies of what other tests have open just then.
+/// Every test that forks holds this, because a child inherits copies of what other tests have open.
 fn alone() -> MutexGuard<'static, ()> {
     static FORKS: Mutex<()> = Mutex::new(());
     FORKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -113,7 +112,7 @@ fn push_forever(segment: &Segment) -> i32 {
     }
 }
 
-/// Takes one message, which must be number `number` and whole. False when there is none.
+/// Takes one message, which must be number `number` and complete. False if there is none.
 fn take(consumer: &mut Consumer, number: u64) -> bool {
     let Some(slot) = consumer.peek() else {
         return false;
@@ -149,7 +148,7 @@ fn a_producer_killed_anywhere_leaves_an_intact_prefix() {
             number += u64::from(take(&mut consumer, number));
             assert!(child.runs() || !consumer.is_empty(), "the child ended by itself");
         }
-        // Sometimes the ring fills up before the end, sometimes it is taken in mid-work.
+        // Sometimes this fills the ring before the kill, sometimes the kill interrupts a push.
         std::thread::sleep(Duration::from_micros(random.below(300)));
         if number > 0 {
             assert!(segment.owner_alive());
@@ -174,7 +173,7 @@ fn the_lock_is_not_inherited_and_does_not_survive_exec() {
         if segment.lock_owner().is_err() {
             return 1;
         }
-        // A child of the owner sees the owner alive, and its end costs the owner nothing.
+        // The owner's child sees the owner alive, and its end does not release the owner's lock.
         let grandchild = Child::fork(|| i32::from(!segment.owner_alive()));
         if grandchild.wait() != 0 || !segment.owner_alive() {
             return 2;
@@ -255,8 +254,8 @@ fn a_killed_initiator_does_not_hold_up_the_target() {
     slots.wait_quiescent(|slot| slot == 77 && life.owner_alive(), || false).unwrap();
 }
 
-/// Each side sleeps until the other has pushed. A lost wake-up shows as a sleep that ends with a
-/// message already there and no signal.
+/// Each side sleeps until the other has pushed. A lost wake-up shows as a sleep that ends without a
+/// signal although a message is there.
 #[test]
 fn no_wake_up_is_lost_between_processes() {
     let _alone = alone();
@@ -347,7 +346,7 @@ fn a_forked_child_keeps_a_slot_alive_until_it_closes() {
     assert!(!held());
 }
 
-/// The abstract address of a slot's name, and its length.
+/// The abstract socket address of a slot, and its length.
 fn slot_address(version: u32, uid: u32, slot: u16) -> (libc::sockaddr_un, libc::socklen_t) {
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -360,7 +359,7 @@ fn slot_address(version: u32, uid: u32, slot: u16) -> (libc::sockaddr_un, libc::
     (address, (path_at + 1 + name.len()) as libc::socklen_t)
 }
 
-/// Another user binds a name that claims to be ours, and sends datagrams from it.
+/// Another user binds a name that looks like ours, and sends datagrams from it.
 #[test]
 fn another_user_is_neither_heard_nor_trusted_with_descriptors() {
     let _alone = alone();

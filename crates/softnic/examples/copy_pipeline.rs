@@ -1,7 +1,7 @@
-//! How fast two processors can copy through memory that they share, with no protocol at all: one
-//! copies chunks into an area, the other copies them out: the limit of a large WRITE into foreign
-//! memory by that way. Prints GB/s of one message of 1 MiB beside a `memcpy` by one
-//! thread, for areas and chunks of some sizes; medians and best of many turns, in turns.
+//! How fast two processors copy through shared memory without any protocol: one copies chunks into
+//! an area, the other copies them out. This is the limit for a large WRITE into another process's
+//! memory by that method. Prints the GB/s of one message of 1 MiB for several area and chunk sizes,
+//! and that of `memcpy` by one thread: median and best of many turns, which alternate.
 //!
 //! `cargo run --release -p rdmalab-softnic --example copy_pipeline [TURNS]`
 
@@ -12,10 +12,10 @@ use std::time::Instant;
 const MESSAGE: usize = 1 << 20;
 const AREAS: [usize; 4] = [256 << 10, 1 << 20, 2 << 20, 4 << 20];
 const CHUNKS: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
-/// Unless the argument says otherwise.
+/// Default for the argument.
 const TURNS: usize = 300;
 
-/// A counter on cache lines of its own.
+/// A counter that shares its cache lines with nothing else.
 #[repr(align(128))]
 #[derive(Default)]
 struct Count(AtomicU64);
@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-/// What both threads use: addresses, so that they can be sent.
+/// The buffers of both threads, as addresses, so that this can be sent to a thread.
 #[derive(Clone, Copy)]
 struct Way {
     from: usize,
@@ -46,12 +46,12 @@ fn pin(core: usize) {
 }
 
 fn copy(from: usize, to: usize, bytes: usize) {
-    // SAFETY: offsets within buffers that `main` keeps; the counters keep both threads out of each
-    // other's chunks.
+    // SAFETY: `main` keeps the buffers, and the offsets lie within them. The counters keep each
+    // thread out of the other's chunks.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
 }
 
-/// One message into the area; `done` counts chunks that came out. Positions go on from `first`.
+/// Copies one message into the area, starting at position `first`; `done` counts chunks copied out.
 fn feed(way: Way, area: usize, chunk: usize, first: u64, [put, done]: [&Count; 2]) {
     let room = (area / chunk) as u64;
     for i in 0..(MESSAGE / chunk) as u64 {
@@ -81,7 +81,7 @@ fn gb_per_s(since: Instant) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let turns = std::env::args().nth(1).map_or(Ok(TURNS), |count| count.parse())?;
-    // The plain copy has a target of its own: it would take the lines of the other one away.
+    // The plain copy has its own target; otherwise it would evict the cache lines of the other one.
     let buffers = [MESSAGE, 4 << 20, MESSAGE, MESSAGE].map(|bytes| vec![1u8; bytes]);
     let [from, area, to, own] = buffers.each_ref().map(|buffer| buffer.as_ptr() as usize);
     let way = Way { from, area, to };

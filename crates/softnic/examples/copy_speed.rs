@@ -1,9 +1,9 @@
-//! How fast the guarded copy is, next to the C library's `memcpy` and to the kernel's copies.
+//! The speed of the guarded copy, compared with the C library's `memcpy` and the kernel's copies.
 //!
 //! `cargo run --release -p rdmalab-softnic --example copy_speed`. Each number is the best of 15
 //! rounds on one buffer pair, so caches are as warm as the size allows.
 
-// The copy is private to the crate; its sources are taken in as they are.
+// The copy is private to the crate, so the example includes its sources.
 #[allow(dead_code, missing_docs)]
 #[path = "../src"]
 mod softnic {
@@ -21,14 +21,14 @@ const SIZES: [usize; 17] = [
     524_288, 1_048_576,
 ];
 
-/// Two buffers, the far end of each unaligned copy included.
+/// Two buffers, with room for the end of each unaligned copy.
 struct Buffers {
     to: Vec<u8>,
     from: Vec<u8>,
 }
 
 impl Buffers {
-    /// Pointers at a page boundary plus `skew` bytes for the source.
+    /// Pointers to the page-aligned start of each buffer; the source is `skew` bytes further.
     fn pointers(&mut self, skew: usize) -> (*mut u8, *const u8) {
         let to = self.to.as_mut_ptr();
         let from = self.from.as_ptr();
@@ -37,8 +37,8 @@ impl Buffers {
     }
 }
 
-/// Nanoseconds that each of `ways` takes for `len` bytes, interleaved so that a disturbance hits
-/// all alike.
+/// Time that each of `ways` takes for `len` bytes, ns. The ways alternate, so that a disturbance
+/// affects all alike.
 fn measure_ns<const N: usize>(len: usize, ways: [&dyn Fn(usize); N]) -> [f64; N] {
     let mut best = [f64::MAX; N];
     let repeats = (8_000_000 / len.max(64)).clamp(8, 40_000);

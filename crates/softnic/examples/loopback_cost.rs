@@ -1,10 +1,10 @@
-//! What the software of one message costs without any other processor: one thread, two queue pairs
-//! of this process, every cache line at home. Prints ns per message for the whole way (post, ring,
-//! responder, completion, acknowledgement, repost) and for the posting half.
+//! The software cost of one message without communication between processors: one thread, two queue
+//! pairs of this process. Prints ns per message for the whole path (post, ring, responder,
+//! completion, acknowledgement, repost) and for the posting alone.
 //!
 //! `cargo run --release -p rdmalab-softnic --example loopback_cost [MESSAGES]
-//! [send|write|write-imm] [BYTES]`; 32 bytes are sent unless said otherwise. Under `valgrind
-//! --tool=callgrind` it compares the instructions of two versions.
+//! [send|write|write-imm] [BYTES]`; the default is 32 bytes. Under `valgrind --tool=callgrind` it
+//! compares the instructions of two versions.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use rdmalab_softnic::SoftNic;
 
 mod common;
 
-/// Unless the argument says otherwise.
+/// Default for the argument.
 const MESSAGES: u32 = 3_000_000;
 
-/// Bytes that a request carries itself.
+/// Largest payload that is sent inline.
 const INLINE_BYTES: u32 = 64;
 
 fn request<'a>(wr_id: u64, flags: SendFlags, sges: &'a [Sge], remote: Remote) -> SendWr<'a> {
@@ -37,7 +37,7 @@ fn request<'a>(wr_id: u64, flags: SendFlags, sges: &'a [Sge], remote: Remote) ->
     }
 }
 
-/// What is done, and where to.
+/// The operation and its target.
 #[derive(Clone, Copy)]
 struct Remote {
     opcode: WrOpcode,
@@ -45,7 +45,7 @@ struct Remote {
     rkey: u32,
 }
 
-/// How many messages, what each does, and its bytes.
+/// The arguments: number of messages, opcode and payload bytes.
 fn asked() -> Result<(u32, WrOpcode, u32), Box<dyn std::error::Error>> {
     let word = |at| std::env::args().nth(at);
     let opcode = match word(2).as_deref() {

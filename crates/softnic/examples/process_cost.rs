@@ -1,6 +1,6 @@
-//! What a 32-byte SEND and WRITE take between two processes, by the backend alone: half a round
-//! trip and the rate, ns a message, the least and the median of many batches. The least is what
-//! a machine with other tenants disturbs least; `rdmalab bench self` sets the same beside limits.
+//! The time of a 32-byte SEND and WRITE between two processes, using the backend only: half a round
+//! trip and the time per message, in ns, minimum and median of many batches. The minimum is least
+//! affected by other load; `rdmalab bench self` prints the same numbers beside limits.
 //!
 //! `cargo run --release -p rdmalab-softnic --example process_cost [BATCHES]`
 
@@ -22,10 +22,10 @@ type Cq = <SoftNic as Backend>::Cq;
 type Failure = Box<dyn Error>;
 
 const BATCHES: usize = 400;
-/// Trips or messages of one batch.
+/// Round trips or messages of one batch.
 const BATCH: u64 = 64;
 const BYTES: usize = 32;
-/// Memory: what is sent, then what is written or received.
+/// Size of each half of the memory: one is sent, the other is written or received.
 const HALF: usize = 2048;
 const DEPTH: u32 = 256;
 
@@ -41,7 +41,7 @@ struct End {
     posted: u64,
 }
 
-/// Binds this thread to a processor, if the system lets it.
+/// Binds this thread to a processor, if the system allows it.
 fn bind_to(processor: usize) {
     // SAFETY: an empty set is a valid one, and the call reads it only.
     unsafe {
@@ -52,7 +52,7 @@ fn bind_to(processor: usize) {
 }
 
 impl End {
-    /// Makes an end, and connects it with the one at the other side of the pipes.
+    /// Makes an end, and connects it with the end at the other side of the pipes.
     fn meet(mut from: impl Read, mut to: impl Write) -> Result<End, Failure> {
         let context = SoftNic.open(0)?;
         let pd = SoftNic::alloc_pd(&context)?;
@@ -89,7 +89,7 @@ impl End {
         for _ in 0..DEPTH - 1 {
             end.post_recv()?;
         }
-        // Nobody sends before both are ready.
+        // Neither end sends before both are ready.
         to.write_all(&[1])?;
         to.flush()?;
         from.read_exact(&mut theirs[..1])?;
@@ -105,7 +105,7 @@ impl End {
             .map_err(|(_, error)| format!("{error:?}").into())
     }
 
-    /// Posts a message, and takes the completion of the one in 64 that has one.
+    /// Posts a message; polls the completion if this is the one in 64 that is signaled.
     fn post(&mut self, opcode: WrOpcode) -> Result<(), Failure> {
         let sges = [Sge { addr: self.memory as u64, length: BYTES as u32, lkey: self.lkey }];
         self.posted += 1;
@@ -134,7 +134,7 @@ impl End {
     fn take(&self, cq: &Cq) -> Result<(), Failure> {
         let mut out = [MaybeUninit::<Wc>::uninit(); 1];
         while SoftNic::poll_cq(cq, &mut out)? == 0 {}
-        // SAFETY: polling initialised the one that it counted.
+        // SAFETY: polling reported one completion, so it is initialised.
         let wc = unsafe { out[0].assume_init() };
         if wc.status != WcStatus::Success {
             return Err(format!("{:?}", wc.status).into());
@@ -147,7 +147,7 @@ impl End {
         unsafe { AtomicU8::from_ptr(self.memory.add(at)) }
     }
 
-    /// Half of round trip number `i`.
+    /// Sends the message of this end for round trip `i`.
     fn say(&mut self, opcode: WrOpcode, i: u64) -> Result<(), Failure> {
         if opcode == WrOpcode::Write {
             self.byte(BYTES - 1).store((i % 255) as u8 + 1, Ordering::Release);
@@ -162,7 +162,7 @@ impl End {
         }
     }
 
-    /// Waits until the last byte that the peer writes is this.
+    /// Waits until the last byte that the peer writes has this value.
     fn see(&self, mark: u8) -> Result<(), Failure> {
         let (last, start) = (self.byte(HALF + BYTES - 1), Instant::now());
         let mut looks = 0u32;
@@ -175,7 +175,7 @@ impl End {
         Ok(())
     }
 
-    /// Round trips in batches, or half of them at the end that answers.
+    /// Round trips in batches; the end that is not `first` answers.
     fn trips(&mut self, opcode: WrOpcode, batches: usize, first: bool) -> Result<(), Failure> {
         let mut times = Vec::new();
         for batch in 0..batches as u64 + 20 {
@@ -204,7 +204,7 @@ impl End {
         Ok(())
     }
 
-    /// Messages in one direction. SENDs are paced by a message back for each batch of four.
+    /// Messages in one direction. The receiver sends one SEND back per batch to pace the sender.
     fn flood(&mut self, batches: usize, first: bool) -> Result<(), Failure> {
         let mut times = Vec::new();
         for batch in 0..batches + 20 {
@@ -230,7 +230,7 @@ impl End {
         Ok(())
     }
 
-    /// WRITEs in one direction, by the lane: nobody has to take them.
+    /// WRITEs in one direction through the lane, which needs no action of the target.
     fn writes(&mut self, batches: usize, first: bool) -> Result<(), Failure> {
         if !first {
             self.see(0)?;

@@ -1,5 +1,5 @@
-//! The round trip of a small SEND between two hosts beside that of bare datagrams between the same
-//! two, in turns: what RDMA adds to UDP. Both ends spin.
+//! The round trip of a small SEND between two hosts, compared with that of plain UDP datagrams
+//! between the same hosts, in turns: this is what RDMA adds to UDP. Both ends spin.
 //!
 //! ```sh
 //! cargo build --release -p rdmalab-softnic --example wire_latency
@@ -7,7 +7,7 @@
 //! RDMALAB_INTERFACE=eth0 wire_latency 192.0.2.7 [ROUNDS [BYTES [EACH]]]   # on the other
 //! ```
 //!
-//! One SEND in EACH (16) has a completion: its end waits for the acknowledgement of that message.
+//! One SEND in EACH (16) is signaled, and its sender waits for the acknowledgement.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -43,7 +43,7 @@ fn number<const N: usize>(stream: &mut TcpStream, ours: [u8; N]) -> std::io::Res
     Ok(theirs)
 }
 
-/// The index of the GID of an address.
+/// The index of the GID for an address.
 fn gid_index(context: &<SoftNic as Backend>::Context, own: IpAddr) -> Result<u8, Box<dyn Error>> {
     for index in 0..=u8::MAX {
         let entry = SoftNic::query_gid(context, 1, u32::from(index))?;
@@ -130,14 +130,14 @@ impl End {
         SoftNic::post_send(&self.qp, [wr].into_iter()).map_err(|(_, e)| format!("{e:?}").into())
     }
 
-    /// Spins until a message has come.
+    /// Spins until a message has arrived.
     fn wait(&self) -> Result<(), Box<dyn Error>> {
         let mut out = [MaybeUninit::<Wc>::uninit(); 4];
         loop {
             let got = SoftNic::poll_cq(&self.cq, &mut out)?;
             let mut came = false;
             for wc in &out[..got] {
-                // SAFETY: polling initialised as many as it counted.
+                // SAFETY: polling initialised the completions that it counted.
                 let wc = unsafe { wc.assume_init() };
                 if wc.status != WcStatus::Success {
                     return Err(format!("{:?}", wc.status).into());
@@ -161,7 +161,7 @@ impl End {
     }
 }
 
-/// One round trip of bare datagrams.
+/// One round trip of plain datagrams.
 fn bare_trip(socket: &UdpSocket, to: SocketAddr, bytes: usize, first: bool) -> std::io::Result<()> {
     let mut buffer = [0u8; MAX_BYTES];
     if first {
@@ -198,7 +198,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(host) => TcpStream::connect((host.as_str(), PORT))?,
         None => TcpListener::bind(("::", PORT))?.accept()?.0,
     };
-    // The client's choice rules.
+    // Both ends use the client's numbers.
     let ours = [rounds.to_be_bytes(), bytes.to_be_bytes(), each.to_be_bytes()].concat();
     let words = number(&mut stream, ours.try_into().unwrap_or([0; 12]))?;
     let theirs = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| words[at + i]));

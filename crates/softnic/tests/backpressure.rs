@@ -1,5 +1,5 @@
-//! Senders that are faster than their receivers: what is posted waits, in memory that does not
-//! grow, and arrives when the receiver comes to it.
+//! Senders that are faster than their receivers: posted messages wait in memory that does not grow,
+//! and arrive once the receiver takes them.
 
 mod support;
 
@@ -8,7 +8,7 @@ use rdmalab_engine::vocab::*;
 use support::node::*;
 use support::*;
 
-/// Messages posted while nobody reads, and their length: far more than a ring holds.
+/// Messages posted while nobody polls, and their length: far more than a ring holds.
 const MESSAGES: usize = 4096;
 const LENGTH: usize = 64 << 10;
 
@@ -23,7 +23,7 @@ fn setup(qp_type: QpType) -> Setup {
     setup
 }
 
-/// Memory of this process that is backed now, mappings of others' segments included, in bytes.
+/// Resident memory of this process in bytes, including segments mapped from other processes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("own status");
     let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("VmRSS");
@@ -40,7 +40,7 @@ fn flood(mut topology: Topology) {
     link.get();
     let mem = node.mem(LENGTH, Kind::Heap);
     mem.fill(0, LENGTH, 0x77);
-    // The reader is stopped once the way to it exists.
+    // The test stops the receiver once the connection exists.
     topology.parent.put(&[]);
     topology.parent.get();
     let before = resident();

@@ -1,4 +1,4 @@
-//! Each capability at its bound, and one beyond it: the first works, the second is refused with a
+//! Each capability at its limit and one beyond: the first works, the second is refused with a
 //! sentence that names the limit.
 
 mod support;
@@ -41,7 +41,7 @@ fn alone(role: &str) {
     Processes::start(&[(role, &[])]).finish();
 }
 
-/// A refusal names its limit and says which argument was too large.
+/// Checks a refusal: it names the limit and the argument that was too large.
 fn refused<T>(result: VerbsResult<T>, limit: u64) {
     let Err(error) = result else { panic!("beyond {limit}, and accepted") };
     assert!(matches!(error.errno, VerbsError::EINVAL | VerbsError::ENOMEM), "{error:?}");
@@ -204,7 +204,7 @@ fn pieces(_stage: Topology) {
     let (a, b) = connected(&node, &setup);
     let count = MAX_SGE as usize;
     (0..1 << 15).for_each(|at| mem.write(at, &[at as u8]));
-    // Every second hundred bytes, gathered and scattered again in other pieces.
+    // Gathers 100 bytes out of every 200, and scatters them in pieces of other sizes.
     let from: Vec<Sge> = (0..count).map(|at| mem.sge(200 * at, 100)).collect();
     let to: Vec<Sge> = (0..count).map(|at| mem.sge((1 << 15) + 400 * at, 95 + at % 21)).collect();
     b.recv(1, &to);
@@ -267,7 +267,7 @@ fn queue_pairs(_stage: Topology) {
     let setup = with_cap(|_| {});
     let cq = node.cq(16, None, 0);
     let mut all = Vec::new();
-    // The very last number of the last process slot is the multicast QP's.
+    // In the last process slot, the last number belongs to the multicast QP.
     let first = node.endpoint_on(&setup, &cq, &cq, None);
     let room = if first.qpn >> 14 == 1023 { MAX_QP - 1 } else { MAX_QP };
     all.push(first);
@@ -304,7 +304,7 @@ fn regions(_stage: Topology) {
     assert_eq!(keys.len(), all.len());
     refused(SoftNic::reg_mr(&node.pd, at as u64, 1, at as u64, ALL_RIGHTS), MAX_KEYS.into());
     refused(SoftNic::alloc_mw(&node.pd, MwType::Type1), MAX_KEYS.into());
-    // The last one works like the first.
+    // The last region works like the first.
     let (a, _b) = connected(&node, &with_cap(|cap| cap.max_send_sge = 1));
     for mem in [&all[0], &all[all.len() - 1]] {
         a.run(rdma(WrOpcode::Write, &[mem.sge(0, 8)], mem.addr() + 8, mem.rkey));
@@ -358,7 +358,7 @@ fn attributes_of_a_connection() {
     alone("attributes");
 }
 
-/// The longest message, checked where nothing is sent: in SQD.
+/// The longest message. The QP is in SQD, so nothing is sent.
 fn messages(_stage: Topology) {
     let node = Node::open(0);
     assert_eq!(
@@ -376,7 +376,7 @@ fn messages(_stage: Topology) {
     assert_eq!(write(&[piece(MAX_MESSAGE), piece(1)]), Err(PostError::TooLong));
     let many = [piece(u32::MAX.into()); 8];
     assert_eq!(write(&many), Err(PostError::TooLong), "sums do not wrap");
-    // UD: one packet. UC: no READ.
+    // UD allows only one packet, UC no READ.
     let (d, e) = (node.endpoint(&Setup::new(QpType::Ud)), node.endpoint(&Setup::new(QpType::Uc)));
     d.connect(d.address());
     e.connect(e.address());
@@ -421,7 +421,7 @@ fn a_gibibyte_in_packets_of_256_bytes() {
     alone("gibibyte");
 }
 
-/// Objects of different devices do not mix.
+/// A verb refuses objects of different devices.
 fn domains(_stage: Topology) {
     let (here, there) = (Node::open(0), Node::open(1));
     let (own, foreign) = (here.cq(4, None, 0), there.cq(4, None, 0));

@@ -1,6 +1,6 @@
-//! A peer that talks alone gets a socket of its own (network namespaces): no message is lost when
-//! it comes and goes, and it goes before anybody sleeps, wants to know of headers, or shares the
-//! port. Over UC, where a message that is lost is lost.
+//! A peer that is the only one to communicate gets a connected socket (network namespaces). No
+//! message is lost when the socket is made or closed. The device closes it before a program sleeps,
+//! needs packet headers, or shares the port. The tests use UC, which does not repair a loss.
 
 mod support;
 
@@ -13,18 +13,18 @@ use support::net::{MTU_1024, Net, connect, enter};
 use support::node::*;
 use support::{Link, Role, Topology};
 
-/// Looks after which there has to be none any more.
+/// After this many checks the socket must be gone.
 const LOOKS_MAX: u32 = 200_000;
-/// How long an end tries to get one, all in all. Without other programs it takes a tenth of it; but
-/// one whose peer does not get a processor hardly ever talks alone for long enough.
+/// How long an end tries in total to get a connected socket. On a quiet machine it needs a tenth of
+/// that, but an end whose peer gets no processor hardly ever communicates alone for long enough.
 const TRYING: Duration = Duration::from_secs(20);
-/// Who spins gets at least this share of a processor, unless others want it too.
+/// A spinning process gets at least this share of a processor unless others need it too.
 const QUIET_PERCENT: u64 = 90;
 /// Receives that are posted.
 const RECEIVES: u32 = 120;
-/// Messages that one end sends without waiting: more than one look takes.
+/// Messages that one end sends without waiting: more than one poll takes.
 const BURST: u32 = 100;
-/// How often sockets come and go.
+/// How often sockets are made and closed.
 const TURNS: u32 = 3;
 
 const ROLES: &[(&str, Role)] = &[
@@ -40,7 +40,7 @@ fn child_process_entry() {
     support::play(ROLES);
 }
 
-/// Sockets of the device's port on this host that are connected.
+/// The number of connected sockets on the device's port of this host.
 fn flows() -> usize {
     let table =
         std::fs::read_to_string("/proc/thread-self/net/udp6").expect("the table of sockets");
@@ -51,7 +51,7 @@ fn flows() -> usize {
     ends.filter(|(local, remote)| local.ends_with(":12B7") && !remote.ends_with(":0000")).count()
 }
 
-/// One of two that talk in turns.
+/// One of two ends that send in turns.
 struct Talker {
     node: Node,
     endpoint: Endpoint,
@@ -61,11 +61,11 @@ struct Talker {
     sent: u32,
     heard: u32,
     met: Instant,
-    /// How often both ends had a socket of their own.
+    /// How often both ends had a connected socket.
     had: u32,
 }
 
-/// What this process has used of processors.
+/// Processor time that this process has used.
 fn processor_time() -> Duration {
     let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes a live structure.
@@ -101,7 +101,7 @@ impl Talker {
         self.sent += 1;
     }
 
-    /// Whether the completion is of the next message.
+    /// Whether the completion is a receive; checks that it holds the next message.
     fn is_next(&mut self, wc: Wc) -> bool {
         assert_eq!(wc.status, WcStatus::Success);
         if wc.opcode != WcOpcode::Recv {
@@ -130,12 +130,12 @@ impl Talker {
         }
     }
 
-    /// Round trips until both ends have a socket of their own, or it takes too long.
+    /// Makes round trips until both ends have a connected socket, or the time is up.
     fn talk_until_both_have_one(&mut self) {
         let (began, used) = (Instant::now(), processor_time());
         loop {
             (0..64).for_each(|_| self.trip());
-            // Both ends have to come to the same answer, and it may go between two looks.
+            // Both ends must get the same result, and the socket may close between two checks.
             let goes_on = self.met.elapsed() < TRYING;
             let share = (processor_time() - used).div_duration_f64(began.elapsed());
             let ours = [flows() as u64, u64::from(goes_on), (100.0 * share) as u64];
@@ -154,7 +154,7 @@ impl Talker {
         }
     }
 
-    /// Says so if there was none to look at.
+    /// Prints that the test is skipped if both ends never had a connected socket.
     fn part(self, test: &str) {
         if self.had == 0 && self.begins {
             let reason = "other programs kept the ends from talking alone";
@@ -163,7 +163,7 @@ impl Talker {
     }
 }
 
-/// Talks in turns, then one end streams, then nobody says anything: over and over.
+/// Repeats: round trips, then a stream from one end, then silence.
 fn talks(mut topology: Topology) {
     enter(1 + topology.index as u64);
     let mut talker = Talker::meet(&mut topology, None, Node::open(0));
@@ -196,7 +196,7 @@ fn nothing_is_lost_when_a_socket_comes_and_goes() {
     net.start(&[("talks", &[]), ("talks", &[])]).finish();
 }
 
-/// Both talk; then the second sleeps on its channel, inside the verb or on the descriptor.
+/// Both make round trips; then the second sleeps on its channel, in the verb or on its descriptor.
 fn sleeps(mut topology: Topology) {
     enter(1 + topology.index as u64);
     let node = Node::open(0);
@@ -232,14 +232,14 @@ fn a_sleeping_caller_is_woken_by_packets() {
     }
 }
 
-/// Round trips that would have earned a socket many times over; there is none at the end.
+/// Makes enough round trips to earn a connected socket many times; there must be none at the end.
 fn talk_without(talker: &mut Talker) {
     (0..4000).for_each(|_| talker.trip());
     talker.link.put(&[flows() as u64]);
     assert_eq!((flows(), talker.link.get()), (0, vec![0]));
 }
 
-/// Both talk; then both expect datagrams.
+/// Both make round trips; then both create a UD queue pair.
 fn expects(mut topology: Topology) {
     enter(1 + topology.index as u64);
     let mut talker = Talker::meet(&mut topology, None, Node::open(0));
@@ -255,7 +255,7 @@ fn a_process_with_ud_queue_pairs_has_one_socket() {
     net.start(&[("expects", &[]), ("expects", &[])]).finish();
 }
 
-/// Both talk; then another process of either host opens the device.
+/// Both make round trips; then another process of each host opens the device.
 fn shares(mut topology: Topology) {
     enter(1 + topology.index as u64);
     let mut talker = Talker::meet(&mut topology, None, Node::open(0));

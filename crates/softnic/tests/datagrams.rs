@@ -1,5 +1,5 @@
-//! Datagrams between processes: groups that are joined and left, members that die, and receivers
-//! that are stopped, which hold up nobody but themselves.
+//! Datagrams between processes: processes join and leave groups, members die, and stopped receivers
+//! delay nobody else.
 
 mod support;
 
@@ -26,11 +26,11 @@ fn child_process_entry() {
     ]);
 }
 
-/// The routing header before a datagram, which every receive leaves room for.
+/// The routing header (GRH) before each datagram in a receive buffer.
 const GRH: usize = 40;
 /// Receives that a member posts.
 const RECEIVES: usize = 64;
-/// Members beside the sender.
+/// Members besides the sender.
 const MEMBERS: usize = 2;
 
 fn group(number: u8) -> Gid {
@@ -56,12 +56,12 @@ fn datagram_endpoint(node: &Node) -> Endpoint {
     endpoint
 }
 
-/// Numbers from here on are greetings. Who sends first has to meet the members, and what it sends
-/// to one that does not come to say hello in time is lost, as datagrams may be: it greets until
-/// everybody heard it, and what is counted comes after that.
+/// Numbers from here on are greetings. At its first datagram a sender exchanges hellos with the
+/// members; datagrams to a member that does not answer in time are lost. So the sender repeats
+/// greetings until every member got one, and only then sends the datagrams that count.
 const GREETING: u64 = 1 << 32;
 
-/// The next datagram's number, which must be there or come soon; greetings do not count.
+/// Waits for the next datagram that is not a greeting; returns its number.
 fn hear(endpoint: &Endpoint, mem: &Mem) -> u64 {
     loop {
         let number = hear_any(endpoint, mem);
@@ -71,7 +71,7 @@ fn hear(endpoint: &Endpoint, mem: &Mem) -> u64 {
     }
 }
 
-/// The same, greetings too.
+/// Waits for the next datagram; returns its number.
 fn hear_any(endpoint: &Endpoint, mem: &Mem) -> u64 {
     let wc = endpoint.recv_done();
     assert_eq!(wc.status, WcStatus::Success);
@@ -87,7 +87,7 @@ fn post_all(endpoint: &Endpoint, mem: &Mem) {
     }
 }
 
-/// Greets group 1, or sends numbers to it and one to group 2, as the test says.
+/// As the test says, sends greetings to group 1, or numbers to group 1 and one datagram to group 2.
 fn group_sender(topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
@@ -124,7 +124,7 @@ fn group_sender(topology: Topology) {
     }
 }
 
-/// Hears as many datagrams as the test says, and reports them.
+/// Receives as many datagrams as the test says, and reports their numbers.
 fn member(topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
@@ -155,7 +155,7 @@ fn member(topology: Topology) {
     assert_eq!(again.errno, VerbsError::EINVAL);
 }
 
-/// Sends from and to each of the GIDs, and reads in the routing header which they were.
+/// Sends from and to each of the GIDs, and checks the GIDs in the routing header.
 fn chooser(topology: Topology) {
     let nodes = [0, 1].map(Node::open);
     let ends = nodes.each_ref().map(datagram_endpoint);
@@ -180,7 +180,7 @@ fn chooser(topology: Topology) {
     topology.parent.put(&[]);
 }
 
-/// Who answers a datagram goes by its header: it names the GIDs that the sender chose.
+/// Programs answer a datagram by its header, which must have the GIDs that the sender chose.
 #[test]
 fn the_routing_header_names_what_was_chosen() {
     let processes = Processes::start(&[("chooser", &[])]);
@@ -188,7 +188,7 @@ fn the_routing_header_names_what_was_chosen() {
     processes.finish();
 }
 
-/// Has the sender meet all members.
+/// Makes the sender exchange hellos with all members.
 fn meet(processes: &Processes) {
     processes.link(0).put(&[GREETING]);
     (1..=MEMBERS).for_each(|at| processes.link(at).put(&[GREETING]));
@@ -212,7 +212,7 @@ fn a_group_is_joined_and_left_by_processes() {
     };
     send(&processes, 1, 20);
     (1..=MEMBERS).for_each(|at| heard(&processes, at, 1, 20));
-    // The second leaves; the first goes on.
+    // The second leaves the group; the first stays.
     processes.link(2).put(&[0]);
     processes.link(2).put(&[]);
     processes.expect_end(2);
@@ -248,14 +248,14 @@ fn a_member_that_is_killed_is_missed_by_nobody() {
     processes.expect_end(1);
 }
 
-/// Whoever is in the group while one of its processes is stopped hears everything, and the sender
-/// does not wait for that one for ever.
+/// While one process of the group is stopped, all other members receive everything, and the sender
+/// does not wait for the stopped one for ever.
 #[test]
 fn a_stopped_member_holds_up_nobody_else() {
     let mut processes =
         Processes::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
     (1..=MEMBERS).for_each(|at| drop(processes.link(at).get()));
-    // The sender meets them while they can answer.
+    // Exchange hellos while all members can answer.
     meet(&processes);
     processes.link(0).put(&[1, 1]);
     processes.link(0).get();
@@ -265,26 +265,26 @@ fn a_stopped_member_holds_up_nobody_else() {
     }
     processes.signal(2, libc::SIGSTOP);
     until_stopped(processes.pid(2));
-    // More than a ring holds. The sender hears each of them itself.
+    // More than a ring holds. The sender receives each of them itself.
     processes.link(0).put(&[2, 20_000]);
     processes.link(0).get();
     processes.signal(2, libc::SIGCONT);
-    // As many as they had receives for.
+    // Each member has posted this many receives.
     let expected: Vec<u64> = (2..2 + RECEIVES as u64).collect();
     for at in 1..=MEMBERS {
         processes.link(at).put(&[RECEIVES as u64]);
         assert_eq!(processes.link(at).get(), expected, "member {at}");
-        // More comes to the receives that it posted again.
+        // Reposted receives may complete too, so end the member here.
         processes.kill(at);
     }
     processes.link(0).put(&[]);
     processes.finish();
 }
 
-/// Datagrams that a streamer posts at once, and their length: two rings' worth.
+/// Number and length of the datagrams that a streamer posts at once: enough for two rings.
 const STREAM: (u64, usize) = (600, 4000);
 
-/// Sends to a group that it is in itself, and only then looks for what has come.
+/// Sends to a group of which it is a member, and polls only afterwards.
 fn streamer(topology: Topology) {
     let (count, length) = STREAM;
     let node = Node::open(0);
@@ -314,7 +314,7 @@ fn streamer(topology: Topology) {
     topology.parent.put(&[]);
 }
 
-/// What is sent to a group waits for room in a member's ring.
+/// A datagram to a group waits for room in each member's ring.
 #[test]
 fn a_stream_to_a_group_waits_for_its_members() {
     let processes = Processes::start(&[("streamer", &[])]);
@@ -322,11 +322,11 @@ fn a_stream_to_a_group_waits_for_its_members() {
     processes.finish();
 }
 
-/// Numbers that a hasty sender sends.
+/// Datagrams that a hasty sender sends.
 const HASTY: u64 = 10;
 
-/// Is a new process, sends to a group that it is no member of, and takes its QP away without asking
-/// what became of it. Adapters would have sent it all by then. Says how long that took, ms.
+/// A new process sends to a group that it has not joined, and destroys its QP without polling. An
+/// adapter would have sent everything by then. Reports how long that took, ms.
 fn hasty_sender(topology: Topology) {
     topology.parent.get();
     let node = Node::open(0);
@@ -343,14 +343,14 @@ fn hasty_sender(topology: Topology) {
     topology.parent.put(&[began.elapsed().as_millis() as u64]);
 }
 
-/// A member that begins when it is told to.
+/// A member that starts when the test says so.
 fn late_member(topology: Topology) {
     topology.parent.get();
     member(topology);
 }
 
-/// Members that do not come to say hello for 200 ms are not waited for: where the sender was kept
-/// for as long as that, the round tells nothing.
+/// A sender does not wait for members that send no hello for 200 ms. If the sender itself lost its
+/// processor for that long, the round proves nothing.
 #[test]
 fn what_is_sent_before_the_qp_goes_is_heard() {
     let mut judged = 0;
@@ -378,7 +378,7 @@ fn what_is_sent_before_the_qp_goes_is_heard() {
     assert!(judged > 0, "it took too long each time");
 }
 
-/// A sender that has met everybody hears of newcomers before their join returns.
+/// A join returns only after every sender that knows the members has heard of the new one.
 #[test]
 fn a_join_that_returned_is_known() {
     const ROUNDS: usize = 5;
@@ -406,10 +406,10 @@ fn a_join_that_returned_is_known() {
     processes.finish();
 }
 
-/// The last word of a receiver.
+/// The last number that a receiver reports.
 const NO_MORE: u64 = u64::MAX;
 
-/// Says where it is, then what arrives until it is told to stop.
+/// Reports its address, then each datagram until it is told to stop.
 fn receiver(mut topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
@@ -427,10 +427,10 @@ fn receiver(mut topology: Topology) {
     link.put(&[NO_MORE]);
 }
 
-/// What a busy sender says whose datagram was over before it looked.
+/// Reported by a busy sender if its datagram had completed before it polled.
 const OVER: u64 = 1;
 
-/// One QP sends to a process that is stopped and to one that is not.
+/// One QP sends to a stopped process and to a running one.
 fn busy_sender(mut topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
@@ -453,7 +453,7 @@ fn busy_sender(mut topology: Topology) {
     topology.parent.put(&[]);
     topology.parent.get();
     if !known {
-        // It is not met yet. The post does not wait for its hello: it would be over by now.
+        // No hello yet. The post must not wait for one, else the datagram would be complete now.
         send(to_stopped, 2, SendFlags::SIGNALED).expect("a datagram");
         if !poll(&endpoint.send_cq, 1).is_empty() {
             return topology.parent.put(&[OVER]);
@@ -471,7 +471,7 @@ fn busy_sender(mut topology: Topology) {
         assert_eq!(alive.get(), [number]);
     }
     topology.parent.put(&[]);
-    // When it goes on it hears what the ring held, and then what is sent from now on.
+    // After SIGCONT the receiver gets what the ring held, and then all later datagrams.
     topology.parent.get();
     until("the receiver that was stopped answers", || {
         send(to_stopped, 77_777, SendFlags::SIGNALED).expect("a datagram");
@@ -485,7 +485,7 @@ fn busy_sender(mut topology: Topology) {
     });
     for link in [stopped, alive] {
         link.put(&[]);
-        // Who leaves before would break the link of one that still says what it hears.
+        // Exiting earlier would break the link of a receiver that still reports datagrams.
         while link.get() != [NO_MORE] {}
     }
 }
@@ -493,12 +493,12 @@ fn busy_sender(mut topology: Topology) {
 #[test]
 fn a_stopped_receiver_holds_up_nobody_else() {
     for known in [0, 1] {
-        // Who loses its processor for 200 ms between posting and looking finds it over too.
+        // It is also complete at the poll if the sender loses its processor for 200 ms before.
         assert!((0..5).any(|_| is_held_up_by_nobody(known)), "the post waited for the hello");
     }
 }
 
-/// Whether the sender could look while its first datagram waited for the hello.
+/// Returns whether the sender could poll while its first datagram waited for the hello.
 fn is_held_up_by_nobody(known: u64) -> bool {
     let mut processes =
         Processes::start(&[("busy sender", &[known]), ("receiver", &[]), ("receiver", &[])]);

@@ -1,6 +1,6 @@
-//! The local lane against the ring: the same random verbs, legal and illegal, give equal memory,
-//! equal completions and equal ends of the QPs, whoever executes them. A seed replays a run:
-//! `RDMALAB_SEED=N cargo test -p rdmalab-softnic --test differential`.
+//! The local lane compared with the ring: the same random verbs, legal and illegal, must give the
+//! same memory, completions and final QP states. A seed replays a run: `RDMALAB_SEED=N cargo test
+//! -p rdmalab-softnic --test differential`.
 
 mod support;
 
@@ -11,11 +11,11 @@ use rdmalab_softnic::SoftNic;
 use support::node::*;
 use support::*;
 
-/// Bytes of each side's memory: half to be read from, half to be written to.
+/// Size of each side's memory: one half is read, the other written.
 const ROOM: usize = 256 << 10;
 /// Bytes of one receive.
 const RECEIVE: usize = 20_000;
-/// Receives that are posted at first; more than an episode uses.
+/// Receives posted at the start: more than an episode uses.
 const RECEIVES: usize = 80;
 /// Connections of one seed.
 const EPISODES: u64 = 6;
@@ -59,7 +59,7 @@ fn fill_at_random(mem: &Mem, random: &mut Random) {
     mem.write(0, &bytes);
 }
 
-/// What of a completion must be equal.
+/// The parts of a completion that must be equal.
 fn essence(wc: &Wc) -> [u64; 5] {
     let good = wc.status == WcStatus::Success;
     let with_length = good && matches!(wc.opcode, WcOpcode::RdmaRead | WcOpcode::Recv);
@@ -76,7 +76,7 @@ fn transport(args: &[u64]) -> QpType {
     QpType::from_ibv(args[2] as u32).expect("a transport")
 }
 
-/// The QP of an episode; now and then the responder's lacks a right.
+/// The setup for the QP of an episode; sometimes the responder's QP lacks an access right.
 fn setup(args: &[u64], episode: u64, responder: bool) -> Setup {
     let mut random = Random::new(args[0] ^ episode << 32);
     let mut setup = Setup::new(transport(args)).mtu(1 + random.below(5) as u32);
@@ -93,14 +93,14 @@ fn setup(args: &[u64], episode: u64, responder: bool) -> Setup {
     setup
 }
 
-/// What the responder tells of its memory.
+/// The responder's memory as it describes it.
 struct Target {
     addr: u64,
-    /// Keys: every right, none to write, none to read, of another domain, gone.
+    /// Keys: all rights, no write, no read, of another domain, invalidated.
     keys: [u32; 5],
 }
 
-/// Writes one episode's requests, and what came of them, into `report`.
+/// Posts the requests of one episode and writes the results into `report`.
 struct Author<'a> {
     random: Random,
     endpoint: &'a Endpoint,
@@ -108,7 +108,7 @@ struct Author<'a> {
     read_only: &'a Mem,
     target: Target,
     next_id: u64,
-    /// A READ or atomic is not complete, or the memory it went to may be sent.
+    /// A fence is needed: a READ or atomic may be incomplete, or its target may be sent.
     fence: bool,
 }
 
@@ -128,7 +128,7 @@ impl Author<'_> {
         length as usize
     }
 
-    /// Up to four pieces of our memory, read from or written to.
+    /// Up to four elements of our memory, to be read or to be written.
     fn local(&mut self, length: usize, write: bool) -> Vec<Sge> {
         let mut sges = Vec::new();
         let mut left = length;
@@ -136,7 +136,7 @@ impl Author<'_> {
         while left > 0 && sges.len() < 4 {
             let take =
                 if sges.len() == 3 { left } else { 1 + self.random.below(left as u64) as usize };
-            // What is written to lies apart, each piece in a quarter of its own.
+            // Elements that are written do not overlap: each lies in its own quarter.
             let quarter = half / 4;
             let at = match write {
                 true => {
@@ -149,7 +149,7 @@ impl Author<'_> {
             left -= take;
         }
         if self.chance(60) && !sges.is_empty() {
-            // A local fault: no such key, or no right to write there.
+            // A local fault: a wrong lkey, or memory without local write access.
             sges[0] = match self.chance(2) && write {
                 true => self.read_only.sge(0, (sges[0].length as usize).min(4096)),
                 false => Sge { lkey: sges[0].lkey ^ 0x5500, ..sges[0] },
@@ -158,7 +158,7 @@ impl Author<'_> {
         sges
     }
 
-    /// A remote address and key, seldom wrong.
+    /// A remote address and rkey, sometimes wrong.
     fn remote(&mut self, length: usize) -> (u64, u32) {
         let offset = self.random.below((ROOM - length) as u64);
         let good = (self.target.addr + offset, self.target.keys[0]);
@@ -214,8 +214,8 @@ impl Author<'_> {
         });
     }
 
-    /// Posts batches until something fails or the receives are nearly used up; what completed goes
-    /// into `report`.
+    /// Posts batches until a request fails or few receives are left; the completions go into
+    /// `report`.
     fn write(&mut self, report: &mut Vec<u64>) {
         for _ in 0..10 {
             let batch = 1 + self.random.below(7);
@@ -301,7 +301,7 @@ fn respond(link: &Link, args: &[u64]) -> Vec<u64> {
     report
 }
 
-/// Takes completions until the episode is over and nothing more can come.
+/// Polls until the initiator has ended the episode and no completion can follow.
 fn collect(link: &Link, endpoint: &Endpoint, report: &mut Vec<u64>) -> u64 {
     let (mut seen, mut over, mut last) = (0, false, endpoint.setup.qp_type == QpType::Rc);
     until("the episode ends", || {
@@ -314,8 +314,8 @@ fn collect(link: &Link, endpoint: &Endpoint, report: &mut Vec<u64>) -> u64 {
             over = link.ready(0);
             return false;
         }
-        // On RC everything is here when the initiator has its completions; of a QP in ERR, all
-        // receives are flushed.
+        // On RC all messages have arrived when the initiator has its completions. A QP in ERR
+        // flushes all receives.
         match endpoint.state() {
             QpState::Err => seen == RECEIVES as u64,
             _ => last && poll(&endpoint.recv_cq, 0).is_empty(),

@@ -1,5 +1,5 @@
-//! Completion channels between processes: no wake-up is lost, whoever waits, and nobody uses the
-//! processor while nothing happens.
+//! Completion channels between processes: no wake-up is lost, whichever way a program waits, and
+//! idle programs use no processor time.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::*;
 
 /// Messages of a ping-pong inside the verb, each way.
 const ROUNDS: u64 = 10_000;
-/// The same on the descriptor, where each message waits for the progress thread.
+/// As [`ROUNDS`], for waits on the descriptor: there each message needs the progress thread.
 const POLLED_ROUNDS: u64 = 10_000;
 
 #[test]
@@ -49,7 +49,7 @@ impl Eventful {
         SoftNic::req_notify_cq(&self.endpoint.recv_cq, solicited_only).expect("an armed CQ");
     }
 
-    /// Waits for one receive in the way of the manual: arm, poll, sleep.
+    /// Waits for one receive as the manual describes it: arm, poll, sleep.
     fn wait_receive(&self, wait: fn(&Channel) -> u64, cookie: u64) {
         loop {
             for wc in poll(&self.endpoint.recv_cq, 1) {
@@ -73,19 +73,19 @@ impl Eventful {
         }
     }
 
-    /// Signalled once in a while, so that the send queue does not fill.
+    /// Sends a message; one in 16 is signaled, so that the send queue does not fill.
     fn send(&self, round: u64) {
         let flags = if round.is_multiple_of(16) { SendFlags::SIGNALED } else { SendFlags::NONE };
         self.endpoint.send(SendWr { flags, ..wr(WrOpcode::Send, &[self.mem.sge(64, 32)]) });
     }
 }
 
-/// Blocks inside the verb.
+/// Waits for an event in the verb.
 fn block(channel: &Channel) -> u64 {
     SoftNic::wait_channel(channel, Deadline::Never).expect("an event")
 }
 
-/// Waits on the descriptor itself, as programs with a loop of their own do.
+/// Waits for the descriptor to become readable, as programs with their own event loop do.
 fn poll_descriptor(channel: &Channel) -> u64 {
     let fd = SoftNic::channel_fd(channel).expect("a descriptor");
     assert!(readable(fd, PATIENCE.as_millis() as i32), "no event came");
@@ -126,7 +126,7 @@ fn one_blocks_and_the_other_polls() {
     Processes::start(&[("blocks", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
 }
 
-/// Two threads of a process, each blocking on a channel of its own.
+/// Two threads of a process, each waiting on a channel of its own.
 fn two_threads(mut topology: Topology) {
     let side = topology.index;
     let links = [topology.link(1 - side), topology.link(1 - side)];
@@ -143,7 +143,7 @@ fn two_threads_block_on_channels_of_their_own() {
     Processes::start_plan(&Plan { roles, links: 2, env: &[] }).finish();
 }
 
-/// Only solicited messages, and failures, wake who asked for those.
+/// With `solicited_only`, only solicited messages and failures raise an event.
 fn solicited(mut topology: Topology) {
     let link = topology.link(1);
     let node = Node::open(0);
@@ -152,7 +152,7 @@ fn solicited(mut topology: Topology) {
     for _ in 0..20 {
         eventful.arm(true);
         link.sync();
-        // The plain messages are here, and none has raised an event.
+        // The unsolicited messages have arrived without an event.
         link.sync();
         assert!(!readable(fd, 0), "a plain message woke");
         link.sync();
@@ -198,15 +198,15 @@ fn only_solicited_messages_wake_who_asked_for_those() {
     Processes::start(&[("solicited", &[]), ("asks", &[])]).finish();
 }
 
-/// How long a process rests at once, ms.
+/// How long a process stays idle at a time, ms.
 const REST_MS: u64 = 1000;
-/// How much processor time that may take, microseconds.
+/// How much processor time it may use in that time, us.
 const IDLE_US: u64 = 20_000;
-/// How often it rests, where something else (a page fault, a thread that ends) took more.
+/// How often to try, because other work (a page fault, a thread that ends) may use more.
 const RESTS: usize = 3;
 
-/// After traffic, with everything still open, sleeps in one of the ways that programs have; that
-/// uses no processor time.
+/// After traffic, with everything still open, sleeps in one of the ways that programs use. That
+/// must take no processor time.
 fn idle(mut topology: Topology) {
     let link = topology.link(1 - topology.index);
     let node = Node::open(0);
@@ -228,16 +228,16 @@ fn idle(mut topology: Topology) {
     assert!(is_idle, "{used_us:?} us of processor time for nothing, each time");
 }
 
-/// Rests once; the processor time of it, in microseconds.
+/// Sleeps once; returns the processor time used, us.
 fn rest(eventful: &Eventful, link: &Link, way_and_index: [u64; 2]) -> u64 {
     poll_for(&eventful.endpoint.recv_cq, 20);
     link.sync();
-    // A message that came between arming and polling has left its event.
+    // A message that arrived between arming and polling has left an event.
     while readable(SoftNic::channel_fd(&eventful.channel).expect("a descriptor"), 0) {
         assert_eq!(block(&eventful.channel), 5);
     }
     eventful.arm(false);
-    // The progress thread watches for a moment after the last call.
+    // The progress thread goes on watching for a moment after the last call.
     std::thread::sleep(std::time::Duration::from_millis(100));
     let before_us = cpu_time_us();
     match way_and_index {
@@ -248,7 +248,7 @@ fn rest(eventful: &Eventful, link: &Link, way_and_index: [u64; 2]) -> u64 {
             );
             assert!(!came, "nothing came");
         }
-        // Blocked inside the verb, until the other side sends after its own rest.
+        // Blocked in the verb until the other side, after its own sleep, sends a message.
         [1, 0] => assert_eq!(block(&eventful.channel), 5),
         _ => std::thread::sleep(std::time::Duration::from_millis(REST_MS)),
     }

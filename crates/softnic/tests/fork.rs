@@ -1,5 +1,5 @@
-//! Programs that fork: the parent goes on, what the child inherited fails cleanly, and the child
-//! can open a device of its own.
+//! Programs that fork: the parent goes on, verbs on inherited objects fail cleanly in the child,
+//! and the child can open its own device.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn child_process_entry() {
     play(&[("forker", forker), ("partner", partner), ("busy forker", busy_forker)]);
 }
 
-/// Runs `work` in a forked child, which has a watchdog of its own; returns its process id.
+/// Runs `work` in a forked child with its own time limit; returns the child's process id.
 fn fork(work: impl FnOnce()) -> i32 {
     // SAFETY: the child uses the C library's allocator, which survives a fork, and threads of its
     // own only.
@@ -33,7 +33,7 @@ fn fork(work: impl FnOnce()) -> i32 {
     pid
 }
 
-/// Waits for a child, making progress meanwhile; it must end well.
+/// Waits for a child and calls `meanwhile` until it ends; it must succeed.
 fn reap(pid: i32, mut meanwhile: impl FnMut()) {
     let mut status = 0;
     until("the forked child ends", || {
@@ -44,7 +44,7 @@ fn reap(pid: i32, mut meanwhile: impl FnMut()) {
     assert_eq!(status, 0, "exit {}, signal {}", status >> 8, status & 127);
 }
 
-/// What a child may inherit.
+/// The objects that a child inherits.
 struct Inherited {
     node: Node,
     endpoint: Endpoint,
@@ -52,7 +52,7 @@ struct Inherited {
     channel: Channel,
 }
 
-/// Each verb on what was made before the fork returns, and says no where it would act.
+/// Each verb on an object from before the fork returns, and fails where it would act.
 fn use_inherited(inherited: &Inherited) {
     let Inherited { node, endpoint, mem, channel } = inherited;
     let sges = [mem.sge(0, 8)];
@@ -72,11 +72,11 @@ fn use_inherited(inherited: &Inherited) {
     let init =
         CqInit { cqe: 1, channel: None, timestamps: false, ignore_overrun: false, cookie: 0 };
     refused(SoftNic::create_cq(&node.ctx, init).map(drop));
-    // What waited there before the fork may still be seen; then the queue is dead.
+    // Completions from before the fork may still be polled; afterwards polling fails.
     let mut out = [MaybeUninit::uninit(); 512];
     let polled = (0..3).map(|_| SoftNic::poll_cq(&endpoint.recv_cq, &mut out).map(drop));
     refused(polled.last().expect("three polls"));
-    // Programs tear down what they inherited. That must not hang, nor reach the parent.
+    // A child may destroy what it inherited. That must neither hang nor affect the parent.
     SoftNic::dereg_mr(&mem.mr).expect("teardown");
     SoftNic::destroy_qp(&endpoint.qp).expect("teardown");
     SoftNic::destroy_cq(&endpoint.send_cq).expect("teardown");
@@ -86,14 +86,14 @@ fn use_inherited(inherited: &Inherited) {
     SoftNic::close(&node.ctx).expect("teardown");
 }
 
-/// A child's own device talks to the process at the other end of the link.
+/// The child opens its own device, and communicates with the process at the other end of the link.
 fn talk_as_child(link: &Link) {
     let node = Node::open(1);
     let mem = node.mem(4096, Kind::Heap);
     talk(&node.endpoint(&Setup::new(QpType::Rc)), link, &mem);
 }
 
-/// Connects, exchanges a message each way, and reads the other side's memory.
+/// Connects, sends a message, and reads the other side's memory.
 fn talk(endpoint: &Endpoint, link: &Link, mem: &Mem) {
     endpoint.connect_over(link);
     mem.write(0, &77u64.to_le_bytes());
@@ -129,7 +129,7 @@ fn run_some(storm: &mut Storm, count: u64) {
     });
 }
 
-/// Forks in the middle of traffic with a partner, several times.
+/// Forks several times during traffic with a partner.
 fn forker(mut topology: Topology) {
     let node = Node::open(0);
     let partner_link = topology.link(1);
@@ -144,7 +144,7 @@ fn forker(mut topology: Topology) {
         });
         drop(theirs);
         let own = &own;
-        // The parent is a peer of its own child, while the traffic with the partner goes on.
+        // The parent communicates with its own child while the traffic with the partner goes on.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 inherited.endpoint.to_init();
@@ -169,7 +169,7 @@ fn forker(mut topology: Topology) {
     });
 }
 
-/// The parent's half of `talk`.
+/// The parent's side of `talk`.
 fn finish_talk(inherited: &Inherited, link: &Link) {
     let Inherited { endpoint, mem, .. } = inherited;
     mem.write(0, &77u64.to_le_bytes());
@@ -202,8 +202,8 @@ fn a_child_has_a_device_of_its_own_and_the_parent_keeps_his() {
     processes.expect_end(1);
 }
 
-/// Forks while other threads are inside verbs: locks may be held at that moment, and the child must
-/// not wait for them.
+/// Forks while other threads are in verbs. They may hold locks at that moment, and the child must
+/// not wait for these.
 fn busy_forker(mut topology: Topology) {
     let node = Node::open(0);
     let link = topology.link(1);
@@ -228,7 +228,7 @@ fn busy_forker(mut topology: Topology) {
                 reap(pid, std::thread::yield_now);
             }
         }));
-        // In any case, so that the thread ends.
+        // Set this even after a panic, so that the thread ends.
         over.store(true, order);
         assert!(forks.is_ok());
     });

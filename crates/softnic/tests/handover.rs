@@ -1,5 +1,5 @@
-//! Several processes of a host (network namespaces) and one socket: who reads it when its reader
-//! exits or is killed.
+//! Several processes of a host (network namespaces) share one socket: which one reads it after its
+//! reader has exited or was killed.
 
 mod support;
 
@@ -14,12 +14,12 @@ use support::net::{MTU_1024, Net, connect, enter, other_owner};
 use support::node::*;
 use support::{Link, Role, Topology, until_stopped};
 
-/// Messages of one go.
+/// Messages sent in one batch.
 const MESSAGES: u64 = 20;
-/// 537 ms for an acknowledgement, eight times: on a busy machine a thread may be away for long.
+/// Eight time-outs of 537 ms: on a busy machine a thread may wait long for a processor.
 const TIMEOUT: u8 = 17;
-/// What a test gives a process to come to where it waits, or to go wrong. No test needs it to
-/// succeed.
+/// How long a test waits for a process to reach the point where it blocks, or to go wrong. No test
+/// depends on the process getting there.
 const A_MOMENT: Duration = Duration::from_millis(300);
 
 const ROLES: &[(&str, Role)] = &[
@@ -50,10 +50,10 @@ fn send_all(endpoint: &Endpoint, mem: &Mem) {
     }
 }
 
-/// What a process still has to say when it exits, and to whom it tells that it has begun.
+/// The endpoint for sending at exit, and a link to the standby, if any.
 static LAST_WORDS: Mutex<Option<(Endpoint, Mem, Option<Link>)>> = Mutex::new(None);
 
-/// Runs after the device's own handler. A panic in it aborts the process, which the test sees.
+/// Runs at exit after the device's own handler. A panic aborts the process, so the test fails.
 extern "C" fn last_words() {
     let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (endpoint, mem, standby) = words.expect("it was set before the end");
@@ -65,13 +65,13 @@ extern "C" fn last_words() {
     send_all(&endpoint, &mem);
 }
 
-/// Who is there when a process exits that reads the socket: nobody else, a standby, or one that
-/// does not run at that moment.
+/// What else is there when the reader of the socket exits: no other process, a standby, or a
+/// standby that is stopped at that moment.
 const ALONE: u64 = 0;
 const A_STANDBY: u64 = 1;
 const SLOW_STANDBY: u64 = 2;
 
-/// Reads its host's socket, exits, and sends while it exits: what destructors of C++ do.
+/// Reads its host's socket, exits, and sends during exit, as a C++ destructor may.
 fn parting(mut topology: Topology) {
     // SAFETY: the handler touches statics only. Handlers run in the opposite order, so this one
     // after the device's.
@@ -93,7 +93,7 @@ fn parting(mut topology: Topology) {
     *words = Some((endpoint, mem, standby));
 }
 
-/// On the other host: receives from all of the first.
+/// On the other host: receives from all processes of the first.
 fn partner(mut topology: Topology) {
     enter(2);
     let node = Node::open(0);
@@ -105,17 +105,17 @@ fn partner(mut topology: Topology) {
             endpoint.recv(id, &[mem.sge(0, 64)]);
         }
     }
-    // The standby's are through first.
+    // The standby sends all its messages first.
     for (endpoint, _) in ends.iter().rev() {
         for _ in 0..MESSAGES {
             assert_eq!(endpoint.recv_done().status, WcStatus::Success);
         }
     }
-    // What it acknowledged last may have got lost: a moment for who asks again.
+    // The last acknowledgement may be lost: keep polling so that a retransmission is answered.
     poll_for(&ends[0].0.recv_cq, 300);
 }
 
-/// On the first host too: sends while the owner of the socket is held up in its last handlers.
+/// Also on the first host: sends while the exit handlers keep the socket's owner from ending.
 fn standby(mut topology: Topology) {
     enter(1);
     let owner = topology.link(0);
@@ -126,7 +126,7 @@ fn standby(mut topology: Topology) {
     assert_eq!(owner.get(), [1], "it is about to exit");
     send_all(&endpoint, &mem);
     owner.put(&[std::process::id().into()]);
-    // It passes on what is for the other, until that has ended.
+    // This process forwards packets to the other until the other has ended.
     assert_eq!(owner.try_get(), None);
 }
 
@@ -142,7 +142,7 @@ fn an_exiting_owner_hands_over_to_its_standby() {
     net.start(&[("parting", &[A_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]).finish();
 }
 
-/// As on a busy machine, where the standby's thread waits for a processor.
+/// As on a busy machine, where the standby's thread has to wait for a processor.
 #[test]
 fn an_exiting_owner_hands_over_to_a_late_standby() {
     let test = "an_exiting_owner_hands_over_to_a_late_standby";
@@ -167,7 +167,7 @@ fn owner(topology: Topology) {
     topology.parent.get();
 }
 
-/// Writes into the target's memory, before and after the death of whom it is told of.
+/// Writes into the target's memory before and after the owner's death, which the test announces.
 fn writer(mut topology: Topology) {
     enter(2);
     let node = Node::open(0);
@@ -187,12 +187,12 @@ fn writer(mut topology: Topology) {
     link.sync();
 }
 
-/// What the writer writes once the owner is dead.
+/// The value that the writer writes after the owner's death.
 const MARK: u8 = 0x5a;
 
-/// Inherits the socket. What it introduces itself to everybody for, from before the owner's death,
-/// ends when the bystander's time to answer is over; the standby's own time would begin at the
-/// death. So what comes before the first is over came while the bystander was still waited for.
+/// Takes over the socket. Before the owner's death it joins a group, and the join returns when the
+/// bystander's time to answer is over. For the takeover that time would begin at the death. So data
+/// that arrive before the join returns show that the takeover did not wait for the bystander.
 fn target(mut topology: Topology) {
     enter(1);
     let link = topology.link(1);
@@ -209,7 +209,7 @@ fn target(mut topology: Topology) {
     link.sync();
 }
 
-/// A process of the target's host that uses no network, and that it never met.
+/// A process on the target's host that uses no network and has exchanged no hello with the target.
 fn bystander(topology: Topology) {
     // SAFETY: nobody else reads or changes the environment now.
     unsafe { std::env::remove_var("RDMALAB_INTERFACE") };

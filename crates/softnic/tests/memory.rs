@@ -1,5 +1,5 @@
-//! Memory that goes away while it is registered: each use of it ends in an error completion, at
-//! either end, by lane and by ring, and also where the program owns SIGSEGV.
+//! Registered memory that is unmapped or protected: each use ends in an error completion, at either
+//! end, by lane and by ring, and even if the program has its own SIGSEGV handler.
 
 mod support;
 
@@ -7,11 +7,11 @@ use rdmalab_engine::vocab::*;
 use support::node::*;
 use support::*;
 
-/// How memory goes away.
+/// How memory becomes inaccessible.
 const UNMAPPED: u64 = 0;
 const NO_ACCESS: u64 = 1;
 const READ_ONLY: u64 = 2;
-/// Pages of the memory that goes, at the end of some that stays.
+/// Size of the part that becomes inaccessible, at the end of the memory.
 const GOES: usize = 64 << 10;
 
 #[test]
@@ -19,7 +19,7 @@ fn child_process_entry() {
     play(&[("sender", sender), ("receiver", receiver), ("both", both)]);
 }
 
-/// Arguments: how the memory goes, whether the program has handlers of its own.
+/// Arguments: how the memory becomes inaccessible, and whether the program has its own handlers.
 fn both(topology: Topology) {
     let (a, b) = Link::pair();
     let args = topology.args.clone();
@@ -48,7 +48,7 @@ fn receiver(mut topology: Topology) {
     own_handlers::check(topology.args[1] == 1);
 }
 
-/// Handlers as a JVM or a crash reporter has them. Being called is failing.
+/// Signal handlers like those of a JVM or a crash reporter. The test fails if one is called.
 mod own_handlers {
     extern "C" fn ours(_signal: i32, _info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
         // SAFETY: ends the process at once.
@@ -84,7 +84,7 @@ mod own_handlers {
     }
 }
 
-/// Takes the end of the memory away.
+/// Makes the end of the memory inaccessible.
 fn take_away(mem: &Mem, how: u64) {
     // SAFETY: whole pages of a mapping of this test, which holds no reference to them.
     let result = unsafe {
@@ -98,7 +98,7 @@ fn take_away(mem: &Mem, how: u64) {
     assert_eq!(result, 0);
 }
 
-/// The steps: what the sender does, and whether the memory that goes is the sender's own.
+/// The steps: the sender's operation, and whether the inaccessible memory is the sender's.
 const STEPS: [(WrOpcode, bool); 10] = [
     (WrOpcode::Send, false),
     (WrOpcode::Write, false),
@@ -112,13 +112,13 @@ const STEPS: [(WrOpcode, bool); 10] = [
     (WrOpcode::CmpSwap, true),
 ];
 
-/// Whether the step finds the memory wanting: what is only read may be read-only.
+/// Whether the step must fail. Memory that a step only reads may be read-only.
 fn fails(opcode: WrOpcode, own: bool, how: u64) -> bool {
     let writes = if own { opcode.is_read_or_atomic() } else { opcode != WrOpcode::Read };
     how != READ_ONLY || writes
 }
 
-/// Where in the memory the messages of a round lie: all in what goes, or across its edge.
+/// Offset of the messages of a round: within the inaccessible part, or across its edge.
 fn place(across: bool, length: usize) -> usize {
     if across { GOES - 256 } else { GOES + 512 - length.min(256) * 2 }
 }
@@ -165,7 +165,7 @@ fn send(link: &Link, args: &[u64]) {
 
 fn receive(link: &Link, args: &[u64]) {
     let node = Node::open(0);
-    // Where the sender's memory goes, this stays, and is mapped by the sender from some round on.
+    // The target for steps on the sender's own memory; the sender maps it after some rounds.
     let steady = node.mem(2 * GOES, Kind::Shared);
     for (opcode, own, length, across) in rounds() {
         let endpoint = node.endpoint(&Setup::new(QpType::Rc));
@@ -182,7 +182,7 @@ fn receive(link: &Link, args: &[u64]) {
             assert_eq!(wc.status, WcStatus::LocProtErr, "{wc:?}");
         }
         link.sync();
-        // The process lives, and so do its other pages.
+        // The process still runs, and its other pages are accessible.
         mem.write(0, &[7; 100]);
     }
 }

@@ -1,5 +1,5 @@
-//! The link address of a peer on another host (network namespaces): who has not answered yet is
-//! waited for, and who does not exist is told of.
+//! The link-layer address of a peer on another host (network namespaces): the device waits for a
+//! host that has not answered yet, and reports a host that does not exist.
 
 mod support;
 
@@ -17,11 +17,11 @@ use support::{Role, Topology};
 
 /// The GID of the IPv4 address.
 const IPV4: u8 = 1;
-/// How long a host does not answer: longer than all retries of a queue pair with `timeout` 14. It
-/// is asked each second.
+/// How long a host does not answer: longer than all retries of a queue pair with `timeout` 14. The
+/// kernel repeats its question each second.
 const SILENT: Duration = Duration::from_millis(1300);
-/// Who is silent for longer than this, because it did not get its processor back, may not be waited
-/// for: the device gives up after 3.5 s.
+/// A host that lost its processor may be silent for longer than this. Then the device may give up,
+/// which it does after 3.5 s.
 const TOO_LONG: Duration = Duration::from_millis(2800);
 
 const ROLES: &[(&str, Role)] = &[("early", early), ("late", late), ("lonely", lonely)];
@@ -50,15 +50,15 @@ fn early(mut topology: Topology) {
     link.sync();
 }
 
-/// Whether this host answers who asks for its link address. The kernel needs no lock for this that
-/// others of the machine hold.
+/// Makes this host answer or ignore ARP requests. Unlike `ip`, this needs no kernel lock that other
+/// processes of the machine hold.
 fn answer_requests(answers: bool) {
     let mode = if answers { "0" } else { "8" };
     std::fs::write("/proc/sys/net/ipv4/conf/eth0/arp_ignore", mode).expect("root's");
 }
 
-/// The host that answers nobody for a while, and says how long that was, ms. It knows the other
-/// one, which would learn its link address from its question.
+/// A host that answers no ARP request for a while and reports how long, ms. It already has the
+/// address of the other host, since its own request would tell that host its address.
 fn late(mut topology: Topology) {
     enter(2);
     let link = topology.link(0);
@@ -68,7 +68,7 @@ fn late(mut topology: Topology) {
     answer_requests(false);
     link.sync();
     let (silent, parent) = (Instant::now(), topology.parent);
-    // Threads are on the host of who starts them.
+    // A thread starts in the network namespace of its creator.
     let answers = std::thread::spawn(move || {
         std::thread::sleep(SILENT);
         answer_requests(true);
@@ -97,7 +97,7 @@ fn an_address_that_is_not_resolved_yet_is_waited_for() {
     processes.finish();
 }
 
-/// Names an address that nobody has.
+/// Connects to an address that no host has.
 fn lonely(_stage: Topology) {
     use QpAttrMask as M;
     enter(1);

@@ -1,5 +1,5 @@
 //! Processes on hosts of their own (network namespaces): traffic over a network that loses and
-//! damages packets, packets of strangers, multicast, and QP1.
+//! damages packets, packets of foreign senders, multicast, and QP1.
 
 mod support;
 
@@ -38,15 +38,15 @@ fn child_process_entry() {
     support::play(ROLES);
 }
 
-/// Drops that were counted for a reason.
+/// How many packets were dropped for a reason.
 fn drops(reason: &str) -> u64 {
     network_drops().iter().find(|(name, _)| *name == reason).expect("a reason").1
 }
 
-/// Loses and damages packets on their way out: a pure function of seed and context.
+/// Loses and damages outgoing packets, decided by seed and packet alone.
 struct Weather {
     seed: u64,
-    /// Of a thousand packets.
+    /// How many packets in a thousand.
     lost: u64,
     damaged: u64,
 }
@@ -71,7 +71,7 @@ impl PacketHook for Weather {
     }
 }
 
-/// Random operations of every kind in both directions; everything completes well.
+/// Random operations of every kind in both directions; all must succeed.
 fn storm(mut topology: Topology) {
     let (seed, gid_index, lost) = (topology.args[0], topology.args[1] as u8, topology.args[2]);
     enter(topology.index as u64 + 1);
@@ -81,7 +81,7 @@ fn storm(mut topology: Topology) {
         let damaged = if gid_index == 2 { lost } else { 0 };
         set_packet_hook(Box::new(Weather { seed, lost, damaged })).expect("a network");
     }
-    // Eight time-outs of 67 ms: a packet in ten does not get lost that often, and a busy machine
+    // Eight time-outs of 67 ms: with one packet in ten lost that is enough, and a busy machine
     // seldom takes the processor away for so long.
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
     let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
@@ -95,7 +95,7 @@ fn storm(mut topology: Topology) {
     while storm.done < 400 || Instant::now() < end {
         assert!(storm.step(), "{:?}", storm.failed);
     }
-    // Nothing more is posted; the other side may still need our receives.
+    // This side posts no more, but the other side may still need its receives.
     let mut told = false;
     until("both ends are through", || {
         assert!(storm.answer(), "{:?}", storm.failed);
@@ -132,12 +132,12 @@ fn a_storm_over_a_network_that_loses_packets() {
     }
 }
 
-/// Who loses packets: rules of ours, or the kernel.
+/// What loses packets: our rules, or the kernel.
 const OUR_WEATHER: u64 = 1;
 const THE_KERNELS: u64 = 2;
 
-/// One end sends messages of many lengths, and writes and reads them back; both check every byte.
-/// With packets lost, and with the receiver asleep between messages.
+/// One end sends messages of many lengths, writes them and reads them back; both check every byte.
+/// Packets are lost, and the receiver may sleep between messages.
 fn letters(mut topology: Topology) {
     let (seed, gid_index, sleeps) =
         (topology.args[0], topology.args[1] as u8, topology.args[2] == 1);
@@ -147,7 +147,7 @@ fn letters(mut topology: Topology) {
     if topology.args[3] == OUR_WEATHER {
         set_packet_hook(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
     }
-    // Retries last for as long as a busy machine may keep a process from its processor.
+    // The retries last for as long as a busy machine may keep a process from its processor.
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
     let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
     connect(&node, &endpoint, &link, gid_index);
@@ -188,7 +188,7 @@ fn letters(mut topology: Topology) {
         link.sync();
         if round % 3 != 2 {
             if sleeps {
-                // Whatever comes meanwhile, the progress thread takes.
+                // The progress thread handles packets that arrive meanwhile.
                 std::thread::sleep(Duration::from_millis(20));
             }
             let wc = endpoint.recv_done();
@@ -199,7 +199,7 @@ fn letters(mut topology: Topology) {
     }
 }
 
-/// Both cases of messages, over each version of IP.
+/// Exchanges messages over IPv4 without sleeps and over IPv6 with sleeps.
 fn exchange_letters(net: &Net, weather: u64, seeds: Vec<u64>) {
     for seed in seeds {
         for (gid_index, sleeps) in [(1, 0), (2, 1)] {
@@ -215,8 +215,8 @@ fn every_byte_arrives_however_many_packets_are_lost() {
     exchange_letters(&net, OUR_WEATHER, seeds(11, 1));
 }
 
-/// Messages through a queue of the kernel, which drops some of what both hosts send.
-/// `count`: how often at the least.
+/// Exchanges messages with `count` seeds while a queue discipline of the kernel drops some packets
+/// of both hosts.
 fn letters_through(test: &str, queue: &str, count: u64) {
     let Some(net) = Net::of(test, 2) else { return };
     if !net.queue(test, queue) {
@@ -228,20 +228,20 @@ fn letters_through(test: &str, queue: &str, count: u64) {
     assert!(dropped.iter().all(|count| *count > 0), "{queue}: {dropped:?} dropped");
 }
 
-/// A run of segments is one packet to the queue: some 180 of each host in a count.
+/// The queue handles a run of segments as one packet: some 180 of each host per seed.
 #[test]
 fn every_byte_arrives_over_a_link_that_loses_packets() {
     letters_through("every_byte_arrives_over_a_link_that_loses_packets", "netem loss 3%", 4);
 }
 
-/// A queue that is shorter than what is sent at once: each long message overflows it.
+/// A queue shorter than a burst: each long message overflows it.
 #[test]
 fn every_byte_arrives_through_a_short_queue() {
     let queue = "tbf rate 100mbit burst 4kb limit 24kb";
     letters_through("every_byte_arrives_through_a_short_queue", queue, 1);
 }
 
-/// The process that strangers shoot at: nothing may complete, and no byte may change.
+/// The target of the foreign packets: nothing may complete, and no byte may change.
 fn victim(mut topology: Topology) {
     enter(1);
     let (friend, foe) = (topology.link(1), topology.link(2));
@@ -267,14 +267,14 @@ fn victim(mut topology: Topology) {
     {
         assert!(drops(reason) > 0, "{reason}: {:?}", network_drops());
     }
-    // The connection is as good as before.
+    // The connection still works.
     friend.sync();
     let wc = endpoint.recv_done();
     assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 64));
     friend.sync();
 }
 
-/// Sends all sorts of packets from plain sockets; and, when told to, is the friend instead.
+/// Sends all kinds of packets from plain sockets; if told to, acts as the friend instead.
 fn attacker(mut topology: Topology) {
     let is_friend = topology.args[0] == 1;
     enter(topology.index as u64 + 1);
@@ -303,28 +303,28 @@ fn attacker(mut topology: Topology) {
             0 => expand::seal(&tuple, 0, &mut bytes),
             1 => drop(bytes.pop()),
             2 => bytes.iter_mut().take(64).for_each(|byte| *byte = random.next_u64() as u8),
-            // Says that it comes from the friend: the CRC fits, the datagram's source does not.
+            // The CRC is right for the friend's address, which is not the datagram's source.
             _ => {
                 let friend = FourTuple { source: "10.92.0.2".parse().unwrap(), ..tuple };
                 expand::seal(&friend, 0, &mut bytes);
             }
         }
         if shot % 64 == 63 {
-            // Not to the connected QP, so that the CRC is reached: a group's packets are for all.
+            // To the multicast QP instead of the connected QP, so that the CRC is checked.
             bytes[..].fill(0);
             bytes[..12].copy_from_slice(&[0x64, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0, 1]);
             bytes.resize(12 + 8 + 64 + 4, 9);
         }
         let _ = socket.send_to(&bytes, "10.92.0.1:4791");
         if shot % 32 == 0 {
-            // Its socket buffer is no endless one.
+            // Do not overflow the victim's socket buffer.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
     link.put(&[7]);
 }
 
-/// A packet that would do harm if it were believed.
+/// A packet that would do harm if the receiver accepted it.
 fn packet(random: &mut Random, qpn: u32, addr: u64, rkey: u32) -> Vec<u8> {
     let kind = TrainKind::from_number(random.below(8) as u8).expect("a kind");
     let qpn = if random.below(4) == 0 { random.next_u64() as u32 } else { qpn };
@@ -352,11 +352,11 @@ fn packets_of_strangers_do_nothing() {
     }
 }
 
-/// What the kernel writes as hop limit by itself, but not to groups.
+/// The kernel's default hop limit for unicast, but not for multicast.
 const USUAL_HOPS: u8 = 64;
 
-/// The groups of the multicast test, over each version of IP, and the GID of their senders. The
-/// last is of a scope that no kernel sends on a network.
+/// The groups of the multicast test, over each version of IP, and the GID index of their senders.
+/// The last has a scope that no kernel sends on a network.
 const GROUPS: [(&str, u8); 3] = [("239.92.1.2", 1), ("ff15::92", 2), ("ff01::92", 2)];
 
 fn group(number: u64) -> Gid {
@@ -371,8 +371,8 @@ fn datagram_endpoint(node: &Node) -> Endpoint {
     endpoint
 }
 
-/// Joins a group and expects a message: the first that it hears, which has its number in front.
-/// Each comes once, however many there are until everybody heard one.
+/// Joins a group and receives its messages, which begin with their number. None may arrive twice,
+/// however many are sent until every listener got one.
 fn listener(topology: Topology) {
     let (host, group) = (topology.args[0], group(topology.args[1]));
     enter(host);
@@ -393,7 +393,7 @@ fn listener(topology: Topology) {
     let header = mem.read(wc.wr_id as usize * 256, 40);
     hear(wc);
     if host != 1 {
-        // From the network, with its header.
+        // From the network, with its IP header.
         let hops = match group.is_multicast() {
             false => {
                 assert_eq!((header[20], &header[36..40]), (0x45, &group.0[12..]));
@@ -421,9 +421,8 @@ fn listener(topology: Topology) {
     SoftNic::detach_mcast(&endpoint.qp, group, 0).expect("it is in the group");
 }
 
-/// Sends a message to a group, after one with a key that nobody takes, and both again as long as
-/// somebody has not heard: a datagram may be lost, as to a process that does not get to say hello
-/// in time.
+/// Sends a message to a group, after one with a wrong Q_Key, and repeats both until all listeners
+/// got one. A datagram may be lost, for example to a process that does not send its hello in time.
 fn speaker(topology: Topology) {
     enter(1);
     let node = Node::open(0);
@@ -449,7 +448,7 @@ fn speaker(topology: Topology) {
     assert_eq!(topology.parent.get(), [2]);
 }
 
-/// Two members on the speaker's host, two on another behind one port, one on a third.
+/// Two members on the speaker's host, two on another behind one port, one on a third host.
 #[test]
 fn a_group_reaches_every_process_of_every_host() {
     let Some(net) = Net::of("a_group_reaches_every_process_of_every_host", 3) else { return };
@@ -472,12 +471,12 @@ fn a_group_reaches_every_process_of_every_host() {
     }
 }
 
-/// A MAD may be lost, as any datagram: who asks does so again after this.
+/// A MAD may be lost like any datagram: the sender repeats it after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// What is answered.
+/// The answer to each MAD.
 const ANSWER: [u8; MAD_BYTES] = [9; MAD_BYTES];
 
-/// Sends a MAD to QP1 of another host until one comes, and answers those that come.
+/// Sends a MAD to QP1 of another host until one arrives, and answers those that arrive.
 fn manager(mut topology: Topology) {
     enter(topology.args[0]);
     let port = ManagementPort::open().expect("QP1");
@@ -490,7 +489,7 @@ fn manager(mut topology: Topology) {
         _ => {
             let mut is_asked = false;
             until("the MAD comes, and its answer arrives", || match port.receive() {
-                // A host's datagrams are shown to every process of it, the sender too.
+                // Every process of a host gets all its MADs, even its own.
                 Some(found) if is_same_host && found.mad == ANSWER => false,
                 Some(found) => {
                     assert_eq!((found.source_qp, found.to, found.mad[17]), (1, own, 17));
@@ -505,7 +504,7 @@ fn manager(mut topology: Topology) {
     link.sync();
 }
 
-/// Sends a MAD until one comes: the answer, or where the other one is on the same host its own.
+/// Sends a MAD until one arrives: the answer, or its own if the other process is on the same host.
 fn ask(port: &ManagementPort, is_same_host: bool) {
     let to = match is_same_host {
         true => port.gids()[1],

@@ -21,8 +21,8 @@ fn endpoints(node: &Node, cq: &rdmalab_softnic::Cq) -> (Endpoint, Endpoint) {
     (first, second)
 }
 
-/// Who sends need not come back to a verb: the receiver is woken all the same. Nothing but the bell
-/// tells of a datagram, for no timer waits for its acknowledgement.
+/// The sender calls no further verb, and yet the receiver wakes up. Only the bell can wake it,
+/// since no timer waits for an acknowledgement of a datagram.
 #[test]
 fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
     let node = Node::open(0);
@@ -39,7 +39,7 @@ fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
             let cookie = SoftNic::wait_channel(&sleeping, Deadline::Never).unwrap();
             woken.send(cookie).unwrap();
         });
-        // Long enough for the progress thread to sleep too.
+        // Long enough for the progress thread to sleep as well.
         std::thread::sleep(Duration::from_millis(20));
         let sges = [mem.sge(2048, 100)];
         let to = ud(receiver.address());
@@ -51,7 +51,7 @@ fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
     }
 }
 
-/// A caller that waits until some time gets nothing then, and not before.
+/// A wait with a deadline returns nothing then, and not earlier.
 #[test]
 fn a_wait_ends_at_its_deadline() {
     let node = Node::open(0);
@@ -66,7 +66,7 @@ fn a_wait_ends_at_its_deadline() {
     assert!(SoftNic::read_clock(&node.ctx) >= until);
 }
 
-/// A region stays while a window is bound to it, and goes when the window is bound to nothing.
+/// A region cannot be deregistered while a window is bound to it; it can after a bind of length 0.
 #[test]
 fn a_region_outlives_its_windows() {
     let node = Node::open(0);

@@ -1,5 +1,5 @@
-//! Targets that never call us: they sleep, compute, or are stopped, and what others do to their
-//! memory completes all the same.
+//! Targets that call no verb because they sleep, compute, or are stopped. One-sided operations on
+//! their memory complete nevertheless.
 
 mod support;
 
@@ -7,7 +7,7 @@ use rdmalab_engine::vocab::*;
 use support::node::*;
 use support::*;
 
-/// What the target does after it told its address.
+/// The target's state after it sent its address.
 const SLEEPS: u64 = 0;
 const COMPUTES: u64 = 1;
 const STOPPED: u64 = 2;
@@ -31,7 +31,7 @@ fn target(mut topology: Topology) {
     mem.write(8, &5u64.to_le_bytes());
     link.put(&[mem.addr(), mem.rkey as u64]);
     topology.parent.put(&[]);
-    // From here on no verb is called. The end is told by memory alone.
+    // From here on this process calls no verb. The initiator ends the test by a write.
     while mem.word(16) == 0 {
         if mood == COMPUTES {
             std::hint::black_box((0..10_000u64).fold(0, |sum, at| sum ^ (at * at)));
@@ -54,8 +54,8 @@ fn initiator(mut topology: Topology) {
     let (addr, rkey) = (theirs[0], theirs[1] as u32);
     let mem = node.mem(1 << 20, Kind::Heap);
     if mood == STOPPED && kind == Kind::Shared {
-        // The first use asks for the memory's descriptor, which only a process that runs hands
-        // over; the test stops it after that.
+        // The first use requests the memory's descriptor, and only a running process hands it over.
+        // The test stops the process after that.
         until("the memory is mapped", || {
             endpoint.run(rdma(WrOpcode::Write, &[mem.sge(0, 8)], addr + 32, rkey));
             std::thread::sleep(std::time::Duration::from_millis(1));

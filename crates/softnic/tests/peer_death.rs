@@ -1,6 +1,6 @@
-//! Peers that die, execute another program, or are stopped, at random points of traffic: the
-//! survivor gets errors in the time that its attributes promise, never hangs or crashes, and goes
-//! on with others; and nothing is left behind.
+//! Peers that die, execute another program, or are stopped, at random points of the traffic. The
+//! survivor gets errors within the time that its attributes set, never hangs or crashes, and can
+//! communicate with other peers. No resources are left behind.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::node::*;
 use support::storm::*;
 use support::*;
 
-/// Victims of one survivor.
+/// Victims per survivor.
 const VICTIMS: usize = 6;
 
 #[test]
@@ -43,7 +43,7 @@ fn meet(node: &Node, link: &Link, setup: &Setup, mem: &Mem, seed: u64) -> Storm 
     Storm::new(endpoint, mem.clone(), (words[0], words[1] as u32), seed)
 }
 
-/// Talks to one victim after the other, each until it is dead.
+/// Communicates with one victim after the other, each until it is dead.
 fn survivor(mut topology: Topology) {
     let (seed, kind) = (topology.args[0], Kind::from_arg(topology.args[1]));
     let node = Node::open(0);
@@ -55,14 +55,14 @@ fn survivor(mut topology: Topology) {
         until("the victim's death is noticed", || !storm.step());
         storm.drain();
         storm.check_lonely_end();
-        // Nobody holds this memory any more, whatever the victim was doing to it.
+        // Whatever the victim was doing to this memory, it does not keep it busy any more.
         SoftNic::dereg_mr(&mem.mr).expect("the dead do not hold memory");
         SoftNic::destroy_qp(&storm.endpoint.qp).expect("a QP in ERR can be destroyed");
         topology.parent.put(&[storm.done]);
     }
 }
 
-/// The sockets of this process, by inode.
+/// The inodes of this process's sockets.
 fn own_sockets() -> Vec<u64> {
     let fds = std::fs::read_dir("/proc/self/fd").expect("own descriptors");
     fds.filter_map(|fd| {
@@ -93,13 +93,13 @@ fn victim(mut topology: Topology) {
     panic!("the victim should have been dead: {:?}", storm.failed);
 }
 
-/// Nothing in the file system belongs to a process that uses us, so nothing can be left of it.
+/// A process that uses the library has nothing in the file system, so nothing can be left there.
 fn check_no_files(pid: i32) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
     assert!(!maps.contains(" /dev/shm/"), "{maps}");
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
     for fd in fds.map(|fd| fd.expect("a descriptor")) {
-        // The first three are the test's own, and may be files of whoever runs it.
+        // The first three are inherited, and may be files of the user.
         let number: u32 = fd.file_name().to_string_lossy().parse().expect("a number");
         let Ok(path) = std::fs::read_link(fd.path()) else { continue };
         let path = path.to_string_lossy();
@@ -153,7 +153,7 @@ fn a_peer_that_executes_another_program_is_gone() {
     }
 }
 
-/// Waits for a completion inside a verb, without polling, while its peer dies.
+/// Waits for a completion in a verb, without polling, while its peer dies.
 fn waiter(mut topology: Topology) {
     let node = Node::open(0);
     let channel = SoftNic::create_channel(&node.ctx).expect("a channel");
@@ -162,7 +162,7 @@ fn waiter(mut topology: Topology) {
     endpoint.connect_over(&topology.link(1));
     let mem = node.mem(64, Kind::Heap);
     SoftNic::req_notify_cq(&cq, false).expect("an armed CQ");
-    // The other side has no receive posted: the request waits there when it dies.
+    // The other side has no receive posted, so this request is still waiting when it dies.
     endpoint.send(wr(WrOpcode::Send, &[mem.sge(0, 8)]));
     topology.parent.put(&[]);
     assert_eq!(SoftNic::wait_channel(&channel, Deadline::Never).expect("an event"), 5);
@@ -187,8 +187,8 @@ fn a_blocked_caller_hears_of_a_death() {
     processes.expect_end(0);
 }
 
-/// Talks all the time with little patience; nothing may fail, although its peer is stopped now and
-/// then for longer than the patience lasts.
+/// Communicates all the time with few retries. Nothing may fail, although its peer is stopped now
+/// and then for longer than all retries last.
 fn steady(mut topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(ROOM, Kind::from_arg(topology.args[0]));
@@ -197,14 +197,14 @@ fn steady(mut topology: Topology) {
     let mut storm = meet(&node, &link, &setup, &mem, 3 + topology.index as u64);
     topology.parent.put(&[]);
     while !topology.parent.ready(0) {
-        // Between two looks at the way to the test.
+        // Between two looks at the link to the test.
         for _ in 0..200 {
             assert!(storm.step(), "{:?}", storm.failed);
         }
     }
     let done = storm.done;
     assert_eq!(topology.parent.get(), [1]);
-    // What is outstanding ends while the other side still answers.
+    // Outstanding sends complete while the other side still answers.
     until("the sends end", || {
         assert!(storm.answer(), "{:?}", storm.failed);
         storm.sends == 0
@@ -231,7 +231,7 @@ fn a_stopped_peer_makes_nothing_fail() {
             std::thread::sleep(Duration::from_micros(random.below(50_000)));
             processes.signal(index, libc::SIGCONT);
         }
-        // The two stop posting at different times: each goes on answering until both are done.
+        // The two stop posting at different times; each goes on answering until both have finished.
         (0..2).for_each(|index| processes.link(index).put(&[1]));
         (0..2).for_each(|index| assert!(processes.link(index).get()[0] > 0));
         (0..2).for_each(|index| processes.link(index).put(&[0]));
@@ -240,7 +240,7 @@ fn a_stopped_peer_makes_nothing_fail() {
     }
 }
 
-/// Memory that a writer writes in a tight loop is taken away in the ways that a program has.
+/// A writer writes to memory in a tight loop while its owner removes it in several ways.
 fn target(mut topology: Topology) {
     let (kind, way) = (Kind::from_arg(topology.args[0]), topology.args[1]);
     let (node, link) = (Node::open(0), topology.link(1));

@@ -1,5 +1,5 @@
-//! A device under a profile: it reports less, gives no more than that, and makes packets late
-//! beside what faults do to them.
+//! A device under a profile: it reports lower limits, enforces them, and delays packets in addition
+//! to the user's fault rules.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn alone(role: &str) {
     Processes::start(&[(role, &[])]).finish();
 }
 
-/// This process under a profile of its own.
+/// Chooses a profile with this text for this process.
 fn under(text: &str) {
     let path = std::env::temp_dir().join(format!("rdmalab-low-{}.toml", std::process::id()));
     std::fs::write(&path, text).expect("a file");
@@ -40,7 +40,7 @@ fn under(text: &str) {
     assert_eq!(chosen, Ok(()));
 }
 
-/// A refusal with this error number that names what is too much, the limit, and whose it is.
+/// Checks a refusal: its error number, and a message with the excess, the limit and the profile.
 fn refused<T>(result: VerbsResult<T>, errno: i32, parts: &[&str]) {
     let Err(error) = result else { panic!("{parts:?}: accepted") };
     assert_eq!(error.errno, errno, "{error}");
@@ -121,7 +121,7 @@ fn limits_are_reported_and_enforced() {
     alone("lowered");
 }
 
-/// Connections at the bounds carry data, and none goes beyond them.
+/// Connections at the limits carry data, and attributes beyond the limits are refused.
 fn used(_stage: Topology) {
     under(LOW);
     let node = Node::open(0);
@@ -133,7 +133,7 @@ fn used(_stage: Topology) {
     mem.fill(0, 4096, 7);
     a.run(rdma(WrOpcode::Write, &[mem.sge(0, 4096)], mem.addr() + 4096, mem.rkey));
     assert_eq!(mem.read(4096, 4096), [7; 4096]);
-    // Limits alone cost nothing: no packet is late, and the lane stays open.
+    // Limits alone delay no packet and do not close the lane.
     let state = hooks();
     assert_eq!((state.faults, state.disturbed_packets), (None, 0));
     let third = node.endpoint(&setup);
@@ -160,7 +160,7 @@ fn connections_stay_within_them() {
     alone("used");
 }
 
-/// A profile's rules and a user's hold both, and only the user's count as a disturbance.
+/// A profile's rules and a user's rules both apply, but only the user's count as disturbances.
 fn late(_stage: Topology) {
     let rules = "rules = [\"delay 30ms of send\"]\n[limits]";
     under(&LOW.replace("[limits]", rules).replace("max_qp = 3", "max_qp = 4"));
@@ -192,7 +192,7 @@ fn what_is_late_by_the_profile_is_no_fault() {
     alone("late");
 }
 
-/// A device that cannot be had as it was asked for is not there.
+/// Without the requested profile there is no device.
 fn missing(_stage: Topology) {
     let said = choose_profile("late-akc").expect_err("there is none");
     assert!(said.contains("is late-ack meant?"), "{said}");
@@ -206,7 +206,7 @@ fn without_its_profile_there_is_no_device() {
     alone("missing");
 }
 
-/// A profile that changes nothing has no name anywhere.
+/// A profile that changes nothing leaves no name anywhere.
 fn ideal(_stage: Topology) {
     assert_eq!(choose_profile("ideal"), Ok(()));
     let node = Node::open(0);

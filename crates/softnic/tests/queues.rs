@@ -1,5 +1,5 @@
-//! What queues promise: slots, overflow, receivers that are not ready, limits, and the events that
-//! tell of them.
+//! The guarantees of queues: slots, overflow, receivers that are not ready, limits, and the events
+//! that report them.
 
 mod support;
 
@@ -40,7 +40,7 @@ fn small() -> Setup {
     setup
 }
 
-/// A slot of the send queue is free when a later signalled completion was polled, not before.
+/// A send queue slot becomes free only when a later signaled completion has been polled.
 fn slots(topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::from_arg(topology.args[0]));
@@ -55,7 +55,7 @@ fn slots(topology: Topology) {
             poll(&b.recv_cq, 1);
             mem.word(64) == round + 1
         });
-        // Done, but nobody polled a completion: the slots stay taken.
+        // The requests are done, but no completion was polled: the slots stay occupied.
         a.send(SendWr { wr_id: round, ..write });
         assert_eq!(a.post(unsignalled), Err(PostError::QueueFull), "the queue holds eight");
         poll_for(&b.recv_cq, 1);
@@ -63,14 +63,14 @@ fn slots(topology: Topology) {
         let wc = a.send_done();
         assert_eq!((wc.wr_id, wc.status), (round, WcStatus::Success));
     }
-    // Half a queue behind a signalled one: polling it frees what lies before it only.
+    // Half of the queue is after a signaled request: polling that one frees only the slots before.
     (0..3).for_each(|_| a.send(unsignalled));
     a.send(write);
     (0..4).for_each(|_| a.send(unsignalled));
     a.send_done();
     (0..4).for_each(|_| a.send(unsignalled));
     assert_eq!(a.post(unsignalled), Err(PostError::QueueFull), "four are free, not more");
-    // Flushed requests complete, signalled or not, and free their slots.
+    // Flushed requests complete, signaled or not, and so free their slots.
     let (a, b) = pair(&node, &small());
     b.to_state(QpState::Reset);
     (0..8).for_each(|wr_id| a.send(SendWr { wr_id, ..wr_unsignalled(&sges) }));
@@ -84,7 +84,7 @@ fn slots(topology: Topology) {
     assert_eq!((wc.wr_id, wc.status), (99, WcStatus::WrFlushErr));
 }
 
-/// A SEND that tells nothing when it succeeds.
+/// An unsignaled SEND.
 fn wr_unsignalled(sges: &[Sge]) -> SendWr<'_> {
     SendWr { flags: SendFlags::NONE, ..wr(WrOpcode::Send, sges) }
 }
@@ -96,7 +96,7 @@ fn send_slots_are_freed_by_polling_a_later_completion() {
     }
 }
 
-/// A batch is posted as a whole or not at all, whatever is wrong with a later request of it.
+/// A batch is posted completely or not at all, if any of its requests is invalid.
 fn batches(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
@@ -123,7 +123,7 @@ fn batches(_stage: Topology) {
         assert_eq!(all(&nine), Err((8, PostError::QueueFull)));
         assert_eq!(poll_for(&a.send_cq, 2).len() + poll(&b.recv_cq, 1).len(), 0);
         assert_eq!(mem.read(64, 128), [0; 128], "nothing was executed");
-        // All slots are still there, and what is posted next is not mixed with what was refused.
+        // All slots are still free, and later requests are not mixed with the refused ones.
         let eight: Vec<_> = (0..8).map(|wr_id| SendWr { wr_id: 8 + wr_id, ..write(9) }).collect();
         assert_eq!(all(&eight), Ok(()));
         for wr_id in 8..16 {
@@ -145,7 +145,7 @@ fn next_event(node: &Node) -> AsyncEvent {
     SoftNic::wait_async_event(&node.ctx, Deadline::Never).expect("an event")
 }
 
-/// More completions than the CQ holds: an event, and an error instead of silence.
+/// More completions than the CQ holds give an event and an error; they are not silently lost.
 fn overflow(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(64, Kind::Heap);
@@ -187,7 +187,7 @@ fn late_receiver(mut topology: Topology) {
         let wc = endpoint.recv_done();
         assert_eq!((wc.wr_id, wc.status), (number, WcStatus::Success));
         assert_eq!(mem.word(0), number);
-        // A WRITE behind a SEND that waits must wait as well.
+        // A WRITE after a SEND that waits for a receive must wait as well.
         assert!(mem.word(1024) <= number + 1, "overtaken");
     }
     link.sync();
@@ -223,7 +223,7 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
     }
 }
 
-/// Gives up on a receiver that is never ready, after as many tries as its attributes say.
+/// Gives up on a receiver that is never ready, after the retries that its attributes set.
 fn tired_sender(mut topology: Topology) {
     let node = Node::open(0);
     let link = topology.link(1);
@@ -257,7 +257,7 @@ fn a_receiver_that_is_never_ready_is_given_up() {
     Processes::start(&[("tired sender", &[]), ("never ready", &[])]).finish();
 }
 
-/// An SRQ: its limit, receives taken by several QPs, and the last WQE of a QP in error.
+/// An SRQ: its limit, several QPs that take its receives, and the last WQE of a QP in ERR.
 fn shared_receiver(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
@@ -291,7 +291,7 @@ fn shared_receiver(_stage: Topology) {
     let event = next_event(&node);
     let expected = AsyncEvent { event_type: AsyncEventType::QpLastWqeReached, element: 52 };
     assert_eq!(event, expected);
-    // The others go on with what is left: seven.
+    // The other QPs can use the seven receives that are left.
     assert_eq!(wait(&recv_cq).status, WcStatus::Success);
     for _ in 0..7 {
         senders[2].run(wr(WrOpcode::Send, &sges));
@@ -349,7 +349,7 @@ fn receives_of_an_srq_are_of_its_protection_domain() {
     Processes::start(&[("foreign domain", &[])]).finish();
 }
 
-/// What each state takes, and the events of a QP.
+/// The requests that each state accepts, and the events of a QP.
 fn states(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
@@ -367,7 +367,7 @@ fn states(_stage: Topology) {
     assert_eq!(event, expected, "traffic before RTS");
     assert_eq!(a.recv_done().wr_id, 1);
     a.to_rts();
-    // SQD: what is posted waits, and the drain is told when asked for.
+    // SQD holds posted requests back, and reports the drain if requested.
     let drain = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
     let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
     SoftNic::modify_qp(&a.qp, &drain, mask).expect("SQD");
@@ -376,7 +376,7 @@ fn states(_stage: Topology) {
     assert!(poll_for(&a.send_cq, 20).is_empty(), "SQD starts nothing");
     a.to_state(QpState::Rts);
     assert_eq!(a.send_done().status, WcStatus::Success);
-    // RESET forgets, and the QP can be used again.
+    // RESET discards all requests, and the QP can be used again.
     b.recv(5, &sges);
     a.to_state(QpState::Reset);
     b.to_state(QpState::Reset);
@@ -388,7 +388,7 @@ fn states(_stage: Topology) {
     b.to_rts();
     a.run(wr(WrOpcode::Send, &sges));
     assert_eq!(b.recv_done().wr_id, 6);
-    // In ERR what a batch posted before its refused request is flushed, as everything is.
+    // In ERR, the requests of a batch before its refused one are flushed like all others.
     b.to_state(QpState::Err);
     let many = [mem.sge(0, 8); 33];
     let batch = [RecvWr { wr_id: 7, sges: &sges }, RecvWr { wr_id: 8, sges: &many }];
@@ -403,7 +403,7 @@ fn states_take_what_they_should() {
     Processes::start(&[("states", &[])]).finish();
 }
 
-/// A peer that goes too far: the responder's QP is told.
+/// A peer that exceeds its access rights: the responder's QP reports it.
 fn access(_stage: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);

@@ -1,5 +1,5 @@
-//! Quirks of a device that depend on earlier messages, over shared memory and over UDP. Times are
-//! checked from below only: a busy machine may take longer.
+//! Device quirks that depend on earlier messages, over shared memory and over UDP. Times have only
+//! lower bounds, because a busy machine may take longer.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn child_process_entry() {
     play(&[("client", client), ("server", server), ("dammed", dammed)]);
 }
 
-/// A connection over the medium that the test names.
+/// A connection over the medium that the test chose.
 fn connected(topology: &mut Topology, faults: Option<&str>) -> (Node, Endpoint, Link) {
     let by_network = topology.args[0] == NETWORK;
     if by_network {
@@ -39,7 +39,7 @@ fn connected(topology: &mut Topology, faults: Option<&str>) -> (Node, Endpoint, 
     (node, endpoint, link)
 }
 
-/// Loses the response to the second READ, once; and answers the first SEND that it cannot take now.
+/// Drops the response to the second READ once, and answers the first SEND with an RNR NAK.
 fn server(mut topology: Topology) {
     let (node, endpoint, link) =
         connected(&mut topology, Some("drop-response 2; rnr-nak nth 1 of send"));
@@ -81,13 +81,13 @@ fn the_response_to_the_second_read_is_lost_between_hosts() {
     net.start(&[("client", &[NETWORK]), ("server", &[NETWORK])]).finish();
 }
 
-/// The second of two READs is posted while the first waits after an RNR NAK. It arrives while the
-/// repetition is served, is lost, and waits for its time-out.
+/// The second of two READs is posted during the RNR wait of the first. It arrives while the
+/// responder serves the repeated first READ, is lost, and is repeated after its time-out.
 fn dammed(_stage: Topology) {
     let faults = "rnr-nak nth 1 of read; damming 200ms..300ms";
     choose_hooks(None, Some(faults.to_owned())).expect("in time");
     let node = Node::open(0);
-    // An ACK time-out of 537 ms, and a wait of 10 ms after an RNR NAK.
+    // An ACK time-out of 537 ms, and an RNR timer of 10 ms.
     let (timeout, wait) = (Duration::from_nanos(4096 << 17), Duration::from_millis(10));
     let setup = Setup { timeout: 17, min_rnr_timer: 20, ..Setup::new(QpType::Rc) };
     let (a, b) = (node.endpoint(&setup), node.endpoint(&setup));

@@ -1,5 +1,5 @@
-//! What a process keeps of others is bounded: rings of processes that came and went, and memory of
-//! a peer that has freed it.
+//! A process does not accumulate resources of others: neither rings of processes that have ended,
+//! nor memory that a peer has freed.
 
 mod support;
 
@@ -9,7 +9,7 @@ use rdmalab_softnic::{SoftNic, free_shared};
 use support::node::*;
 use support::*;
 
-/// Processes that come and go, and buffers that are made and freed.
+/// How many processes start and end, and how many buffers are made and freed.
 const ROUNDS: u64 = 12;
 
 #[test]
@@ -17,12 +17,12 @@ fn child_process_entry() {
     play(&[("host", host), ("guests", guests), ("writer", writer), ("spender", spender)]);
 }
 
-/// Descriptors of this process.
+/// The number of open descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("own descriptors").count()
 }
 
-/// Meets one process after the other.
+/// Communicates with one process after the other.
 fn host(mut topology: Topology) {
     let (node, link) = (Node::open(0), topology.link(1));
     let mem = node.mem(4096, Kind::Heap);
@@ -45,7 +45,7 @@ fn host(mut topology: Topology) {
     });
 }
 
-/// Starts processes that live for one message each.
+/// Starts processes that each send one message and exit.
 fn guests(mut topology: Topology) {
     let link = topology.link(0);
     for _ in 0..ROUNDS {
@@ -76,7 +76,7 @@ fn rings_of_processes_that_came_and_went_are_let_go() {
     Processes::start(&[("host", &[]), ("guests", &[])]).finish();
 }
 
-/// Makes memory, has it written, and frees it.
+/// Makes memory, lets the peer write to it, and frees it.
 fn spender(mut topology: Topology) {
     let (node, link) = (Node::open(0), topology.link(1));
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
@@ -96,7 +96,7 @@ fn spender(mut topology: Topology) {
     link.sync();
 }
 
-/// Writes until it has mapped what it writes to.
+/// Writes until it has mapped the peer's memory.
 fn writer(mut topology: Topology) {
     let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(64, Kind::Heap);
@@ -107,8 +107,8 @@ fn writer(mut topology: Topology) {
         let words = link.get();
         let before = mappings("rdmalab-buffer");
         let mut looks = 0;
-        // A mapping that goes meanwhile hides one that comes: a few rounds may not see it. None
-        // goes in the first.
+        // When a mapping is removed at the same time, the count does not show the new one, so a few
+        // rounds may miss it. No mapping is removed in the first round.
         until("the peer's memory is mapped", || {
             endpoint.run(rdma(WrOpcode::Write, &[mem.sge(0, 8)], words[0], words[1] as u32));
             std::thread::sleep(std::time::Duration::from_micros(200));
@@ -120,7 +120,7 @@ fn writer(mut topology: Topology) {
     }
     link.sync();
     assert!(most > 0);
-    // The queue pair may remember the last.
+    // The queue pair may keep the last mapping.
     until("freed memory is let go", || {
         poll(&endpoint.recv_cq, 1);
         mappings("rdmalab-buffer") <= 1

@@ -1,5 +1,5 @@
-//! Surroundings that take something away: no right to reach into other processes, another pid
-//! namespace, no room in /dev/shm, one processor, and an initiator that is stopped at a bad moment.
+//! Restricted environments: no right to access other processes, another pid namespace, a full
+//! /dev/shm, only one processor, and an initiator that is stopped during a copy.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn child_process_entry() {
     ]);
 }
 
-/// What surrounds a process.
+/// The restrictions of a process.
 const NOTHING: u64 = 0;
 const NO_PTRACE_CALLS: u64 = 1;
 const NOT_DUMPABLE: u64 = 2;
@@ -33,15 +33,15 @@ const NO_CAPABILITIES: u64 = 3;
 const PID_NAMESPACE: u64 = 4;
 const FULL_SHM: u64 = 5;
 const ONE_CPU: u64 = 6;
-/// What a process is told whose copies the kernel refuses.
+/// The message for a process whose copies the kernel refuses.
 const SENTENCE: &str = "the kernel does not let us into our peer's memory";
 
-/// A system call's result, which must not be an error.
+/// Checks that a system call succeeded.
 fn done(what: &str, result: libc::c_long) {
     assert!(result >= 0, "{what}: {}", std::io::Error::last_os_error());
 }
 
-/// Makes the calls that reach into other processes fail with `EPERM`, as container runtimes do.
+/// Makes the system calls that access other processes fail with `EPERM`, as container runtimes do.
 fn deny_ptrace_calls() {
     let deny = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let denied = [
@@ -67,7 +67,7 @@ fn deny_ptrace_calls() {
     }
 }
 
-/// Drops every capability, as an ordinary user has none.
+/// Drops every capability, like an ordinary user.
 fn drop_capabilities() {
     let header: [u32; 2] = [0x2008_0522, 0];
     let none = [0u32; 6];
@@ -75,10 +75,10 @@ fn drop_capabilities() {
     done("capset", unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) });
 }
 
-/// A /dev/shm of 64 KiB, full, for this process alone.
+/// Gives this process a /dev/shm of 64 KiB of its own, and fills it.
 fn fill_shm() {
     let (fs, at) = (c"tmpfs".as_ptr(), c"/dev/shm".as_ptr());
-    // SAFETY: C strings; the namespace of mounts is our own before anything is mounted.
+    // SAFETY: C strings; the process gets its own mount namespace before anything is mounted.
     unsafe {
         done("unshare", libc::unshare(libc::CLONE_NEWNS).into());
         let private = libc::MS_REC | libc::MS_PRIVATE;
@@ -139,7 +139,7 @@ fn surrounded(by: u64, work: impl FnOnce()) {
     work();
 }
 
-/// Collects what `work` prints to standard error.
+/// Returns what `work` prints to standard error.
 fn overheard(work: impl FnOnce()) -> String {
     // SAFETY: a new descriptor that the file owns; descriptors of this process.
     let (mut file, before) = unsafe {
@@ -160,7 +160,7 @@ fn overheard(work: impl FnOnce()) -> String {
     text
 }
 
-/// Owns memory, and polls until it is told to go.
+/// Owns memory, and polls until it is told to end.
 fn target(mut topology: Topology) {
     let link = topology.link(0);
     surrounded(topology.args[1], || {
@@ -222,12 +222,12 @@ fn ask(link: &Link) {
     link.put(&[]);
 }
 
-/// Finds out whether a surrounding can be had here.
+/// Succeeds if this machine allows the restriction.
 fn prober(topology: Topology) {
     surrounded(topology.args[0], || {});
 }
 
-/// Runs a pair; the asker must say `said` times that it may not reach into its peer.
+/// Runs a pair; the asker must print the message about its peer's memory `said` times.
 fn run_in(name: &str, asker: u64, target: u64, said: u64) {
     for by in [asker, target] {
         let mut processes = Processes::start(&[("prober", &[by])]);
@@ -286,7 +286,7 @@ fn loser(_stage: Topology) {
             poll_for(&from.recv_cq, 2);
         };
         (0..3).for_each(|_| send(to.address()));
-        // The last process slot, which nobody takes while there are others.
+        // The last process slot, which a process gets only when all others are in use.
         (0..2).for_each(|_| send(Address { qpn: 1023 << 14 | 5, lid: 1 }));
         SoftNic::destroy_qp(&from.qp).expect("a QP");
         SoftNic::close(&node.ctx).expect("a device");
@@ -301,7 +301,7 @@ fn what_was_lost_is_counted_and_told() {
     Processes::start_plan(&Plan { roles, links: 0, env: &[("RDMALAB_DEBUG", "1")] }).finish();
 }
 
-/// Writes as much as it can, all the time.
+/// Writes the whole buffer all the time.
 fn writer(mut topology: Topology) {
     let (rounds, most) = (topology.args[0], topology.args[1] as usize);
     let (node, link) = (Node::open(0), topology.link(0));
@@ -326,7 +326,7 @@ fn writer(mut topology: Topology) {
     }
 }
 
-/// Takes memory back while its one initiator is stopped, in the middle of a copy if it happens.
+/// Deregisters memory while its initiator is stopped, with luck in the middle of a copy.
 fn owner(mut topology: Topology) {
     let (rounds, most) = (topology.args[0], topology.args[1] as usize);
     let (node, link) = (Node::open(0), topology.link(1));
@@ -354,7 +354,7 @@ fn owner(mut topology: Topology) {
         topology.parent.get();
         match taken {
             Ok(()) => assert!(mem.read(0, mem.len) == then, "written after it was taken back"),
-            // The writer goes on: what it was at may end, and then the memory is ours.
+            // The writer runs again and finishes its copy, so deregistration can succeed.
             Err(_) => SoftNic::dereg_mr(&mem.mr).expect("the writer is out"),
         }
         let then = mem.read(0, mem.len);
@@ -380,7 +380,7 @@ fn memory_is_kept_from_its_owner_while_a_stopped_process_writes_it() {
         processes.link(0).put(&[]);
         processes.link(0).get();
         processes.finish();
-        // Once is enough: it takes as long as the owner's patience lasts.
+        // Once is enough, because each time takes as long as the owner waits.
         if busy > 0 {
             return;
         }

@@ -1,5 +1,5 @@
-//! Several processes of a host (network namespaces) and one socket: who reads it while its reader
-//! is stopped, and who does when it goes on.
+//! Several processes of a host (network namespaces) share one socket: which one reads it while its
+//! reader is stopped, and after the reader continues.
 
 mod support;
 
@@ -8,20 +8,20 @@ use support::net::{MTU_1024, Net, connect, enter, other_owner};
 use support::node::*;
 use support::{Processes, Role, Topology, until, until_stopped};
 
-/// Messages of one go.
+/// Messages sent in one batch.
 const MESSAGES: u64 = 20;
-/// 268 ms for an acknowledgement, eight times: on a busy machine a thread may be away for long.
+/// Eight time-outs of 268 ms: on a busy machine a thread may wait long for a processor.
 const TIMEOUT: u8 = 16;
-/// The only one on the other host.
+/// The index of the process on the second host.
 const HUB: usize = 0;
 
 const ROLES: &[(&str, Role)] = &[("hub", hub), ("member", member)];
 
-/// What a member is told to do; it answers when it has.
+/// Orders for a member, which answers after each.
 const OPEN: u64 = 1;
 const WRITE: u64 = 2;
 const END: u64 = 3;
-/// With a process: to wait until that one has the lock of the socket.
+/// With a process id: wait until that process holds the socket's lock.
 const SEE_OWNER: u64 = 4;
 
 #[test]
@@ -29,7 +29,7 @@ fn child_process_entry() {
     support::play(ROLES);
 }
 
-/// On the second host: its memory is written by all members, one after the other of which comes.
+/// On the second host: accepts members one after the other; all of them write into its memory.
 fn hub(mut topology: Topology) {
     enter(2);
     let node = Node::open(0);
@@ -50,7 +50,7 @@ fn setup() -> Setup {
     Setup { timeout: TIMEOUT, ..Setup::new(QpType::Rc).mtu(MTU_1024) }
 }
 
-/// On the first host: does what it is told.
+/// On the first host: follows the test's orders.
 fn member(mut topology: Topology) {
     enter(1);
     let link = topology.link(HUB);
@@ -75,7 +75,7 @@ fn member(mut topology: Topology) {
     }
 }
 
-/// Tells a member to do something, and waits until it has.
+/// Gives a member an order, and waits until the member has done it.
 fn order(processes: &Processes, member: usize, words: &[u64]) {
     processes.link(member).put(words);
     let pid = processes.link(member).get();
@@ -87,7 +87,7 @@ fn stop(processes: &Processes, member: usize) {
     until_stopped(processes.pid(member));
 }
 
-/// The processes of the host whose reader is stopped.
+/// The processes on the host whose reader is stopped.
 const MEMBERS: [usize; 3] = [1, 2, 3];
 
 fn start(net: &Net) -> Processes {
@@ -107,8 +107,8 @@ fn another_process_reads_while_the_reader_is_stopped() {
     order(&processes, second, &[SEE_OWNER, processes.pid(first) as u64]);
     stop(&processes, first);
     order(&processes, second, &[WRITE]);
-    // One that comes meanwhile gets the socket from who reads now; and when that one dies, nothing
-    // tells of it but what it leaves lying: the lock is with the one that is stopped.
+    // A process that starts now gets the socket from the present reader. If that reader dies, only
+    // unread packets in the socket show it, because the stopped process still holds the lock.
     order(&processes, third, &[OPEN]);
     processes.kill(second);
     order(&processes, third, &[WRITE]);
@@ -124,7 +124,7 @@ fn another_process_reads_while_the_reader_is_stopped() {
     }
 }
 
-/// Nothing lies in the socket, so nobody knows that its reader is stopped.
+/// With no packet in the socket, no process notices that its reader is stopped.
 #[test]
 fn a_new_process_gets_the_socket_while_its_owner_is_stopped() {
     let test = "a_new_process_gets_the_socket_while_its_owner_is_stopped";
@@ -138,11 +138,11 @@ fn a_new_process_gets_the_socket_while_its_owner_is_stopped() {
     order(&processes, third, &[OPEN]);
     order(&processes, third, &[WRITE]);
     order(&processes, second, &[WRITE]);
-    // Either of these two reads now, without the lock. One exits, with the other as its standby.
+    // One of these two reads now, without the lock. One exits, and the other takes over.
     processes.link(second).put(&[END]);
     processes.expect_end(second);
     order(&processes, third, &[WRITE]);
-    // It dies while it is stopped.
+    // The lock's owner dies while it is stopped.
     processes.kill(first);
     order(&processes, third, &[WRITE]);
     for member in [third, HUB] {

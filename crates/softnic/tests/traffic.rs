@@ -1,5 +1,5 @@
-//! Every opcode of RC, UC and UD, at the sizes where something changes, between processes and
-//! within one: what arrives is what was sent, and nothing beside it is touched.
+//! Every opcode of RC, UC and UD, at the message sizes around limits, between processes and within
+//! one. The data must arrive unchanged, and no other byte may change.
 
 mod support;
 
@@ -8,11 +8,11 @@ use rdmalab_engine::vocab::*;
 use support::node::*;
 use support::*;
 
-/// Untouched bytes that are watched on each side of a message.
+/// Number of bytes on each side of a message that must stay unchanged.
 const FENCE: usize = 64;
-/// What they hold.
+/// Their value.
 const FENCE_BYTE: u8 = 0xee;
-/// The opcodes whose payload the initiator sends.
+/// The opcodes that carry a payload from the initiator.
 const PUSHES: [WrOpcode; 4] =
     [WrOpcode::Write, WrOpcode::WriteImm, WrOpcode::Send, WrOpcode::SendImm];
 
@@ -39,8 +39,8 @@ struct Run {
 }
 
 impl Run {
-    /// Arguments: transport, MTU, kind of memory, whether the listener is on `soft1`, whether huge
-    /// messages are meant.
+    /// Arguments: transport, MTU, kind of memory, whether the listener is on `soft1`, whether
+    /// messages are huge.
     fn new(args: &[u64], side: u32) -> Run {
         let qp_type = QpType::from_ibv(args[0] as u32).expect("a transport");
         let mtu = args[1] as u32;
@@ -157,7 +157,7 @@ fn push(
     link.sync();
 }
 
-/// READ: the listener lays out the message.
+/// READ: the listener provides the message.
 fn pull(link: &Link, endpoint: &Endpoint, mem: &Mem, theirs: &[u64], size: usize, number: usize) {
     mem.fill(0, mem.len, FENCE_BYTE);
     link.sync();
@@ -192,7 +192,7 @@ fn atomics(link: &Link, endpoint: &Endpoint, mem: &Mem, theirs: &[u64]) {
     link.sync();
 }
 
-/// The passive side: the same steps.
+/// The passive side, with the same steps.
 fn listen(link: &Link, run: &Run) {
     let node = Node::open(run.device);
     let endpoint = node.endpoint(&run.setup());
@@ -237,7 +237,7 @@ fn take(
     let header = if run.qp_type == QpType::Ud { 40 } else { 0 };
     let two_sided = opcode.consumes_receive();
     if two_sided {
-        // One piece more than the sender uses, so that the pieces' bounds differ.
+        // One element more than the sender uses, so that their boundaries differ.
         let mut sges = pieces(mem, header + size, number + 1);
         if matches!(opcode, WrOpcode::WriteImm) {
             sges.clear();
@@ -262,7 +262,7 @@ fn take(
     let body = FENCE + header;
     let want = pattern(number, size);
     if run.qp_type == QpType::Uc && !two_sided {
-        // The end of a WRITE says nothing about its arrival on UC.
+        // On UC the completion of a WRITE does not show that the data have arrived.
         until("a UC WRITE arrives", || {
             poll(&endpoint.recv_cq, 1);
             mem.read(body, size) == want
@@ -330,10 +330,10 @@ fn a_process_talks_to_itself() {
     }
 }
 
-/// Talks to the next process and listens to the one before, at the same time.
+/// Is the active side for the next process and, meanwhile, the passive one for the process before.
 fn ring_of_three(mut topology: Topology) {
     let me = topology.index;
-    // Two links join each two processes: the first carries the lower one's talk.
+    // Each pair has two links; on the first, the process with the lower index is active.
     let mut link_for = |other: usize, talks: usize| {
         let (first, second) = (topology.link(other), topology.link(other));
         if talks == me.min(other) { first } else { second }
@@ -420,7 +420,7 @@ fn post_and_poll(
 ) {
     let sges = [mem.sge(0, 16)];
     let mut posted = 0;
-    // Each thread takes what it finds, also of other threads' QPs: all end when all is done.
+    // Each thread also polls completions of other threads' QPs, so all end when everything is done.
     until("all is done", || {
         while posted < EACH {
             let wr_id = thread * EACH + posted;
@@ -440,7 +440,7 @@ fn post_and_poll(
     });
 }
 
-/// Receives on all, posting again; the messages of each QP come in order.
+/// Receives on all endpoints and reposts; the messages of each QP must arrive in order.
 fn receive_in_order(endpoints: &[Endpoint], mem: &Mem, messages: u64) {
     let sges = [mem.sge(64, 16)];
     for endpoint in endpoints {
@@ -466,7 +466,7 @@ fn threads_share_a_queue() {
     Processes::start(&[("shared queue", &[]), ("shared queue", &[])]).finish();
 }
 
-/// Processes of `everybody`, and the messages that each sends each other.
+/// The number of processes of `everybody`, and of the messages from each to each other.
 const CROWD: usize = 20;
 const LETTERS: usize = 50;
 

@@ -1,5 +1,5 @@
-//! Memory windows between processes: bound, used by the peer, invalidated by either end, and what
-//! both ends are told when the peer uses one that it may not.
+//! Memory windows between processes: the owner binds a window, the peer uses it, either end
+//! invalidates it, and both ends get errors if the peer uses a window without the right.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn child_process_entry() {
     ]);
 }
 
-/// What the owner asks of the user.
+/// The owner's orders for the user.
 const CONNECT: u64 = 0;
 const WRITE: u64 = 1;
 const READ: u64 = 2;
@@ -31,11 +31,11 @@ const SEND: u64 = 4;
 const SEND_INV: u64 = 5;
 const END: u64 = 6;
 
-/// Where the window lies in the owner's memory, and its length.
+/// Offset of the window in the owner's memory, and its length.
 const AT: usize = 512;
 const LENGTH: u64 = 256;
 
-/// Does what it is told through the connection, and says how it ended.
+/// Executes the owner's orders over the connection, and reports the results.
 fn user(mut topology: Topology) {
     let (node, link) = (Node::open(0), topology.link(0));
     let mem = node.mem(4096, Kind::Heap);
@@ -70,7 +70,7 @@ fn user(mut topology: Topology) {
     }
 }
 
-/// The owner's end.
+/// The owner of the window.
 struct Owner {
     node: Node,
     link: Link,
@@ -88,7 +88,7 @@ impl Owner {
         Owner { node, link, mem, endpoint }
     }
 
-    /// A new connection, after an error. The old QP goes first or last, as asked.
+    /// Connects again after an error. The old QP is destroyed, or returned if `keep_old`.
     fn reconnect(&mut self, keep_old: bool) -> Option<Endpoint> {
         self.link.put(&[CONNECT, 0, 0, 0]);
         let fresh = self.node.endpoint(&Setup::new(QpType::Rc));
@@ -100,7 +100,7 @@ impl Owner {
         keep_old.then_some(old)
     }
 
-    /// Has the user do something; returns its status, and the first word that it holds then.
+    /// Gives the user an order; returns the status, and the first word of the user's memory.
     fn ask(&self, order: u64, offset: usize, key: u32, length: u64) -> (WcStatus, u64) {
         self.link.put(&[order, self.mem.addr() + offset as u64, key.into(), length]);
         let words = self.link.get();
@@ -110,15 +110,15 @@ impl Owner {
         (status, words[1])
     }
 
-    /// The user may do this.
+    /// The operation must succeed; returns the word.
     fn granted(&self, order: u64, offset: usize, key: u32, length: u64) -> u64 {
         let (status, word) = self.ask(order, offset, key, length);
         assert_eq!(status, WcStatus::Success, "order {order}");
         word
     }
 
-    /// The user may not do this: it is told so, our QP is in error and says that it was misused,
-    /// and nothing changed. Then they connect again.
+    /// The operation must fail: the user gets an error, our QP is in ERR with an access event, and
+    /// memory is unchanged. Then both connect again.
     fn refused(&mut self, order: u64, offset: usize, key: u32, length: u64) {
         let before = self.mem.read(0, self.mem.len);
         assert_eq!(self.ask(order, offset, key, length).0, WcStatus::RemAccessErr);
@@ -170,8 +170,8 @@ fn type_1_owner(mut topology: Topology) {
     owner.refused(READ, AT, first, 8);
     owner.refused(WRITE, AT, first, LENGTH + 1);
     owner.refused(WRITE, AT - 8, first, 16);
-    // Every QP of the domain may use it, also one that was made after the bind; the key that was
-    // replaced may not.
+    // Every QP of the domain may use a type 1 window, even one created after the bind. The key from
+    // the previous bind is invalid.
     owner.mem.write(AT, &7u64.to_le_bytes());
     let second = SoftNic::next_mw_rkey(&window);
     owner.bound(first, second, Access::REMOTE_READ | Access::REMOTE_ATOMIC);
@@ -182,7 +182,7 @@ fn type_1_owner(mut topology: Topology) {
     owner.refused(WRITE, AT, second, 8);
     let busy = SoftNic::dereg_mr(&owner.mem.mr).expect_err("a window is bound");
     assert_eq!(busy.errno, VerbsError::EBUSY);
-    // A window of the first type is not invalidated, but bound to nothing.
+    // A type 1 window cannot be invalidated; a bind of length 0 unbinds it.
     let (status, _) = invalidate(&owner.endpoint, second);
     assert_eq!(status, WcStatus::MwBindErr);
     owner.reconnect(false);
@@ -206,23 +206,23 @@ fn type_2_owner(mut topology: Topology) {
     let all = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     let (window, unbound) = owner.window(MwType::Type2);
     owner.refused(WRITE, AT, unbound, 8);
-    // A window of this type is not bound to nothing.
+    // A window of the second type is not unbound by a bind of length 0.
     assert_eq!(owner.bind(unbound, unbound, 0, Access::NONE), WcStatus::MwBindErr);
     owner.reconnect(false);
-    // The low byte is ours to choose; the device keeps the others, whatever we say.
+    // The owner chooses the low byte of the key. The device keeps the other bytes.
     let key = unbound ^ 0x5a;
     owner.bound(unbound, key ^ 0xabcd_ef00, all);
     owner.granted(WRITE, AT, key, LENGTH);
     assert_eq!(owner.granted(ADD, AT, key, 8), u64::from_ne_bytes([0xab; 8]));
     assert_eq!(owner.granted(READ, AT, key, 8), u64::from_ne_bytes([0xab; 8]) + 1);
-    // It is bound: it has to be invalidated before it is bound again.
+    // A bound window must be invalidated before it can be bound again.
     assert_eq!(owner.bind(key, key ^ 1, LENGTH, all), WcStatus::MwBindErr);
     let old = owner.reconnect(true).expect("the QP that the window belongs to");
-    // Another QP of the same domain, to the same peer, may not use it.
+    // No other QP may use it, even one of the same domain with the same peer.
     owner.refused(WRITE, AT, key, 8);
     let busy = SoftNic::dereg_mr(&owner.mem.mr).expect_err("a window is bound");
     assert_eq!(busy.errno, VerbsError::EBUSY);
-    // With its QP goes the binding.
+    // Destroying its QP unbinds the window.
     SoftNic::destroy_qp(&old.qp).expect("a QP with a bound window");
     owner.refused(READ, AT, key, 8);
     owner.bound(key, key ^ 2, all);
@@ -240,7 +240,7 @@ fn type_2_owner(mut topology: Topology) {
     owner.end();
 }
 
-/// The user takes the window back with a message; with a wrong key it fails at both ends.
+/// The user invalidates the window by a SEND; with a wrong key the SEND fails at both ends.
 fn send_with_invalidate(owner: &mut Owner, key: u32) {
     let receives = [owner.mem.sge(4096, 64)];
     owner.endpoint.recv(1, &receives);
@@ -253,7 +253,7 @@ fn send_with_invalidate(owner: &mut Owner, key: u32) {
     assert_eq!((wc.wr_id, wc.status, wc.byte_len), (2, WcStatus::Success, 8));
     assert_eq!((wc.wc_flags, wc.imm_or_rkey), (WcFlags::WITH_INV, key));
     owner.refused(WRITE, AT, key, 8);
-    // Wrong: the tag of another window, a region's key, and the key that is gone already.
+    // Wrong: the key of another window, a region's key, and a key that is already invalid.
     for wrong in [key ^ 0x100, owner.mem.rkey, key] {
         owner.endpoint.recv(3, &receives);
         let (status, _) = owner.ask(SEND_INV, 0, wrong, 8);
@@ -263,7 +263,7 @@ fn send_with_invalidate(owner: &mut Owner, key: u32) {
         assert_eq!(owner.endpoint.state(), QpState::Err);
         owner.reconnect(false);
     }
-    // A region's key was not invalidated by that.
+    // The attempt has not invalidated the region's key.
     owner.granted(WRITE, 0, owner.mem.rkey, 8);
 }
 
@@ -285,7 +285,7 @@ fn a_window_of_the_second_type_is_its_qps() {
     both_ways("type 2 owner");
 }
 
-/// Writes through a window until it may not any more, `rounds` times.
+/// Writes through a window until a WRITE is refused; `rounds` times.
 fn writer(mut topology: Topology) {
     let (rounds, most) = (topology.args[0], topology.args[1] as usize);
     let (node, link) = (Node::open(0), topology.link(0));
@@ -314,7 +314,7 @@ fn writer(mut topology: Topology) {
     }
 }
 
-/// Meets the writer, and gives it a window over the whole of `mem`.
+/// Connects to the writer, and gives it a window over the whole of `mem`.
 fn open_window(node: &Node, link: &Link, mem: &Mem, mw_rkey: u32, key: u32) -> Endpoint {
     let endpoint = node.endpoint(&Setup::new(QpType::Rc));
     endpoint.connect_over(link);
@@ -331,14 +331,14 @@ fn open_window(node: &Node, link: &Link, mem: &Mem, mw_rkey: u32, key: u32) -> E
     endpoint
 }
 
-/// The writer may be told that its key is gone before we look whether it is out of the window: its
-/// refused WRITE ends the connection, and flushes the request. It is out of the window then too.
+/// A WRITE may be refused before the invalidation completes. It ends the connection and so flushes
+/// the invalidation; even then the writer writes no more.
 fn done_or_flushed((status, opcode): (WcStatus, WcOpcode)) {
     assert!(matches!(status, WcStatus::Success | WcStatus::WrFlushErr), "{status:?}");
     assert_eq!(opcode, WcOpcode::LocalInv);
 }
 
-/// When the invalidation is complete, nothing is written any more.
+/// After the invalidation has completed, nothing is written any more.
 fn racing_owner(mut topology: Topology) {
     let (rounds, most) = (topology.args[0], topology.args[1] as usize);
     let (node, link) = (Node::open(0), topology.link(1));
@@ -377,7 +377,7 @@ fn an_invalidated_window_is_not_written_any_more() {
     }
 }
 
-/// Invalidates a window while the one initiator is stopped in the middle of a copy through it: the
+/// Invalidates a window while its only user is stopped in the middle of a copy through it. The
 /// request waits, everything else goes on.
 fn careful_owner(mut topology: Topology) {
     let (rounds, most) = (topology.args[0], topology.args[1] as usize);
@@ -404,7 +404,7 @@ fn careful_owner(mut topology: Topology) {
         let last = mem.word(most - 8);
         endpoint.send(SendWr { imm_or_rkey: key, ..wr(WrOpcode::LocalInv, &[]) });
         let early = poll_for(&endpoint.send_cq, 30);
-        // Meanwhile others are served, by this thread and by the progress thread.
+        // Meanwhile this thread and the progress thread serve other connections.
         b.recv(1, &[]);
         a.run(wr(WrOpcode::Send, &[]));
         assert_eq!(b.recv_done().status, WcStatus::Success);
@@ -434,7 +434,7 @@ fn an_invalidation_waits_for_a_stopped_initiator_and_nobody_else_does() {
         processes.link(0).get();
         processes.signal(1, libc::SIGCONT);
     }
-    // It copies nearly all the time, so it was stopped in the middle of a copy at least once.
+    // The writer copies nearly all the time, so at least one stop was in the middle of a copy.
     assert!(processes.link(0).get()[0] > 0, "the writer was never stopped in a copy");
     processes.expect_end(0);
     processes.expect_end(1);

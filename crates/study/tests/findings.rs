@@ -1,4 +1,4 @@
-//! What was found in several points, as the side of a claim and beside a published value.
+//! Findings from several points, as a side of a claim and compared with a published value.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn crossover(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> Finding
     }
 }
 
-/// What measurements with such findings say to such a claims.toml.
+/// The evaluation of a claims.toml with made-up points and findings.
 fn evaluated(claims: &str, kind: DeviceKind, points: Vec<Point>, all: Vec<Finding>) -> Evaluation {
     let study = Study::parse("a", PLAN, PUBLISHED, claims).unwrap();
     evaluate(&study, &[common::part("f", common::record(kind, points, all))])
@@ -60,7 +60,7 @@ fn verdict(claim: &str, all: Vec<Finding>) -> Verdict {
     verdict_of(6, claim, all)
 }
 
-/// Of so many runs with 32 receives, which come first, and with one.
+/// The verdict on a claim from `runs` runs with 32 receives, followed by as many with one.
 fn verdict_of(runs: u64, claim: &str, all: Vec<Finding>) -> Verdict {
     let claims = format!("[[claim]]\nkey='c'\nsays='s'\nsource='p. 1'\n{claim}\n");
     let deep = (0..runs).map(|i| point(i, 32));
@@ -79,7 +79,7 @@ const PERIOD: &str = "left={figure='f', finding='pattern', label='rank 0', where
 fn a_period_is_a_side_of_a_claim() {
     assert_eq!(verdict(PERIOD, in_runs(&[32.0; 6])), Verdict::Confirmed(String::new()));
     assert_eq!(verdict(PERIOD, in_runs(&[31.0; 6])).name(), "refuted");
-    // Two runs are too few, also where they agree.
+    // Two runs are too few, even if they agree.
     for few in [[32.0, 32.0], [32.0, 16.0]] {
         let said = verdict_of(2, PERIOD, in_runs(&few));
         let needs = "an interval needs 6 runs of what each finds once, here are 2: the whole plan, \
@@ -88,7 +88,7 @@ fn a_period_is_a_side_of_a_claim() {
     }
     let one = verdict_of(1, PERIOD, in_runs(&[32.0]));
     assert!(one.why().starts_with("there is one run"), "{one:?}");
-    // What most runs have not is not judged by those that have it.
+    // If most runs lack the finding, the few that have it give no verdict.
     let said = verdict(PERIOD, in_runs(&[32.0; 2]));
     assert!(said.why().starts_with("2 of 6 runs have it, which may be half"), "{said:?}");
     assert_eq!(verdict(PERIOD, in_runs(&[32.0; 5])).name(), "cannot be seen");
@@ -106,7 +106,7 @@ fn other_numbers_of_a_finding_are_sides_too() {
     };
     let peak = "relation='~'\ntolerance=0.05\nright={published='peak'}";
     assert_eq!(of("peak_1_ns", peak), Verdict::Confirmed(String::new()));
-    // A bound has its own ends.
+    // A bound has its own interval.
     assert_eq!(of("chance_share", "relation='<'\nright={value=0.01}").name(), "confirmed");
     let said = of("base_ns", "relation='<'\nright={value=1}");
     assert!(said.why().contains("has no number base_ns here; it has peak_1_ns"), "{said:?}");
@@ -125,9 +125,9 @@ fn that_there_is_none_is_a_number_too() {
     assert_eq!(of(32, ">", in_runs(&[32.0; 6])).name(), "confirmed");
     assert_eq!(of(32, ">", Vec::new()).name(), "refuted");
     assert_eq!(of(1, "<", in_runs(&[32.0; 6])).name(), "confirmed");
-    // In three runs of six: nothing can be told.
+    // The finding is in three runs of six, which decides nothing.
     assert_eq!(of(32, ">", in_runs(&[32.0; 3])).name(), "cannot be seen");
-    // None of two may be four in five (Clopper and Pearson: 0.84), and two of two one in five.
+    // None of two may be up to four in five (Clopper and Pearson: 0.84), two of two one in five.
     assert_eq!(of_runs(2, 1, "<", in_runs(&[32.0; 2])).name(), "cannot be seen");
     assert_eq!(of_runs(2, 32, ">", in_runs(&[32.0; 2])).name(), "cannot be seen");
     assert_eq!(of_runs(5, 32, ">", in_runs(&[32.0; 5])).name(), "cannot be seen");
@@ -146,7 +146,7 @@ fn a_crossover_beyond_what_was_measured_is_a_bound() {
     assert_eq!(of("<", crossover(None, None, Some(512.0))).name(), "confirmed");
     assert_eq!(of("<", crossover(None, Some(8192.0), None)).name(), "refuted");
     assert_eq!(of(">", crossover(None, Some(8192.0), None)).name(), "confirmed");
-    // Of one run at each place nothing is known of the next.
+    // With one run at each place, the variation between runs is unknown.
     let alone =
         Finding { points: vec![0, 6], ..crossover(Some(2048.0), Some(1024.0), Some(3000.0)) };
     let said = of("<", alone);
@@ -170,7 +170,7 @@ fn a_finding_stands_beside_a_published_value() {
     assert_eq!(ours[1].0, "pattern: peak_1_ns");
     assert_eq!(found.iter().map(|v| v.ratio).next(), Some(Some(1.0)));
     assert_eq!(found[1].standing, Standing::Within);
-    // On a soft device it is a host's.
+    // On a soft device the number describes the host, so it is only shown.
     let soft = evaluated(claims, DeviceKind::Soft, points, all).values;
     assert!(matches!(soft[1].standing, Standing::Shown(_)), "{:?}", soft[1].standing);
 }

@@ -1,4 +1,4 @@
-//! The shipped studies against what they themselves publish: no claim may be stricter or laxer.
+//! The shipped studies checked against the values they publish: no claim may be stricter or laxer.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> SweepResult {
     common::part(figure, common::record(kind, points, Vec::new()))
 }
 
-/// Time-outs of an adapter whose smallest C_ACK with effect is `c0`, as the experiment gives them:
+/// Time-outs of an adapter whose smallest effective C_ACK is `c0`, in the form of the experiment:
 /// T_o as four samples in each of two runs, T_tr as a number.
 fn timeouts(kind: DeviceKind, c0: u32) -> SweepResult {
     let t_tr = |c: u32| 4096.0 * f64::from(1u32 << c);
@@ -65,7 +65,7 @@ fn the_adapters_of_fukuoka_do_not_refute_it() {
     for c0 in [own("timeout.c0.cx5"), own("timeout.c0.others")] {
         let found = verdict(timeouts(DeviceKind::System, c0), always);
         assert!(matches!(found, Verdict::Confirmed(_)), "{c0}: {found:?}");
-        // Below c0 no adapter keeps to it, and none is judged by it.
+        // No adapter keeps its time-out below c0, so the claim is not judged there.
         let found = verdict(timeouts(DeviceKind::System, c0), from_10);
         assert!(matches!(found, Verdict::CannotBeSeen(_)), "{c0}: {found:?}");
     }
@@ -77,7 +77,7 @@ fn the_adapters_of_fukuoka_do_not_refute_it() {
     assert!(matches!(found, Verdict::Refuted(_)), "{found:?}");
 }
 
-/// A published share with its tolerance, both as shares: `20 %, 8 points` or `0.87 ratio, 0.02`.
+/// A published share and its tolerance, both as fractions: `20 %, 8 points` or `0.87 ratio, 0.02`.
 fn share(published: &Published) -> (f64, f64) {
     let tolerance = published.tolerance.trim_end_matches("points").trim();
     let tolerance: f64 = tolerance.parse().expect("a tolerance in points or as a share");
@@ -109,7 +109,7 @@ fn no_claim_of_potter_is_laxer_than_what_it_published() {
             allowed.contains(&low) && allowed.contains(&high),
             "{key}: {low:.4} to {high:.4}, published {allowed:?}"
         );
-        // Nor much stricter: a value near the edge of what was published holds.
+        // Nor much stricter: the claim allows values near the edge of the published range.
         assert!(high - low > 1.9 * tolerance, "{key}: {low:.4} to {high:.4}");
     }
 }
@@ -151,7 +151,7 @@ fn who_says_every_means_every() {
     }
 }
 
-/// The number of a figure, the same in each run.
+/// A figure's number, the same in each run.
 fn times(figure: &str, kind: DeviceKind, parameters: &serde_json::Value, ns: f64) -> SweepResult {
     let number = Figure { quantity: Quantity::MessageTime, label: "runs".to_owned(), value: ns };
     let points = (0..3).map(|run| point(parameters, run, vec![number.clone()]));
@@ -178,9 +178,9 @@ fn lists_that_are_no_faster_do_not_help() {
     }
 }
 
-/// Findings that each run has for itself; others are of all runs together.
+/// Findings that each run gives by itself; others need all runs together.
 const FOUND_IN_A_RUN: [&str; 1] = ["pattern"];
-/// Runs whose ends enclose the median with 95 %.
+/// The number of runs whose extremes enclose the median with 95 % confidence.
 const RUNS: u32 = 6;
 
 #[test]
@@ -191,7 +191,7 @@ fn what_is_judged_is_measured_often_enough() {
             for side in [claim.left.clone(), claim.right_operand()] {
                 let finding = side.finding.as_deref();
                 let is_rare = finding.is_some_and(|name| FOUND_IN_A_RUN.contains(&name));
-                // One run says nothing of the next.
+                // With one run, the variation between runs is unknown.
                 let least = if is_rare { RUNS } else { 2 };
                 let figure = side.figure.as_deref().and_then(|key| study.plan.figure(key));
                 let is_its =
@@ -254,7 +254,7 @@ fn too_few_runs_are_said_with_what_would_be_enough() {
     assert_eq!(verdict(RUNS).name(), "confirmed");
 }
 
-/// What a run gives once is known by what runs differ by, as what has samples is.
+/// A number without samples is judged by how it varies between runs, as a series is.
 #[test]
 fn numbers_of_two_runs_are_compared() {
     let study = study("macarthur2012");
@@ -280,13 +280,13 @@ fn numbers_of_two_runs_are_compared() {
     assert!(verdict(&[(1.0, 0.3)]).why().starts_with("there is one run"));
 }
 
-/// The text of a shipped study's claims, for what is in its comments.
+/// The text of a shipped study's claims, including its comments.
 fn claims_text(key: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     std::fs::read_to_string(root.join(key).join("claims.toml")).expect("a shipped claims.toml")
 }
 
-/// `# No claim of figure KEY, KEY: reason`, also over several lines.
+/// Parses `# No claim of figure KEY, KEY: reason`, which may span several lines.
 fn figures_without_claim(text: &str) -> BTreeSet<String> {
     const START: &str = "# No claim of figure ";
     let text = text.replace("\n#   ", " ");
@@ -329,7 +329,7 @@ fn each_published_value_stands_beside_ours_or_says_why_not() {
     }
 }
 
-/// Nobody else would see a word that no experiment says: its claim could never be seen.
+/// No other check finds a word that no experiment reports, and its claim could never be judged.
 #[test]
 fn findings_are_those_that_there_are() {
     const NUMBERS: [&str; 7] = [
@@ -356,18 +356,18 @@ fn findings_are_those_that_there_are() {
     assert_eq!(seen.len(), 3, "{seen:?}");
 }
 
-/// What lines do.
+/// The course of the made-up lines.
 #[derive(Clone, Copy, PartialEq)]
 enum Lines {
-    /// They are as published.
+    /// As published.
     Published,
-    /// They stay above that of UD.
+    /// Always above the line of UD.
     Above,
-    /// They cross it the other way.
+    /// Crossing the line of UD in the other direction.
     OtherWay,
 }
 
-/// Lines of viertel2006's figure 6 by its values: so long for each of n peers, in microseconds.
+/// Lines of viertel2006's figure 6 from a formula for the time per peer, in us, for n peers.
 fn lines_of_viertel(study: &Study, lines: Lines) -> Vec<(&'static str, Verdict)> {
     let line = |sweep: &str, parameters: serde_json::Value, each_us: fn(f64) -> f64| {
         let of = |peers: u32| {

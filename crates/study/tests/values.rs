@@ -1,4 +1,4 @@
-//! Published values beside what follows from two of our numbers, beside a share, and beside none.
+//! Published values compared with two of our numbers combined, with a share, and with none.
 
 mod common;
 
@@ -16,8 +16,8 @@ const PUBLISHED: &str = "metric,value,unit,tolerance,kind,place,what\n\
     slope,0.02,us/node,20%,calibration,p. 1,w\ntail,1,%,factor 2,calibration,p. 1,w\n\
     words,much,-,,context,p. 1,w\nctx.size,32,B,exact,context,p. 1,w\n";
 
-/// 1000 ns and 720 ns, so many times as long in each run; of the first, 1.6 % are above 10 us.
-/// Of two hosts, maybe, whose clocks may be off by so much.
+/// Times of 1000 ns, of which 1.6 % exceed 10 us, of 720 ns, and of 1020 ns with more peers; each
+/// run has its own factor. With `clock_error_ns` the ranks' clocks may be off by that much.
 fn record(parent: &std::path::Path, runs: &[f64], clock_error_ns: Option<f64>) -> Record {
     let device = Device { name: "made up".to_owned(), kind: DeviceKind::System, profile: None };
     let header = Header::new("oneway", Vec::new(), device);
@@ -78,10 +78,10 @@ fn what_follows_from_two_numbers_stands_beside_a_value() {
     assert_eq!(found.standing, Standing::Within);
     let (what, number) = found.ours.unwrap();
     assert_eq!((what.as_str(), &number[..5]), ("by how much one is less: median one-way", "0.280"));
-    // As it is, a ratio of 0.72 is no 28 %.
+    // As it is, a ratio of 0.72 is not the 28 % of the reduction.
     let plain = "over={where={inline_bytes='off'}}";
     assert_eq!(value("reduction", nine_on, plain).standing, Standing::Beyond);
-    // 300 ns more with 15 peers more.
+    // 300 ns more for 15 more peers.
     let less = format!("less={{where={{peers=9}}}}\nper={}", 24 - 9);
     let found = value("slope", "{inline_bytes='on', peers=24}", &less);
     assert_eq!((found.standing, found.ratio), (Standing::Within, Some(1.0)));
@@ -99,7 +99,7 @@ fn a_value_whose_interval_crosses_the_tolerance_is_not_judged() {
         let values = in_runs(runs, &format!("{claims}{more}")).values;
         values.into_iter().find(|v| v.published.metric == "off").unwrap()
     };
-    // 1000 ns, 3 %.
+    // Published: 1000 ns, 3 %.
     assert_eq!(standing(&[1.0, 1.001, 1.0], "").standing, Standing::Within);
     assert_eq!(standing(&[1.1, 1.101, 1.1], "").standing, Standing::Beyond);
     let why = |runs: &[f64]| match standing(runs, "").standing {
@@ -111,10 +111,10 @@ fn a_value_whose_interval_crosses_the_tolerance_is_not_judged() {
     assert!(why(&[1.02, 1.04, 1.03]).starts_with("its interval crosses"));
     let behind = standing(&[1.0, 1.001, 1.0], "").samples_and_runs;
     assert_eq!(behind, Some((6000, 3)));
-    // One of several that cannot all be it.
+    // One of several published values that exclude each other.
     let shown = standing(&[1.1, 1.101, 1.1], "shown='of another adapter'\n").standing;
     assert_eq!(shown, Standing::Shown("of another adapter".to_owned()));
-    // A difference is as well known as both of its sides.
+    // The error of a difference includes the errors of both sides.
     let slope = "[[value]]\nmetric='slope'\nless={where={peers=9}}\nper=15\n\
         ours={figure='f', quantity='one_way_ns', where={inline_bytes='on', peers=24}}\n";
     let of = |runs: &[f64]| in_runs(runs, slope).values.remove(2).standing;
@@ -129,7 +129,7 @@ fn a_share_above_a_limit_is_a_number() {
         where={inline_bytes='off'}}\n";
     let found = evaluated(claims).values.into_iter().find(|v| v.published.metric == "tail");
     let found = found.unwrap();
-    // 1.6 %: a factor of two of 1 %.
+    // 1.6 % is within a factor of two of 1 %.
     assert_eq!(found.standing, Standing::Within);
     assert_eq!(found.ours.unwrap().0, "share of one-way above 10.0 us");
     let claim_in = |runs: &[f64], factor: f64| {
@@ -144,9 +144,9 @@ fn a_share_above_a_limit_is_a_number() {
     let claim = |factor| claim_in(&[1.0; 3], factor);
     assert_eq!(claim(4.0), Verdict::Confirmed(String::new()));
     assert_eq!(claim(1.0).name(), "refuted");
-    // 96 of 6000: the interval goes from 1.3 to 2.0 %.
+    // 96 of 6000: the interval is 1.3 to 2.0 %.
     assert_eq!(claim(1.5).name(), "cannot be seen");
-    // Slow messages come together: of one run all may be, and of two that differ half of them.
+    // Slow messages may occur together: in one run all may be slow, in two that differ, half.
     assert_eq!(claim_in(&[1.0], 4.0).name(), "cannot be seen");
     assert_eq!(claim_in(&[1.0, 20.0], 4.0).name(), "cannot be seen");
 }
@@ -182,7 +182,7 @@ fn times_between_two_hosts_are_known_no_better_than_their_clocks() {
         found.evidence[0].left.interval
     };
     assert_eq!(interval(None, ""), Some((720.0, 720.0)));
-    // Cores of one host share a counter.
+    // An error below 1 us means one host, whose cores share a counter.
     assert_eq!(interval(Some(900.0), ""), Some((720.0, 720.0)));
     assert_eq!(interval(Some(1500.0), ""), Some((0.0, 2220.0)));
     assert!(interval(None, ", above=10").is_some());

@@ -7,11 +7,11 @@ use crate::programs;
 
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 
-/// Compiles a program into a directory, under the name of the first source. `None`, with a SKIPPED
-/// line, without compiler or headers.
+/// Compiles a program into a directory and names it after the first source. Returns `None`, with a
+/// SKIPPED line, if the compiler or the headers are missing.
 ///
 /// # Panics
-/// When the compiler complains.
+/// When the compiler reports an error.
 pub fn compile(scratch: &Path, sources: &[&str], libraries: &[&str]) -> Option<PathBuf> {
     if !Path::new(HEADER).exists() {
         programs::skipped(sources[0], "libibverbs-dev is not installed");
@@ -20,10 +20,10 @@ pub fn compile(scratch: &Path, sources: &[&str], libraries: &[&str]) -> Option<P
     compile_with("cc", scratch, sources, libraries)
 }
 
-/// As [`compile`], with a compiler of this name, for programs that need no header of rdma-core.
+/// Like [`compile`], with the given compiler, for programs that need no header of rdma-core.
 ///
 /// # Panics
-/// When the compiler complains.
+/// When the compiler reports an error.
 pub fn compile_with(
     compiler: &str,
     scratch: &Path,

@@ -1,6 +1,6 @@
-//! What the fuzz targets of packets do with their bytes, so that a seeded test
-//! (`tests/simulate_packets.rs`) runs the same where no fuzzer is at hand. The target of the engine
-//! is [`crate::hostile`].
+//! The bodies of the fuzz targets for packets. They are functions so that a seeded test
+//! (`tests/simulate_packets.rs`) can run them without a fuzzer. The fuzz target of the engine is
+//! [`crate::hostile`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,8 +15,8 @@ use rdmalab_wire::ip::Ipv4;
 use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::{ICRC_BYTES, Packet};
 
-/// Any bytes into every parser of the wire crate: no panic, and what a parser takes can be written
-/// again and is then the same value. Returns whether a parser took them.
+/// Feeds any bytes to every parser of the wire crate. No parser may panic. A packet that is parsed,
+/// written and parsed again must give the same value. Returns whether a parser accepted the bytes.
 pub fn wire_parse(bytes: &[u8]) -> bool {
     let mut any = packet(bytes);
     if let Ok(frame) = EthernetFrame::parse(bytes) {
@@ -54,8 +54,8 @@ fn datagram(datagram: &Datagram<'_>) {
     let Network::V4(ip) = datagram.network else { return };
     let Some((covered, trailer)) = datagram.packet.split_last_chunk::<ICRC_BYTES>() else { return };
     assert_eq!(icrc_ipv4(&ip, &datagram.udp, covered, &[]), icrc);
-    // A fuzzer cannot guess a CRC. So check the solver on the trailer that is there, and on the
-    // right one, which must give back the identification.
+    // A fuzzer cannot guess a CRC. So check the solver with the trailer that the packet has, and
+    // with the correct trailer, for which the solver must find the original identification.
     if let Some(identification) = solve_ipv4_id(&ip, &datagram.udp, datagram.packet) {
         let ip = Ipv4 { identification, ..ip };
         let expected = u32::from_le_bytes(*trailer);
@@ -67,10 +67,10 @@ fn datagram(datagram: &Datagram<'_>) {
     assert_eq!(found, Some(ip.identification));
 }
 
-/// Any bytes as a datagram from the network, with a right invariant CRC half of the time: nothing
-/// panics, nothing damaged is taken, and what is taken becomes a train that is the same packet when
-/// it is sent again. Returns whether it was taken. What trains do to a queue pair is
-/// [`crate::hostile`]'s business.
+/// Takes any bytes as a datagram from the network, with a correct invariant CRC half of the time.
+/// Nothing may panic and no damaged packet may be accepted. An accepted packet becomes a train, and
+/// sending that train must give the same packet. Returns whether the packet was accepted. The
+/// effect of trains on a queue pair is tested by [`crate::hostile`].
 pub fn link_receive(bytes: &[u8]) -> bool {
     let Some((&[how, id], rest)) = bytes.split_first_chunk::<2>() else { return false };
     let address = |last: u8| match how & 1 {
@@ -110,10 +110,10 @@ pub fn link_receive(bytes: &[u8]) -> bool {
     true
 }
 
-/// Any bytes as the frames of a capture: nothing panics, each frame is counted once, and what is
-/// said of one is a line without commands for a terminal. Returns how many packets it found.
+/// Takes any bytes as the frames of a capture. Nothing may panic, each frame is counted once, and
+/// the note on a frame is one line without control characters. Returns the number of packets.
 ///
-/// A frame is a byte for its link, two for its length, and its bytes; the last may be cut.
+/// A frame is one byte for its link type, two for its length, and its data; the last may be cut.
 pub fn trace_read(bytes: &[u8]) -> usize {
     let mut trace = Trace::default();
     let mut rest = bytes;
@@ -131,7 +131,7 @@ pub fn trace_read(bytes: &[u8]) -> usize {
             Link::Null,
             Link::Other(147),
         ][usize::from(how) % 8];
-        // Times that go back, and a comment that is what somebody else wrote.
+        // Times may go backwards, and a comment may be any text of another program.
         let at_ns = (trace.frames * 1000) ^ u64::from(how >> 6);
         let comment = String::from_utf8_lossy(&kept[..kept.len().min(usize::from(how >> 5))]);
         let bytes = kept.to_vec();

@@ -1,8 +1,8 @@
-//! Anything a program, a ring or a network can do to a queue pair, in any order: nothing may panic,
-//! and nothing may be granted that is outside what was given.
+//! Anything that a program, a ring or a network can do to a queue pair, in any order. Nothing may
+//! panic, and the engine may grant no access outside the registered regions.
 //!
-//! The choices come from bytes, so that a fuzzer and a seeded test share this driver. No payload
-//! is moved: regions may be as large as address spaces are.
+//! The choices come from bytes, so that a fuzzer and a seeded test share this driver. It moves no
+//! payload, so regions may be as large as an address space.
 
 use crate::sim::{Device, LIMITS, PD};
 use rdmalab_engine::backend::{MwBind, RecvWr, SendWr};
@@ -16,7 +16,7 @@ use rdmalab_engine::vocab::*;
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{Msn, PathMtu, Psn, Qpn, RKey};
 
-/// Choices, taken from bytes until there are none.
+/// Choices, read from a byte string until it is used up.
 struct Choices<'a> {
     bytes: &'a [u8],
 }
@@ -34,7 +34,7 @@ impl Choices<'_> {
         u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// A number of any magnitude, often a small one or one that is nearly too large.
+    /// A number of any magnitude, often a small one or one just below a limit.
     fn number(&mut self) -> u32 {
         match self.byte() {
             0..=99 => self.byte() as u32,
@@ -46,7 +46,7 @@ impl Choices<'_> {
     }
 }
 
-/// A step between its halves.
+/// A step whose first half is done and whose second half is not.
 enum Half {
     Request(Train, Placement),
     Atomic(AtomicJob),
@@ -66,7 +66,7 @@ struct Hostile<'a> {
 /// Where the granted regions lie.
 const BASE: u64 = 1 << 40;
 
-/// Plays what `bytes` say against one queue pair.
+/// Plays the choices in `bytes` against one queue pair.
 pub fn play(bytes: &[u8]) {
     let mut choices = Choices { bytes };
     let ty = [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud][choices.byte() as usize % 4];
@@ -117,7 +117,7 @@ impl Hostile<'_> {
 
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) {
         let (qp, mut env) = self.device.split(0);
-        // Refusals are as good: the states come in any order.
+        // A refusal is a valid result: the states come in any order.
         let _refused = qp.modify(attr, mask, &LIMITS, &mut env).is_err();
         self.freed = self.freed.min(self.device.qps[0].qp.sq.posted);
     }
@@ -164,7 +164,7 @@ impl Hostile<'_> {
             let reset = QpAttr::default();
             self.modify(&reset, QpAttrMask::STATE);
             self.freed = 0;
-            // A driver forgets planned sends with the queue.
+            // A reset discards the planned sends together with the queue.
             self.halves.retain(|half| !matches!(half, Half::Sent(..)));
             self.connect();
         } else if state < 60 {
@@ -222,7 +222,7 @@ impl Hostile<'_> {
         if qp.post_send(&wr, freed).is_ok() && matches!(qp.state, QpState::Err | QpState::Sqe) {
             qp.flush_sends(&mut env);
         } else if flags < 200 {
-            // Else the adapter reads it with the next one, or never.
+            // Otherwise the adapter reads this WQE together with the next one, or never.
             qp.fetch_sends();
         }
     }
@@ -269,7 +269,7 @@ impl Hostile<'_> {
         }
     }
 
-    /// A train of anything, near what is expected.
+    /// A random train whose fields are near the expected values.
     fn draw_train(&mut self) -> Train {
         let kind = TrainKind::from_number(self.choices.byte() % 8).unwrap_or(TrainKind::Ack);
         let qp = &self.device.qps[0].qp;
@@ -336,7 +336,7 @@ impl Hostile<'_> {
                 self.halves.push(Half::Response(placement));
             }
         }
-        // Mostly at once, as the soft adapter does; sometimes much later, or never.
+        // Mostly retire at once, as the soft adapter does; sometimes much later, or never.
         if self.choices.byte() < 180 {
             self.retire();
         }

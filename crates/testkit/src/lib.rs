@@ -1,4 +1,4 @@
-//! What tests share, and nothing that ships.
+//! Code that several tests share. No released program contains it.
 //!
 //! Other crates use this one as a dev-dependency only. The house rules (which crate may use which,
 //! where `unsafe` may stand, how long a function may be) are tests in `tests/tidy/`, so that a

@@ -1,7 +1,7 @@
-//! Other people's programs as tests run them: on our library, with a watchdog, one at a time.
+//! Runs programs of other projects on our library in tests: with a time limit, one at a time.
 //!
-//! Nothing here hangs and nothing stays: a program has a limit, and is killed (by its own process
-//! id) when the test lets go of it.
+//! No program hangs or is left behind: each has a limit, and is killed by its own process id when
+//! the test drops its [`Process`].
 
 pub use rdmalab_testing::{Ended, Process, again_while, find, free_port, skipped};
 use rdmalab_testing::{PERFTEST_DISTURBED, built};
@@ -14,13 +14,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often a watchdog looks.
+/// How often a wait looks again.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a server may take until it is bound.
 const BOUND_LIMIT: Duration = Duration::from_secs(60);
-/// What clients of the connection manager say whom nobody listened to: rping, ucmatose and cmtime,
-/// udaddy, perftest by the event's number, those that say what the call failed with, and rstream,
-/// which polls for it (and says which error the last call had).
+/// The messages that clients of the connection manager print when nobody listened: rping, ucmatose
+/// and cmtime, udaddy, perftest (the number of the event), programs that print the error of the
+/// failed call, and rstream, which polls and prints the error of its last call.
 const REFUSED: [&str; 6] = [
     "RDMA_CM_EVENT_REJECTED, error 8\n",
     "RDMA_CM_EVENT_REJECTED, error: 8\n",
@@ -31,43 +31,43 @@ const REFUSED: [&str; 6] = [
 ];
 /// Why a pair of programs runs again.
 pub const SPOILED: &str = "perftest could not tell its clock, or nobody listened yet";
-/// How long a server whose client failed is given.
+/// How long a server may take to end after its client failed.
 const GRACE: Duration = Duration::from_secs(1);
-/// Whether among these words is that perftest could not measure its processor's clock, which says
-/// nothing about us.
+/// Whether the output says that perftest could not measure its processor's clock, which is no fault
+/// of our library.
 pub fn are_disturbed(words: &str) -> bool {
     words.contains(PERFTEST_DISTURBED)
 }
 
-/// Whether among these words is that nobody listened where a connection was asked for. A server is
-/// bound before it listens, and a request is kept for 0.2 s meanwhile: on a busy machine that says
-/// nothing about us, if the server still waits for somebody.
+/// Whether the output says that nobody listened where a program asked for a connection. A server is
+/// bound before it listens, and the library keeps a request for only 0.2 s in between. If the
+/// server still waits for a client, the machine was too busy; this is no fault of our library.
 pub fn are_refused(words: &str) -> bool {
     REFUSED.iter().any(|refused| words.contains(refused))
 }
 
-/// Whether a program could not measure its processor's clock, as of [`are_disturbed`].
+/// Whether a program could not measure its processor's clock; see [`are_disturbed`].
 pub fn is_disturbed(ended: &Ended) -> bool {
     are_disturbed(&ended.stderr)
 }
 
-/// Whether nobody listened where a program asked for a connection, as of [`are_refused`].
+/// Whether nobody listened where a program asked for a connection; see [`are_refused`].
 pub fn is_refused(ended: &Ended) -> bool {
     are_refused(&format!("{}{}", ended.stdout, ended.stderr))
 }
 
-/// A server and its client, which connect by the connection manager.
+/// A server and its client, which used the connection manager and have ended.
 pub struct Connected {
-    /// The server, ended.
+    /// The server.
     pub server: Ended,
-    /// The client, ended.
+    /// The client.
     pub client: Ended,
-    /// The client was refused, and the server still waited for one.
+    /// The client was refused while the server still waited for one.
     is_too_early: bool,
 }
 
 impl Connected {
-    /// Waits for both ends, the client first. A server whose client went well has `patience`.
+    /// Waits for both ends, the client first. After a client's success the server has `patience`.
     fn of([mut server, client]: [Process; 2], limit: Duration, patience: Duration) -> Self {
         let client = client.end_by(Instant::now() + limit);
         let is_too_early = is_refused(&client) && !server.has_ended();
@@ -75,19 +75,19 @@ impl Connected {
         Self { server: server.end_by(Instant::now() + patience), client, is_too_early }
     }
 
-    /// Both reports.
+    /// The reports of both ends.
     pub fn report(&self) -> String {
         format!("{}{}", self.client.report(), self.server.report())
     }
 
-    /// Whether somebody else took the processor where it mattered, which says nothing about us.
+    /// Whether other load on the machine spoiled the run, which is no fault of our library.
     fn is_spoiled(&self) -> bool {
         self.is_too_early || is_disturbed(&self.server) || is_disturbed(&self.client)
     }
 }
 
-/// Runs a server and its client, again while they are spoiled; `None` where `start` gives none. The
-/// client has `limit`, and the server `patience` after it.
+/// Runs a server and its client, again while the run is spoiled; `None` where `start` gives none.
+/// The client may take `limit`, and the server then another `patience`.
 pub fn connected(
     mut start: impl FnMut() -> Option<[Process; 2]>,
     limit: Duration,
@@ -97,21 +97,21 @@ pub fn connected(
     again_while(SPOILED, once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
 }
 
-/// Waits for the turn of the caller. Programs that spin take a processor each, so pairs of them
-/// run one after the other; a test that failed does not keep the others from running.
+/// Waits for the caller's turn. Pairs of programs run one after the other because each program that
+/// spins needs a processor. A failed test does not keep the others from running.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long another checkout's test may have the turn.
+/// How long a test run of another checkout may hold the turn.
 const MACHINE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Waits for the turn of the caller among all test runs of this machine: for what a program cannot
-/// be told to choose, such as its port. It lasts until the result is dropped, also by a kill.
+/// Waits for the caller's turn among all test runs of this machine, for programs with a fixed port
+/// or another fixed resource. The turn ends when the result is dropped or the process dies.
 ///
-/// It is a socket without a file, as the connection manager's ports are: what the turn is about and
-/// the turn itself belong to the same network namespace.
+/// The turn is a Unix socket with an abstract name, like the connection manager's ports. So the
+/// turn and the resource belong to the same network namespace.
 ///
 /// # Panics
 /// When the turn did not come within ten minutes.
@@ -134,10 +134,10 @@ fn try_machine_turn(what: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Frames of a capture for which a display filter of tshark holds; `None` without tshark.
+/// The frames of a capture that match a display filter of tshark; `None` without tshark.
 ///
 /// # Panics
-/// When tshark complains of the capture.
+/// When tshark reports an error.
 pub fn tshark(capture: &Path, filter: &str) -> Option<Vec<String>> {
     let output = Command::new(find("tshark")?)
         .args(["-r", &capture.display().to_string(), "-Y", filter])
@@ -149,16 +149,15 @@ pub fn tshark(capture: &Path, filter: &str) -> Option<Vec<String>> {
     Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// A directory that holds our `libibverbs.so.1` and `librdmacm.so.1`: what `LD_LIBRARY_PATH` has to
-/// say.
+/// A directory with our `libibverbs.so.1` and `librdmacm.so.1`, for `LD_LIBRARY_PATH`.
 ///
-/// It is `RDMALAB_LIBDIR`, if that is set. Otherwise the libraries are built here, because cargo
-/// builds a package that is nothing but a shared object for nobody who depends on it; cargo has
-/// let go of its lock by the time tests run, takes the same target directory from the same
-/// environment, and has nothing to do when they are there. The profile is that of the running test.
+/// It is `RDMALAB_LIBDIR`, if that is set. Otherwise this function builds the libraries, because
+/// cargo does not build a dependency that is only a shared object. When tests run, cargo has
+/// released its lock. The build uses the same target directory and the profile of the running test,
+/// and does nothing if the libraries are up to date.
 ///
 /// # Panics
-/// When they cannot be built.
+/// When the build fails.
 pub fn library_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| match std::env::var_os("RDMALAB_LIBDIR") {
@@ -171,38 +170,38 @@ pub fn library_dir() -> &'static Path {
     })
 }
 
-/// The binary `rdmalab`, with what it carries inside; built as [`library_dir`] is.
+/// The binary `rdmalab` with everything that is embedded in it; built as in [`library_dir`].
 ///
 /// # Panics
-/// When it cannot be built.
+/// When the build fails.
 pub fn rdmalab() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| built("rdmalab", "/rdmalab"))
 }
 
-/// Builds the libraries and answers where they are.
+/// Builds the libraries and returns their paths.
 fn build() -> [PathBuf; 2] {
     [built("rdmalab-libibverbs", "/libibverbs.so"), built("rdmalab-librdmacm", "/librdmacm.so")]
 }
 
-/// Gives a library the name that programs look for, beside it.
+/// Links to a library by the name that programs look for, in a directory beside it.
 fn install(library: &Path) -> PathBuf {
     let dir = library.with_file_name("drop-in");
     std::fs::create_dir_all(&dir).expect("cargo's target directory is writable");
     let name = library.file_name().expect("a file").to_string_lossy();
     let link = dir.join(format!("{name}.1"));
     let new = dir.join(format!("new-{}-{name}", std::process::id()));
-    // Renamed into place, so that somebody else's program always finds a library.
+    // A rename is atomic: programs that start now always find a library.
     let _ = std::fs::remove_file(&new);
     std::os::unix::fs::symlink(library, &new).expect("a symbolic link");
     std::fs::rename(&new, link).expect("the name of the library");
     dir
 }
 
-/// Starts a program on our library. `variables` are added to its environment.
+/// Starts a program on our library, with `variables` added to its environment.
 ///
 /// # Panics
-/// When it cannot be started.
+/// When the program cannot be started.
 pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) -> Process {
     let mut command = Command::new(path);
     command
@@ -215,8 +214,8 @@ pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) 
     Process::start(&mut command)
 }
 
-/// Waits until a process, or another of its host, is bound to a port of the connection manager, or
-/// it has ended.
+/// Waits until any process in the network namespace of `process` is bound to a port of the
+/// connection manager, or `process` has ended.
 pub fn wait_until_bound(process: &mut Process, port: u16) {
     let until = Instant::now() + BOUND_LIMIT;
     let ending = format!("{port:04x}");

@@ -1,9 +1,9 @@
-//! A deterministic world of simulated devices, to test the engine against its contract.
+//! Simulated devices in virtual time, to test the engine deterministically.
 //!
-//! Each [`Device`] has memory, keys, an optional shared receive queue and queue pairs; a [`Link`]
-//! carries trains between them and loses, repeats, delays, reorders and splits them as its seed
-//! says, or as `--faults` would ([`FaultInjector`]); [`World`] drives the engine as a soft adapter
-//! does, with the same driver, in virtual nanoseconds.
+//! Each [`Device`] has memory, keys, an optional shared receive queue and queue pairs. A [`Link`]
+//! carries trains between the devices. It loses, repeats, delays, reorders and splits them at
+//! random from its seed, or by the rules of `--faults` ([`FaultInjector`]). [`World`] drives the
+//! engine with the same driver as the soft adapter, in virtual nanoseconds.
 
 mod device;
 mod drive;

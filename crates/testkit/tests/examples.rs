@@ -1,5 +1,5 @@
-//! The examples that the book lists run, and do what they say. The example that reads a record in
-//! Python is tested beside the records (`record/tests/pandas.rs`).
+//! The examples that the book lists run and do what the book says. The Python example that reads a
+//! record is tested beside the records (`record/tests/pandas.rs`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// An example of a crate, built as the libraries are: see [`programs::library_dir`].
+/// Builds an example of a crate in the same way as [`programs::library_dir`].
 fn example(package: &str, name: &str) -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(["build", "--package", package, "--example", name, "--message-format", "json"])
@@ -27,7 +27,7 @@ fn example(package: &str, name: &str) -> PathBuf {
     PathBuf::from(file.expect("cargo names what it built"))
 }
 
-/// Runs a program on our library, and answers what it printed.
+/// Runs a program on our library and returns what it printed.
 fn run(program: &Path, arguments: &[&str], variables: &[(String, String)]) -> Ended {
     let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
     let _turn = programs::turn();
@@ -63,8 +63,8 @@ fn a_capture_is_read() {
     says(" packets, 0 of them repeated");
 }
 
-/// The program of the example is all of `rdmalab`, and its experiment is as others are: in the
-/// help, in a plan, in sweeps, in a record, and in the report that a plain `rdmalab` makes of it.
+/// The example's program contains all of `rdmalab`. Its experiment works like the others: in help,
+/// plans, sweeps and records, and in the report that a plain `rdmalab` makes of the record.
 #[test]
 fn an_experiment_of_ones_own_is_run_and_reported() {
     let program = example("rdmalab", "own_experiment");
@@ -88,7 +88,7 @@ fn an_experiment_of_ones_own_is_run_and_reported() {
     assert_eq!(unknown.status.and_then(|status| status.code()), Some(2), "{}", unknown.report());
 }
 
-/// The request that is lost is sent again, and the program does not notice.
+/// A lost request is retransmitted, and the program does not notice.
 #[test]
 fn a_fault_is_survived_and_seen_in_the_capture() {
     let program = example("rdmalab-verbs", "loopback");

@@ -1,15 +1,15 @@
 //! Random workloads over a faulty link, judged by the oracles of `rdmalab_testkit::workload`.
 //!
-//! `RDMALAB_SEEDS=10000 cargo test -p rdmalab-testkit --test simulate` plays so many seeds;
-//! `RDMALAB_SEED=N cargo test -p rdmalab-testkit --test simulate replay` plays one and prints what
-//! happened last.
+//! `RDMALAB_SEEDS=10000 cargo test -p rdmalab-testkit --test simulate` plays that number of seeds;
+//! `RDMALAB_SEED=N cargo test -p rdmalab-testkit --test simulate replay` plays one seed and prints
+//! the last events.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdmalab_engine::vocab::WcStatus;
 use rdmalab_testkit::workload::{Player, Scenario, Transcript, run};
 
-/// Seeds that are played when `RDMALAB_SEEDS` does not say. `.ci/run` plays 10 000.
+/// How many seeds to play without `RDMALAB_SEEDS`. `.ci/run` plays 10 000.
 const SEEDS: u64 = 500;
 
 /// Seeds that once found a bug.
@@ -20,7 +20,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, but is {text:?}")))
 }
 
-/// Plays a scenario; on failure says how to play it again.
+/// Plays a scenario; a failure prints the command that plays it again.
 fn play(scenario: &Scenario) {
     let seed = scenario.seed;
     if catch_unwind(AssertUnwindSafe(|| run(scenario))).is_err() {
@@ -61,7 +61,7 @@ fn replay() {
     }
 }
 
-/// A part of the seeds meets the rules of `--faults` instead of the link's own dice.
+/// Some seeds use the rules of `--faults` instead of the link's own random faults.
 #[test]
 fn rules_disturb_some_of_the_seeds() {
     let mut met = 0;
@@ -83,9 +83,9 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// The program of a scenario goes on posting receives, at moments that it draws, until a failed QP
-/// has come to rest; how many it got to post depends on when that was (seed 232 posted one more
-/// over the link). What was delivered, and in which order, does not.
+/// Removes the flushed receives. A scenario posts receives at random moments until a failed QP has
+/// come to rest. So the number of flushed receives depends on timing (seed 232 posted one more over
+/// the link), but the delivered messages and their order do not.
 fn without_flushed_receives(mut transcripts: Vec<Transcript>) -> Vec<Transcript> {
     for transcript in &mut transcripts {
         transcript.received.retain(|(_, status, ..)| *status != WcStatus::WrFlushErr);
@@ -93,8 +93,8 @@ fn without_flushed_receives(mut transcripts: Vec<Transcript>) -> Vec<Transcript>
     transcripts
 }
 
-/// The lane executes what the link would have carried: the same requests give the same memory,
-/// completions and errors.
+/// An operation in the lane has the same effect as over the link: the same requests give the same
+/// memory, completions and errors.
 #[test]
 fn lane_and_link_agree() {
     for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 10 {
@@ -108,13 +108,13 @@ fn lane_and_link_agree() {
     }
 }
 
-/// The short ways of small SENDs decide what the driver's general steps decide: the same seed is
-/// the same run, packet for packet, whichever way both ends take.
+/// The engine's fast paths for small SENDs decide the same as the driver's general steps: a seed
+/// gives the same run, packet for packet, whichever ends use the fast paths.
 #[test]
 fn the_short_ways_change_nothing() {
     for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 10 {
         let mut scenario = Scenario::new(seed);
-        // The short way in does both halves of its step at once.
+        // The fast path for arriving SENDs does both halves of a step at once.
         scenario.knobs.late_retire = 0;
         let play = |short_ways: [bool; 2]| {
             let mut player = Player::new(&scenario);

@@ -1,4 +1,4 @@
-//! The queues against models of them: what is free, what waits, and in which order.
+//! The queues compared with simple models: free slots, waiting WQEs, and their order.
 
 use std::collections::VecDeque;
 
@@ -146,7 +146,7 @@ proptest! {
                         }
                     }
                 }
-                // The engine begins and completes; the program polls.
+                // The engine starts and completes a WQE; the program polls.
                 1 => {
                     queue.fetch_all();
                     queue.begun = (queue.oldest + count as u32).min(queue.posted);
@@ -156,7 +156,7 @@ proptest! {
             }
             prop_assert!(queue.outstanding() <= capacity);
             for position in queue.oldest..queue.posted {
-                // No slot that is still in use was given away.
+                // The queue has not overwritten a slot that is still in use.
                 prop_assert_eq!(queue.wqe(position).wr_id, position as u64);
                 let mine = queue.sges(position).iter().all(|sge| sge.addr == position as u64);
                 prop_assert!(mine);

@@ -1,5 +1,5 @@
-//! What each rule of `--faults` does to the protocol, packet by packet in virtual time: the link of
-//! the simulation judges packets by the rules as the soft device does.
+//! The effect of each rule of `--faults` on the protocol, packet by packet in virtual time. The
+//! simulated link applies the rules in the same way as the soft device.
 
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::*;
@@ -43,7 +43,7 @@ fn post_sends(pair: &mut Pair, lengths: &[usize]) -> Vec<(u64, Vec<u8>)> {
     expected
 }
 
-/// Posts SENDs, lets everything come to rest, and checks that all arrived, once and in order.
+/// Posts SENDs, runs until nothing is left to do, and checks that each arrived once and in order.
 fn sends_arrive(pair: &mut Pair, lengths: &[usize]) {
     let expected = post_sends(pair, lengths);
     pair.world.settle();
@@ -55,7 +55,7 @@ fn sends_arrive(pair: &mut Pair, lengths: &[usize]) {
     assert_eq!((pair.state(LEFT), pair.state(RIGHT)), (S::Rts, S::Rts));
 }
 
-/// How often packets of these classes were sent, each PSN for itself.
+/// How often packets of these classes were sent, by PSN.
 fn times(pair: &Pair, classes: &[Class]) -> Vec<(u32, usize)> {
     let mut counts = std::collections::BTreeMap::new();
     for one in pair.injector().sent_packets.iter().filter(|one| classes.contains(&one.class)) {
@@ -68,7 +68,7 @@ fn of(pair: &Pair, class: Class) -> Vec<SentPacket> {
     pair.injector().sent_packets.iter().filter(|one| one.class == class).copied().collect()
 }
 
-/// When the newest packet of all was sent.
+/// When the last packet was sent.
 fn last_ns(pair: &Pair) -> u64 {
     pair.injector().sent_packets.iter().map(|one| one.at_ns).max().expect("a packet")
 }
@@ -86,7 +86,7 @@ fn without_a_match_nothing_is_different() {
 fn a_lost_acknowledgement_is_asked_for_again() {
     let mut pair = pair(QpType::Rc, "drop nth 1 of ack");
     sends_arrive(&mut pair, &[100]);
-    // The time-out sends the request again; the responder knows it, and only acknowledges.
+    // After the time-out the request is retransmitted; the responder only acknowledges it.
     assert_eq!(times(&pair, &[Class::Send]), [(5, 2)]);
     assert_eq!(of(&pair, Class::Ack).len(), 2);
     assert!(of(&pair, Class::Send)[1].at_ns >= TIMEOUT_NS);
@@ -96,7 +96,7 @@ fn a_lost_acknowledgement_is_asked_for_again() {
 fn a_gap_is_reported_at_once() {
     let mut pair = pair(QpType::Rc, "drop nth 2 of send");
     sends_arrive(&mut pair, &[4 * MTU_BYTES]);
-    // The NAK names the gap; nobody waits for a time-out.
+    // The NAK names the gap, so no time-out is needed.
     assert_eq!(of(&pair, Class::Nak).len(), 1);
     assert_eq!(of(&pair, Class::Nak)[0].psn.get(), 6);
     assert_eq!(times(&pair, &[Class::Send]), [(5, 1), (6, 2), (7, 2), (8, 2)]);
@@ -107,7 +107,7 @@ fn a_gap_is_reported_at_once() {
 fn a_lost_nak_is_a_time_out() {
     let mut pair = pair(QpType::Rc, "drop nth 2 of send; drop nth 1 of nak");
     sends_arrive(&mut pair, &[4 * MTU_BYTES]);
-    // A responder reports a gap once (IBA C9-110), so only the time-out helps.
+    // A responder sends one NAK per gap (IBA C9-110), so only the time-out helps.
     assert_eq!(of(&pair, Class::Nak).len(), 1);
     assert!(last_ns(&pair) >= TIMEOUT_NS);
 }
@@ -133,7 +133,7 @@ fn a_packet_number_is_a_packet() {
     assert_eq!(lost, [6, 7]);
 }
 
-/// A READ whose response has a hole is asked for again from there; the data come once and right.
+/// A lost READ response makes the requester repeat the READ from there; the data arrive once.
 #[test]
 fn a_lost_response_is_read_again() {
     let mut pair = pair(QpType::Rc, "drop nth 2 of read-response");
@@ -149,7 +149,7 @@ fn a_lost_response_is_read_again() {
     assert!(times(&pair, &[Class::ReadResponse]).iter().any(|(_, times)| *times > 1));
 }
 
-/// An atomic whose answer is lost is not executed twice: the responder kept the answer.
+/// When the response to an atomic is lost, the responder repeats the result that it has stored.
 #[test]
 fn a_lost_answer_of_an_atomic_is_answered_again() {
     let mut pair = pair(QpType::Rc, "drop nth 1 of atomic-response; duplicate of atomic");
@@ -174,7 +174,7 @@ fn what_comes_twice_is_taken_once() {
     let mut rc = pair(QpType::Rc, "duplicate");
     sends_arrive(&mut rc, &[100, 3000]);
     assert!(of(&rc, Class::Send).iter().all(|one| one.fate.copies == 1));
-    // Datagrams have nothing that would tell.
+    // A datagram has nothing by which a receiver could recognise a duplicate.
     let mut ud = pair(QpType::Ud, "duplicate nth 1");
     post_sends(&mut ud, &[100, 200]);
     ud.receive(RIGHT, 3, 300);
@@ -186,17 +186,17 @@ fn what_comes_twice_is_taken_once() {
 fn what_is_overtaken_is_a_gap() {
     let mut rc = pair(QpType::Rc, "reorder 2 nth 2 of send");
     sends_arrive(&mut rc, &[5 * MTU_BYTES]);
-    // The third packet leaves a gap, which the late second fills.
+    // The third packet finds a gap, which the late second packet fills.
     let naks: Vec<u32> = of(&rc, Class::Nak).iter().map(|one| one.psn.get()).collect();
     assert_eq!(naks, [6]);
-    // Nothing fills it over UC: the message is lost, and its late beginning takes a receive and
-    // waits. (Into a shorter buffer it would be an error of length, which ends the queue pair.)
+    // UC does not fill a gap: the message is lost. Its late first packet takes a receive and waits
+    // for the rest. (A shorter buffer would give a length error, which ends the queue pair.)
     let mut uc = pair(QpType::Uc, "reorder 1 nth 1 of send");
     post_sends(&mut uc, &[3 * MTU_BYTES, 2 * MTU_BYTES]);
     uc.world.settle();
     assert_eq!(uc.received(RIGHT), [(1, WcStatus::Success)]);
     assert_eq!(uc.world.qp(RIGHT).received()[0].wc.byte_len as usize, 2 * MTU_BYTES);
-    // Datagrams just come in another order.
+    // Datagrams just arrive in another order.
     let mut ud = pair(QpType::Ud, "reorder 1 nth 1 of send");
     post_sends(&mut ud, &[100, 100]);
     ud.world.settle();
@@ -205,8 +205,8 @@ fn what_is_overtaken_is_a_gap() {
     assert_eq!(of(&ud, Class::Send)[0].fate.behind, 1);
 }
 
-/// Every bit of a packet in turn: the invariant CRC finds each that matters, and a connection
-/// repairs it.
+/// Flips random bits: the invariant CRC detects each flip that matters, and RC retransmits the
+/// packet.
 #[test]
 fn what_is_damaged_is_dropped() {
     for seed in 0..200 {
@@ -226,11 +226,11 @@ fn a_delay_is_waited_for() {
     sends_arrive(&mut late, &[10]);
     assert_eq!(of(&late, Class::Send).len(), 1);
     assert!(late.world.now_ns >= 70_000 && late.world.now_ns < TIMEOUT_NS);
-    // Longer than the time-out: the request goes out again, and is taken once.
+    // Longer than the time-out: the request is retransmitted, and the responder executes it once.
     let mut later = pair(QpType::Rc, "delay 6ms of ack");
     sends_arrive(&mut later, &[10]);
     assert_eq!(of(&later, Class::Send).len(), 2);
-    // At random, between its bounds.
+    // Random delays between two bounds.
     let mut jitter = pair(QpType::Ud, "delay 10us jitter 90us");
     post_sends(&mut jitter, &[10; 50]);
     jitter.world.settle();
@@ -272,7 +272,7 @@ fn a_rule_that_spares_the_first_and_hits_every_repetition_exhausts_the_retries()
     assert_eq!(times(&rc, &[Class::Send]), [(5, 8), (6, 8)]);
 }
 
-/// Two SENDs of which nothing is acknowledged.
+/// Checks that two SENDs fail because no acknowledgement arrives.
 fn fails_after_all_retries(pair: &mut Pair) {
     post_sends(pair, &[10, 10]);
     pair.world.settle();
@@ -287,7 +287,7 @@ fn fails_after_all_retries(pair: &mut Pair) {
 #[test]
 fn a_partition_that_stays_ends_the_connection() {
     fails_after_all_retries(&mut pair(QpType::Rc, "partition 0s..1000s"));
-    // Only the answers: the requests arrive, and still nobody hears of it.
+    // Only responses are lost: the requests arrive, but the requester never learns it.
     let mut deaf = pair(QpType::Rc, "partition 0s..1000s to 0x101");
     fails_after_all_retries(&mut deaf);
     assert_eq!(deaf.received(RIGHT), [(1, W::Success), (2, W::Success)]);
@@ -307,7 +307,7 @@ fn a_partition_that_heals_in_time_is_survived() {
     }
 }
 
-/// After the retries are used up, healing does not bring the connection back, and a new one works.
+/// A partition that ends after the last retry does not revive the connection, but a new one works.
 #[test]
 fn a_partition_that_heals_too_late_needs_a_new_connection() {
     let mut rc = pair(QpType::Rc, "partition 0s..200ms");
@@ -331,7 +331,7 @@ fn a_partition_that_heals_too_late_needs_a_new_connection() {
 fn a_window_of_time_ends() {
     let mut rc = pair(QpType::Rc, "drop of send ..9ms");
     sends_arrive(&mut rc, &[10]);
-    // Lost at 0, after one and after two time-outs; the next is beyond 9 ms.
+    // Lost at 0, after one time-out and after two; the next transmission is later than 9 ms.
     assert_eq!((rc.injector().met(), of(&rc, Class::Send).len()), (&[3][..], 4));
     let mut later = pair(QpType::Rc, "drop of send 1ms..2ms");
     sends_arrive(&mut later, &[10]);

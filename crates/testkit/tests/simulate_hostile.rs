@@ -1,12 +1,12 @@
-//! Nonsense from programs, rings and networks, from seeds; `fuzz/fuzz_targets/engine_ops.rs` plays
-//! the same with a fuzzer's bytes.
+//! Random misuse by programs, rings and networks, from seeds; `fuzz/fuzz_targets/engine_ops.rs`
+//! plays the same with a fuzzer's bytes.
 
 use std::panic::catch_unwind;
 
 use rdmalab_random::Random;
 use rdmalab_testkit::hostile;
 
-/// Seeds that are played when `RDMALAB_SEEDS` does not say.
+/// How many seeds to play without `RDMALAB_SEEDS`.
 const SEEDS: u64 = 100_000;
 
 /// Seeds that once found a bug.

@@ -1,8 +1,8 @@
-//! The fuzz targets of packets without a fuzzer: frames that the kernel sent, with a few bytes
-//! changed, cut, put together or made up, from seeds. `wire_parse.rs`, `link_receive.rs` and
-//! `trace_read.rs` in `fuzz/fuzz_targets` run the same functions with a fuzzer's bytes.
+//! The fuzz targets for packets, without a fuzzer. From a seed, captured frames of the kernel are
+//! changed in a few bytes, cut, joined or replaced. The targets `wire_parse.rs`, `link_receive.rs`
+//! and `trace_read.rs` in `fuzz/fuzz_targets` run the same functions with a fuzzer's bytes.
 //!
-//! `RDMALAB_SEEDS=N` plays so many seeds, `RDMALAB_SEED=N` one.
+//! `RDMALAB_SEEDS=N` plays that number of seeds, `RDMALAB_SEED=N` plays one.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use rdmalab_wire::frame::{Datagram, EthernetFrame, Network};
 use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::packet::Packet;
 
-/// Seeds that are played when `RDMALAB_SEEDS` does not say.
+/// How many seeds to play without `RDMALAB_SEEDS`.
 const SEEDS: u64 = 100_000;
 
 /// Seeds that once found a bug.
@@ -42,7 +42,7 @@ fn captures() -> Vec<(String, Vec<u8>)> {
     frames
 }
 
-/// The golden frames of the wire crate: opcodes that no capture has, and a congestion notification.
+/// The golden frames of the wire crate: opcodes that no capture has, among them a CNP.
 fn golden() -> Vec<(String, Vec<u8>)> {
     let text = include_str!("../../wire/tests/fixtures/frames.txt");
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -50,7 +50,7 @@ fn golden() -> Vec<(String, Vec<u8>)> {
     lines.chunks(2).map(|pair| ("golden".to_owned(), unpack(pair[1]))).collect()
 }
 
-/// Bytes in hex; `xx*n` is n times the byte xx.
+/// Parses bytes in hex; `xx*n` stands for n bytes xx.
 fn unpack(line: &str) -> Vec<u8> {
     let byte = |hex: &str| u8::from_str_radix(hex, 16).expect("hex");
     let piece = |piece: &str| match piece.split_once('*') {
@@ -60,13 +60,13 @@ fn unpack(line: &str) -> Vec<u8> {
     line.split(' ').flat_map(piece).collect()
 }
 
-/// What tells a frame from others that exercise the same code.
+/// The fields that decide which code a frame exercises.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Form {
-    /// EtherType and protocol of a frame that is not ours.
+    /// EtherType and IP protocol of a frame that is not RoCEv2.
     Foreign(Vec<u8>),
-    /// IPv6, the first two bytes of the BTH (opcode, flags, pad), whether an acknowledgement is
-    /// asked for, the bytes of the payload, the syndrome, and the attribute of a management
+    /// Whether it is IPv6, the first two bytes of the BTH (opcode, flags, pad), whether it requests
+    /// an acknowledgement, the payload length, the syndrome, and the attribute of a management
     /// datagram.
     Ours(bool, [u8; 2], bool, usize, Option<u8>, Option<[u8; 2]>),
 }
@@ -91,7 +91,7 @@ impl Form {
     }
 }
 
-/// Of each capture one frame of each form, so that requests stand beside their answers.
+/// One frame of each form from each capture, so that requests and their responses are included.
 fn frames() -> Vec<Vec<u8>> {
     let mut seen = BTreeSet::new();
     let all = captures().into_iter().chain(golden());
@@ -99,7 +99,7 @@ fn frames() -> Vec<Vec<u8>> {
     new.map(|(_, bytes)| bytes).collect()
 }
 
-/// Nothing that a capture or a golden frame has is missing from what the fuzzers begin with.
+/// The frames for the fuzzers include every form that a capture or a golden frame has.
 #[test]
 fn the_frames_have_every_form_that_was_captured() {
     let frames = frames();
@@ -118,7 +118,7 @@ fn the_frames_have_every_form_that_was_captured() {
     assert_eq!((opcodes.len(), forms.len(), v6, frames.len()), (29, 60, 5, 143));
 }
 
-/// A frame that is wrong in some way, or in none.
+/// A frame with random damage, or with none.
 fn spoilt(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = frames[random.below(frames.len() as u64) as usize].clone();
     for _ in 0..random.below(4) {
@@ -145,12 +145,12 @@ fn spoilt(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// The packet in a frame, for the receiver, with what that is to expect in front.
+/// Input for [`fuzz::link_receive`]: two bytes of choices for the receiver, then the packet.
 fn received(frame: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = random.bytes(2);
     match EthernetFrame::parse(frame) {
         Ok(found) => bytes.extend(found.datagram.packet),
-        // From where a packet stands over IPv4.
+        // The offset at which a packet begins over IPv4.
         Err(_) => bytes.extend(frame.iter().skip(42)),
     }
     bytes
@@ -161,7 +161,7 @@ fn captured(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.below(8) {
         let frame = spoilt(frames, random);
-        // Most of them as what they are, Ethernet.
+        // Most frames keep their link type, Ethernet.
         let link = if random.below(8) == 0 {
             random.next_u32() as u8
         } else {
@@ -174,7 +174,7 @@ fn captured(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Whether the parsers took it, and the receiver, and how many packets a capture had.
+/// Whether the parsers accepted it, whether the receiver did, and the packets of a capture.
 fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool, usize) {
     let mut random = Random::new(seed);
     let bytes = match random.below(8) {
@@ -216,14 +216,14 @@ fn no_bytes_are_too_strange() {
         parsed += u64::from(by_parser);
         taken += u64::from(by_receiver);
     }
-    // Otherwise this tests nothing but refusals.
+    // Otherwise this would test little but refusals.
     assert!(parsed > seeds / 4, "{parsed} of {seeds} parsed");
     assert!(taken > seeds / 100, "{taken} of {seeds} taken by the receiver");
     assert!(traced as u64 > seeds, "{traced} packets in {seeds} captures");
 }
 
-/// What a receiver makes of each packet of the kernel is the same packet when it is sent again by
-/// what sends ours: but for one flag, which ours have.
+/// A packet of the kernel becomes a train, and sending that train gives the same packet, except for
+/// one flag that only our packets have set.
 #[test]
 fn every_packet_of_the_kernel_is_a_train_and_again_that_packet() {
     let mut packets = 0;
@@ -257,11 +257,11 @@ fn every_packet_of_the_kernel_is_a_train_and_again_that_packet() {
     assert_eq!(packets, 2568);
 }
 
-/// The migration state of the sender's path in a BTH (IBA vol. 1, 9.2.3), which RoCE does not
-/// have: ours say "migrated", as adapters do, and rxe "rearm".
+/// The migration state in a BTH (IBA vol. 1, 9.2.3), which has no use in RoCE: our packets say
+/// "migrated", as those of adapters do, and rxe's say "rearm".
 const MIG_REQ: u8 = 0x40;
 
-/// Where a datagram travels, and IPv4's identification.
+/// Addresses and ports of a datagram, and its IPv4 identification.
 fn path_of(datagram: &Datagram<'_>) -> (FourTuple, u16) {
     let (source, destination, identification): (IpAddr, IpAddr, u16) = match datagram.network {
         Network::V4(ip) => (ip.source.into(), ip.destination.into(), ip.identification),
@@ -272,7 +272,7 @@ fn path_of(datagram: &Datagram<'_>) -> (FourTuple, u16) {
     (FourTuple { source, destination, source_port, destination_port }, identification)
 }
 
-/// Writes the frames of the kernel's captures where the fuzzers look for what to begin with.
+/// Writes the frames of the kernel's captures as the initial corpus of the fuzzers.
 #[test]
 #[ignore = "for fuzzers: cargo test -p rdmalab-testkit --test simulate_packets -- --ignored"]
 fn the_corpus_of_the_fuzzers() {

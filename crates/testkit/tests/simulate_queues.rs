@@ -1,4 +1,4 @@
-//! Queues, windows and states: what waits for what, and what is refused.
+//! Queues, windows and states: which request waits for which, and which one is refused.
 
 use rdmalab_engine::backend::{PostError, SendWr};
 use rdmalab_engine::vocab::*;
@@ -114,14 +114,14 @@ fn slots_are_free_when_the_completion_behind_them_is_polled() {
     for wr_id in 4..7 {
         pair.world.post_send(LEFT, &send(wr_id)).unwrap();
     }
-    // The fourth send was unsignalled, and nothing behind it completed.
+    // The fourth send is unsignaled, and no later send has completed.
     assert_eq!(pair.world.post_send(LEFT, &send(7)), Err(PostError::QueueFull));
 }
 
 #[test]
 fn sqd_drains_what_was_begun_and_holds_the_rest() {
     let mut config = PairConfig::new(QpType::Rc);
-    // Nothing asks for an acknowledgement, and no time-out would.
+    // No packet requests an acknowledgement, and there is no time-out.
     config.attr.timeout = 0;
     let mut pair = Pair::new(config);
     pair.world.knobs.infinite_ns = 1 << 60;
@@ -190,7 +190,7 @@ fn datagrams_are_checked_and_dropped_in_silence() {
     pair.post(LEFT, SendWr { sges: &[sge], ..to(0x2222_2222) }).unwrap();
     pair.world.settle();
     assert_eq!(pair.received(RIGHT), [], "another Q_Key");
-    // With its top bit set the key in the request means the QP's own.
+    // With its top bit set, the Q_Key of the request is replaced by the QP's own.
     pair.post(LEFT, SendWr { sges: &[sge], ..to(0x8000_0000) }).unwrap();
     pair.world.settle();
     let got = pair.world.qp(RIGHT).received()[0].wc;
@@ -276,15 +276,15 @@ fn a_completion_of_before_a_reset_frees_nothing_after_it() {
     let reset = QpAttr { qp_state: S::Reset, ..QpAttr::default() };
     pair.world.modify(LEFT, &reset, QpAttrMask::STATE);
     pair.connect(LEFT);
-    // Positions begin again, and only now are the old completions polled.
+    // Queue positions start again at 0, and the old completions are polled only now.
     assert_eq!(pair.device(LEFT).poll_sent(0).len(), 2);
     pair.post(LEFT, blank(2, WrOpcode::Send)).unwrap();
     pair.post(LEFT, blank(3, WrOpcode::Send)).unwrap();
     assert_eq!(pair.post(LEFT, blank(4, WrOpcode::Send)), Err(PostError::QueueFull));
 }
 
-/// A receive that was posted in time and is fetched late costs no RNR retry, of which there is
-/// none.
+/// A receive that was posted in time but fetched late delays the message. It does not cost an RNR
+/// retry; the sender has none.
 #[test]
 fn late_fetches_delay_messages_and_fail_none() {
     for seed in 0..100 {

@@ -1,5 +1,5 @@
-//! What stateful quirks do to the protocol, in virtual time: a lost response among two READs, and
-//! packet damming in the three forms in which it was seen (Fukuoka, Sato and Taura, "Pitfalls of
+//! The effect of stateful quirks on the protocol, in virtual time: a lost response to one of two
+//! READs, and packet damming in its three known forms (Fukuoka, Sato and Taura, "Pitfalls of
 //! InfiniBand with On-Demand Paging", ISPASS 2021). Each case also runs without the quirk.
 
 use rdmalab_engine::backend::SendWr;
@@ -13,12 +13,12 @@ use WcStatus as W;
 const TIMEOUT_NS: u64 = 4096 << 11;
 /// `min_rnr_timer` 14: the wait after an RNR NAK.
 const RNR_NS: u64 = 1_280_000;
-/// The longest service of a repeated READ, and time for packets to travel.
+/// The longest service time of a repeated READ, plus time for packets to travel.
 const SERVICE_NS: u64 = 1_600_000;
 const SEEDS: u64 = 50;
 const BYTES: usize = 100;
 
-/// A page fault at the server, as a requester sees it: the first READ is answered with an RNR NAK.
+/// A page fault at the responder, as a requester sees it: an RNR NAK answers the first READ.
 const SERVER_FAULT: &str = "rnr-nak first nth 1 of read";
 
 fn pair(seed: u64, faults: &str) -> Pair {
@@ -31,7 +31,7 @@ fn pair(seed: u64, faults: &str) -> Pair {
     pair
 }
 
-/// Posts a READ; returns where it goes to.
+/// Posts a READ; returns the address of its buffer.
 fn post_read(pair: &mut Pair, wr_id: u64) -> u64 {
     let (addr, rkey) = pair.region(RIGHT, &[wr_id as u8; BYTES], Access::REMOTE_READ);
     let into = pair.buffer(LEFT, &[0; BYTES]);
@@ -46,8 +46,8 @@ fn post_send(pair: &mut Pair, wr_id: u64) {
     pair.post(LEFT, SendWr { sges: &[sge], ..blank(wr_id, WrOpcode::Send) }).unwrap();
 }
 
-/// Lets everything come to rest, and checks that `count` requests ended well. Returns how long that
-/// took since the start, ns.
+/// Runs until nothing is left to do, and checks that `count` requests succeeded. Returns the
+/// virtual time since the start, ns.
 fn settle(pair: &mut Pair, count: u64) -> u64 {
     pair.world.settle();
     let done: Vec<(u64, WcStatus)> = (1..=count).map(|wr_id| (wr_id, W::Success)).collect();
@@ -59,7 +59,7 @@ fn sent(pair: &Pair, class: Class) -> usize {
     pair.injector().sent_packets.iter().filter(|one| one.class == class).count()
 }
 
-/// The second of two READs that are outstanding together: its response was sent, and is lost.
+/// Two READs are outstanding together. The response to the second was sent, but is lost.
 #[test]
 fn the_response_to_the_second_of_two_reads_is_lost() {
     for (faults, loses) in [("drop-response 2", true), ("drop-response 3", false)] {
@@ -77,8 +77,8 @@ fn the_response_to_the_second_of_two_reads_is_lost() {
     }
 }
 
-/// The first of two READs faults at the server, the second is posted while the first waits.
-/// Together they leave after the wait; the second is lost, and only the time-out tells.
+/// The first of two READs meets a page fault, the second is posted during the RNR wait. Then both
+/// are sent together. The second is lost, and only the time-out reveals that.
 #[test]
 fn the_second_of_two_reads_is_dammed_until_the_time_out() {
     for seed in 0..SEEDS {
@@ -95,14 +95,14 @@ fn the_second_of_two_reads_is_dammed_until_the_time_out() {
         assert_eq!((met, naks), (vec![1], 1));
         let (took_ns, met, naks) = two_reads(&format!("{SERVER_FAULT}; damming"));
         assert!(took_ns >= RNR_NS + TIMEOUT_NS, "seed {seed}: {took_ns} ns");
-        // The RNR NAK was all that the server said. Damming met the lost READ, and delayed the
-        // responses to both repetitions.
+        // The responder sent nothing but the RNR NAK. Damming dropped the READ, and delayed the
+        // responses to both repeated READs.
         assert_eq!((met, naks), (vec![1, 3], 1));
     }
 }
 
-/// A third READ that is posted after the service finds the second missing: its NAK saves the
-/// time-out. One that is posted during the wait is lost with the second.
+/// A third READ, posted after the service, arrives without the second: the NAK for the gap saves
+/// the time-out. A third one that is posted during the RNR wait is lost together with the second.
 #[test]
 fn a_third_read_saves_the_time_out_unless_it_is_dammed_too() {
     for seed in 0..SEEDS {
@@ -125,8 +125,8 @@ fn a_third_read_saves_the_time_out_unless_it_is_dammed_too() {
     }
 }
 
-/// A READ is repeated because its response is late. The response comes before that of the
-/// repetition, the READ completes, and a SEND is posted: it is lost while the repetition is served.
+/// A READ is repeated because its response is late. The late response arrives first and completes
+/// the READ. A SEND that is posted then is lost while the responder serves the repeated READ.
 #[test]
 fn a_send_after_its_read_completed_is_dammed_by_the_repetition() {
     let late_ns = TIMEOUT_NS + 20_000;
@@ -153,7 +153,7 @@ fn a_send_after_its_read_completed_is_dammed_by_the_repetition() {
     }
 }
 
-/// The same seed dams for the same time, another for another.
+/// The same seed gives the same service time; another seed gives another one.
 #[test]
 fn a_service_lasts_as_its_seed_says() {
     let delays = |seed: u64| {

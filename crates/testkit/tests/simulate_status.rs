@@ -1,4 +1,4 @@
-//! Each completion status, NAK code and asynchronous event in its right place.
+//! The right completion status, NAK code and asynchronous event for each error.
 
 use rdmalab_engine::backend::{MwBind, RecvWr, SendWr};
 use rdmalab_engine::vocab::*;
@@ -24,7 +24,7 @@ fn text(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// Posts `wr` and one SEND behind it, settles, and checks both ends' fate.
+/// Posts `wr` and one SEND after it, settles, and checks the completions and states of both ends.
 fn expect_fatal(pair: &mut Pair, wr: SendWr<'_>, status: WcStatus, right: QpState) {
     pair.post(LEFT, wr).unwrap();
     let sge = pair.buffer(LEFT, b"behind");
@@ -78,7 +78,7 @@ fn zero_length_messages_of_each_kind() {
     pair.post(LEFT, SendWr { wr_id: 2, ..remote }).unwrap();
     let imm = SendWr { wr_id: 3, opcode: WrOpcode::WriteImm, imm_or_rkey: 9, ..remote };
     pair.post(LEFT, imm).unwrap();
-    // Nothing is accessed, so no key is looked at (C9-88).
+    // A READ of 0 bytes accesses nothing, so the responder does not check the key (C9-88).
     pair.post(LEFT, SendWr { wr_id: 4, opcode: WrOpcode::Read, rkey: 0xdead, ..remote }).unwrap();
     pair.world.settle();
     let done: Vec<_> = (1..=4).map(|wr_id| (wr_id, W::Success)).collect();
@@ -172,7 +172,7 @@ fn local_protection_errors_of_the_sender() {
     sge.lkey ^= 0x4000;
     pair.post(LEFT, SendWr { sges: &[sge], ..blank(1, WrOpcode::Send) }).unwrap();
     pair.world.settle();
-    // The unsignalled send before it went well and says nothing; the failure waits for its turn.
+    // The earlier, unsignaled send succeeds without a completion; the failure is reported after it.
     assert_eq!(pair.sent(LEFT), [(1, W::LocProtErr)]);
     assert_eq!(pair.received(RIGHT), [(1, W::Success)]);
     assert_eq!((pair.state(LEFT), pair.state(RIGHT)), (S::Err, S::Rts));
@@ -185,7 +185,7 @@ fn a_read_into_memory_that_may_not_be_written() {
     let mut sge = pair.buffer(LEFT, &[0; 64]);
     sge.lkey = pair.device(LEFT).register(sge.addr, 64, Access::NONE);
     let wr = SendWr { sges: &[sge], remote_addr: addr, rkey, ..blank(1, WrOpcode::Read) };
-    // The peer has the next request too and answers it with RNR NAKs that nobody hears.
+    // The peer answers the next request with RNR NAKs, which the failed requester ignores.
     expect_fatal(&mut pair, wr, W::LocProtErr, S::Rts);
     assert_eq!(pair.device(LEFT).memory.read(sge.addr, 64), [0; 64]);
 }
@@ -211,7 +211,7 @@ fn rnr_for_ever_and_rnr_exhausted() {
         let sge = pair.buffer(LEFT, &text(5000));
         pair.post(LEFT, SendWr { sges: &[sge], ..blank(1, WrOpcode::Send) }).unwrap();
         let begun_ns = pair.world.now_ns;
-        // Timer code 12 is 0.64 ms: more than two of them pass.
+        // Timer code 12 is 0.64 ms, so the RNR wait expires more than twice in this time.
         pair.world.run(begun_ns + 3_000_000);
         pair.receive(RIGHT, 1, 5000);
         pair.world.settle();
@@ -294,7 +294,7 @@ fn one_loss_in_a_long_read_costs_one_retry() {
     let wr = SendWr { sges: &[sge], remote_addr: addr, rkey, ..blank(1, WrOpcode::Read) };
     pair.post(LEFT, wr).unwrap();
     while pair.world.work() {}
-    // The request has arrived; its first answers are lost.
+    // The request has arrived; now some of the first responses are lost.
     pair.world.now_ns = pair.world.link.next_ns().unwrap();
     pair.world.link.faults.drop = 20;
     pair.world.work();
@@ -317,7 +317,7 @@ fn what_is_posted_in_error_is_flushed() {
         pair.world.post_send(LEFT, &blank(2, WrOpcode::Send)).unwrap();
         assert_eq!(pair.sent(LEFT), [(2, W::WrFlushErr)]);
         pair.receive(LEFT, 3, 8);
-        // Receives of an SRQ belong to all its QPs and stay; the program is told when it is over.
+        // Receives of an SRQ are not flushed, since all its QPs use them; an event is raised.
         let (flushed, events): (&[_], &[_]) = match srq_limit {
             None => (&[(1, W::WrFlushErr), (3, W::WrFlushErr)], &[]),
             Some(_) => (&[], &[AsyncEventType::QpLastWqeReached]),
@@ -336,7 +336,7 @@ fn a_region_that_goes_away_within_a_message() {
     let wr = SendWr { sges: &[sge], remote_addr: addr, rkey, ..blank(1, WrOpcode::Write) };
     pair.post(LEFT, wr).unwrap();
     while pair.world.work() {}
-    // Some packets arrive, then the key is taken back.
+    // Invalidate the key after some packets have arrived.
     pair.world.now_ns = pair.world.link.next_ns().unwrap();
     pair.world.work();
     let taken = pair.world.qp(RIGHT).qp.expected_psn().get() - 0x10;
@@ -457,7 +457,7 @@ fn local_operations_are_executed_once_when_going_back() {
     pair.post(LEFT, send).unwrap();
     pair.post(LEFT, SendWr { imm_or_rkey: window, ..blank(2, WrOpcode::LocalInv) }).unwrap();
     pair.post(LEFT, SendWr { wr_id: 3, ..send }).unwrap();
-    // The first send is refused with RNR until there is a receive: everything is gone over again.
+    // The first send gets RNR NAKs until a receive is posted, so all requests are sent again.
     pair.world.run(2_000_000);
     pair.receive(RIGHT, 1, 64);
     pair.receive(RIGHT, 2, 64);

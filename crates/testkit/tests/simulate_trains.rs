@@ -1,5 +1,5 @@
-//! Trains: a train and its packets are the same to whoever accepts them, and the longest messages
-//! keep within the window of PSNs.
+//! Trains: the receiver treats a train and its single packets alike, and the longest messages stay
+//! within the PSN window.
 
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::qp::{Accept, CopyError, Plan, Qp, Response};
@@ -10,7 +10,7 @@ use rdmalab_testkit::sim::{Knobs, LEFT, Pair, PairConfig, RIGHT, TrainData, blan
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{PathMtu, Psn};
 
-/// Everything that a receiver of trains shows: completions, events, answers, state, memory.
+/// All visible state of a receiver: completions, events, responses, queue pair, memory.
 fn looks(pair: &mut Pair, at: rdmalab_testkit::sim::At) -> String {
     let mut answers = Vec::new();
     while let Some(answer) = pair.device(at).next_answer(at.qp, u32::MAX) {
@@ -21,7 +21,7 @@ fn looks(pair: &mut Pair, at: rdmalab_testkit::sim::At) -> String {
     let memory = &pair.world.devices[at.device].memory;
     let memory = memory.read(memory.base(), memory.size() as usize);
     let digest = memory.iter().fold(0u64, |h, b| (h ^ *b as u64).wrapping_mul(0x100_0000_01b3));
-    // Whatever the engine keeps, but for what voids plans in flight.
+    // The queue pair's whole state except the counter that invalidates plans in flight.
     format!("{told}\n{answers:?}\n{digest:x}\n{:?}", sim.qp)
 }
 
@@ -30,7 +30,7 @@ fn offer(pair: &mut Pair, at: rdmalab_testkit::sim::At, train_data: TrainData) {
     pair.world.accept_all(at);
 }
 
-/// Trains that an RC or UC requester sent, some of them overlapping what came before, some missing.
+/// Trains that an RC or UC requester sent. Some overlap earlier ones, and some are missing.
 fn draw_trains(pair: &mut Pair, random: &mut Random, target: (u64, u32)) -> Vec<TrainData> {
     let mut trains = Vec::new();
     for wr_id in 0..random.between(1, 8) {
@@ -61,7 +61,7 @@ fn draw_trains(pair: &mut Pair, random: &mut Random, target: (u64, u32)) -> Vec<
             trains.push(train_data);
         }
     }
-    // Lost, repeated, and overlapping ones.
+    // Lose, repeat and overlap some trains.
     let mtu = PathMtu::Mtu256;
     let mut out = Vec::new();
     for train_data in trains {
@@ -116,7 +116,7 @@ fn a_train_and_its_packets_are_the_same_to_a_responder() {
             let (ended, rc) = (whole.state(RIGHT) == QpState::Err, config.qp_type == QpType::Rc);
             let (whole, single) = (looks(&mut whole, RIGHT), looks(&mut single, RIGHT));
             if ended || !rc {
-                // A message that fails may have left packets in memory; nothing says that it has.
+                // A failed message may leave data in memory: compare completions and events only.
                 let told = |text: &str| text.lines().next().map(str::to_owned);
                 assert_eq!(told(&whole), told(&single), "seed {seed}: {train:?}");
                 break;
@@ -166,7 +166,7 @@ fn a_response_and_its_packets_are_the_same_to_a_requester() {
     }
 }
 
-/// A requester that can send 2 GiB without having it: payloads are never read here.
+/// A requester that sends 2 GiB from a small memory: the payloads are never read.
 fn giant(opcode: WrOpcode, psn: u32) -> Pair {
     let mut config = PairConfig::new(QpType::Rc);
     config.mtu = PathMtu::Mtu256;
@@ -206,7 +206,7 @@ fn two_gibibytes_at_the_smallest_mtu_stay_within_the_window() {
         while sent < 2 * PACKETS {
             let planned = next_train(&mut pair.world.devices[0].qps[0].qp, max_payload);
             let Some((train, position, offset)) = planned else {
-                // The window is full: something in it must have asked for an acknowledgement.
+                // The window is full, so a packet in it must have requested an acknowledgement.
                 assert_eq!(sent - acked, WINDOW);
                 acked = sent;
                 let last = Psn::new((start as u64 + sent - 1) as u32);
@@ -247,7 +247,7 @@ fn a_read_of_half_the_psn_space_goes_alone_and_can_be_repeated() {
     let (train, position, _) = next_train(qp, 1).unwrap();
     assert_eq!((train.packets, train.dma_bytes, position), (1 << 23, 1 << 31, 0));
     assert!(next_train(qp, 1).is_none(), "the second READ waits for the first");
-    // The responder takes it, and takes it again as a repetition.
+    // The responder executes the request, and executes it again as a duplicate.
     let (remote_addr, rkey) = {
         let device = pair.device(RIGHT);
         let base = device.memory.base();
@@ -256,11 +256,11 @@ fn a_read_of_half_the_psn_space_goes_alone_and_can_be_repeated() {
     let request = Train { remote_addr, rkey: rdmalab_wire::ids::RKey(rkey), ..train };
     let (qp, mut env) = pair.device(RIGHT).split(0);
     for _ in 0..2 {
-        // The connection's numbers begin where the giant's do.
+        // Both queue pairs start at the same PSN.
         assert!(matches!(qp.accept(&request, &mut env), Accept::Done));
         assert_eq!(qp.expected_psn(), first.add(1 << 23));
     }
-    // Its answer in parts, the last of which completes the READ.
+    // The response comes in several trains; the last one completes the READ.
     let mut answers = Vec::new();
     while let Some(response) = qp.next_response(1 << 30, &mut env) {
         let Response::Data { train, .. } = response else {
@@ -292,7 +292,7 @@ fn a_late_acknowledgement_within_a_repeated_message_is_caught_up_with() {
     qp.arm_timer(0, 1);
     assert!(qp.on_timer(u64::MAX, &mut env));
     assert_eq!(next_train(qp, 100 * 256).unwrap().0.first_psn, Psn::new(100));
-    // The first copies were only slow: the peer has 250 packets.
+    // The first transmission was only slow: the peer has received 250 packets.
     acknowledge(&mut pair, Psn::new(349), Syndrome::ACK);
     let qp = &mut pair.world.devices[0].qps[0].qp;
     let (train, _, offset) = next_train(qp, 100 * 256).unwrap();
@@ -342,7 +342,7 @@ fn what_the_lane_executed_is_folded_in_once() {
     let next = pair.device(LEFT).next_request(0, 64).unwrap();
     assert_eq!(next.train.fold.packets, 0);
     offer(&mut pair, RIGHT, next);
-    // The train comes again: nothing goes back.
+    // The same train again must not move the expected PSN back.
     offer(&mut pair, RIGHT, train_data);
     assert_eq!(pair.world.qp(RIGHT).qp.expected_psn(), Psn::new(0x14));
     assert_eq!(pair.received(RIGHT), [(1, WcStatus::Success)]);

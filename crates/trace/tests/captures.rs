@@ -22,8 +22,8 @@ fn trace(name: &str) -> Trace {
     trace
 }
 
-/// Every capture of RoCE, with its conversations: those of the connection manager count too, and
-/// each direction of UC, since nothing on the wire says which two belong together.
+/// Every RoCE capture with its number of conversations. Those of the connection manager count too,
+/// and each direction of UC, since no packet shows which two belong together.
 const ROCE: [(&str, usize); 22] = [
     ("atomic_cas.pcap", 1),
     ("loss_atomic.pcap", 1),
@@ -49,7 +49,7 @@ const ROCE: [(&str, usize); 22] = [
     ("write_lat_uc.pcap", 2),
 ];
 
-/// The one capture of iWARP, which has none of these packets.
+/// The only iWARP capture, which has no RoCE packets.
 const IWARP: &str = "siw_rping.pcap";
 
 #[test]
@@ -76,8 +76,8 @@ fn every_packet_of_the_kernel_is_read_and_its_icrc_is_right() {
     }
 }
 
-/// netem took 3 % of the packets of one of them before they were captured; of the other, by
-/// chance, none.
+/// In two captures netem dropped 3 % of the packets before they were captured: in one it dropped
+/// some, in the other by chance none.
 #[test]
 fn what_was_lost_is_in_the_capture_that_lost_it_and_in_no_other() {
     for (name, _) in ROCE {
@@ -106,7 +106,7 @@ fn both_directions_of_a_connection_find_each_other() {
         assert!(rc[0].a.qpn.is_some() && rc[0].b.qpn.is_some(), "{name}");
         let back = rc[0].rows.iter().filter(|row| row.direction == Direction::Back).count();
         assert!(back > 0 && back < rc[0].rows.len(), "{name}");
-        // Nothing was lost: each answer has its request, and nothing is repeated.
+        // Nothing was lost: each response has its request, and nothing is repeated.
         let odd = rc[0].rows_with(|note| {
             matches!(note, Note::Stale | Note::Gap { .. } | Note::Repeated { .. })
         });
@@ -149,7 +149,7 @@ fn a_capture_of_something_else_has_no_conversation() {
 
 #[test]
 fn a_lost_packet_is_a_gap_and_its_repetition_is_named() {
-    // Without the third request, and with the fifth one twice.
+    // Remove the third request, and repeat the fifth.
     let bytes = std::fs::read(path("loss_atomic.pcap")).unwrap();
     let (header, records) = split(&bytes);
     let is_request =
@@ -173,7 +173,7 @@ fn a_lost_packet_is_a_gap_and_its_repetition_is_named() {
     };
     assert_eq!(all(|note| matches!(note, Note::Gap { packets: 1 })), 1);
     assert_eq!(all(|note| matches!(note, Note::Repeated { .. })), 1);
-    // What answered the request that is missing answers nothing now.
+    // The response to the removed request now has no request.
     assert_eq!(all(|note| matches!(note, Note::Stale)), 1);
 }
 
@@ -189,9 +189,9 @@ fn split(bytes: &[u8]) -> (&[u8], Vec<&[u8]>) {
     (header, records)
 }
 
-/// Two connections of the kernel at the same time, without their setup, and as if every end began
-/// with PSN 0. At one end the queue pairs have each other's numbers, so that those do not tell it
-/// either. The ICRC is wrong then, which says nothing of who belongs together.
+/// Two connections of the kernel at the same time, without their setup packets, and with all PSNs
+/// starting at 0. On one host the QP numbers are swapped, so that they do not help. This makes the
+/// ICRC wrong, which does not matter here.
 #[test]
 fn connections_that_begin_alike_are_told_apart_by_time() {
     const QPN: usize = 16 + 42 + 5;
@@ -268,7 +268,7 @@ fn words_name_what_was_seen() {
     assert_eq!(show::length_bytes(&rc.rows[0].packet), Some(2));
 }
 
-/// A SEND of the kernel, as it would be on an InfiniBand link.
+/// A SEND of the kernel, in the form it would have on an InfiniBand link.
 fn on_infiniband(lids: [u16; 2]) -> Vec<u8> {
     let mut capture = Capture::open(&path("send_lat_ud.pcap")).expect("a capture");
     let packet = loop {
@@ -296,7 +296,7 @@ fn on_infiniband(lids: [u16; 2]) -> Vec<u8> {
     out
 }
 
-/// An Extensible Record Format record: time, type, flags, lengths, extension headers, frame.
+/// A record in Extensible Record Format: time, type, flags, lengths, extension headers, frame.
 fn erf(kind: u8, extensions: &[u8], frame: &[u8]) -> Vec<u8> {
     let record_bytes = (16 + extensions.len() + frame.len()) as u16;
     let mut record = vec![0, 0, 0, 0, 1, 0, 0, 0, kind, 4];
@@ -308,8 +308,8 @@ fn erf(kind: u8, extensions: &[u8], frame: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Captures of ibdump are ERF (Endace's types reference; link type 197), of packets with their
-/// local route header (IBA vol. 1, 7.7).
+/// ibdump writes captures as ERF (Endace's types reference; link type 197), whose packets begin
+/// with the local route header (IBA vol. 1, 7.7).
 #[test]
 fn a_capture_of_ibdump_is_read() {
     let packet = on_infiniband([3, 7]);

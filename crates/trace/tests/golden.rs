@@ -1,7 +1,7 @@
-//! Every packet of every capture: read, written again by our encoder, and the same bytes.
+//! Each packet of each capture is parsed and encoded again, and must have the same bytes.
 //!
-//! What each file holds stands in a table, counted by another dissector (tshark 4.0), so that a
-//! packet that is passed over shows.
+//! A table lists the packets of each file, as counted by another dissector (tshark 4.0), so that a
+//! packet that we skip is noticed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rdmalab_wire::error::ParseError::{IpHeaderLength, NextHeader};
 use rdmalab_wire::frame::{Datagram, EthernetFrame};
 use rdmalab_wire::packet::Packet;
 
-/// For each file: frames of something else, packets by opcode, and messages of the connection
+/// For each file: the number of other frames, packets by opcode, and messages of the connection
 /// manager among them.
 const CONTENTS: &[(&str, usize, &str, &str)] = &[
     ("atomic_cas", 29, "12: 50, 13: 50", ""),
@@ -37,7 +37,7 @@ const CONTENTS: &[(&str, usize, &str, &str)] = &[
     ("ud_pingpong", 11, "64: 40", ""),
     ("udaddy", 0, "64: 4, 65: 20", "SIDR_REP: 2, SIDR_REQ: 2"),
     ("write_lat", 25, "0a: 100, 11: 100", ""),
-    // One DREQ came twice.
+    // One DREQ was captured twice.
     (
         "write_lat_rdmacm",
         0,
@@ -47,7 +47,7 @@ const CONTENTS: &[(&str, usize, &str, &str)] = &[
     ("write_lat_uc", 26, "26: 40, 27: 40, 28: 40", ""),
 ];
 
-/// One connection from its request to its end.
+/// The messages of one connection from request to end.
 const CONNECTION: &str = "DREP: 1, DREQ: 1, REP: 1, REQ: 1, RTU: 1";
 
 /// The queue pair of general services (IBA vol. 1, 3.9.4).
@@ -67,7 +67,7 @@ fn frames(name: &str) -> Vec<Frame> {
     frames
 }
 
-/// Whether a frame is UDP to port 4791, told without the parser that is tested.
+/// Whether a frame is UDP to port 4791, found without the parser under test.
 fn is_roce(bytes: &[u8]) -> bool {
     let (protocol_at, port_at) = match bytes[12..14] {
         [0x08, 0x00] => (23, 36),
@@ -77,7 +77,7 @@ fn is_roce(bytes: &[u8]) -> bool {
     bytes[protocol_at] == 17 && bytes[port_at..port_at + 2] == 4791u16.to_be_bytes()
 }
 
-/// What was counted, in the words of [`CONTENTS`].
+/// The counts, in the notation of [`CONTENTS`].
 fn words(counts: &BTreeMap<String, usize>) -> String {
     let each = counts.iter().map(|(name, count)| format!("{name}: {count}"));
     each.collect::<Vec<_>>().join(", ")
@@ -89,8 +89,8 @@ fn mad(packet: &Packet<'_>) -> Option<Mad> {
     is_general.then(|| Mad::parse(packet.payload).expect("a message of the connection manager"))
 }
 
-/// The frame again, from what its headers mean: also the message of the connection manager is
-/// written from its fields, and the CRC is ours.
+/// Writes the frame again from its parsed headers. The connection manager's message is written from
+/// its fields too, and the CRC is computed.
 fn written_again(frame: &EthernetFrame<'_>, packet: &Packet<'_>) -> Vec<u8> {
     let message = mad(packet).map(|mad| mad.to_bytes());
     let payload = message.as_ref().map_or(packet.payload, |bytes| bytes.as_slice());
@@ -115,7 +115,7 @@ fn every_packet_of_every_capture_is_written_again_byte_for_byte() {
             let place = format!("{name}, frame {}", number + 1);
             if !is_roce(&frame.bytes) {
                 let refused = EthernetFrame::parse(&frame.bytes);
-                // IGMP has an option in its IP header, which routers look for.
+                // IGMP uses an option in the IP header (router alert).
                 let is_foreign = |e| matches!(e, NextHeader(_) | IpHeaderLength(6));
                 assert!(refused.is_err_and(is_foreign), "{place}: {refused:?}");
                 others += 1;

@@ -1,5 +1,5 @@
-//! Datagrams of the communication manager: the kernel's own, taken apart and put together again,
-//! and any values at all.
+//! Messages of the connection manager, parsed and written again: those of the kernel, and random
+//! ones.
 
 use proptest::prelude::*;
 use rdmalab_wire::cm::*;
@@ -124,8 +124,8 @@ fn an_unknown_address_header_is_refused() {
 }
 
 proptest! {
-    /// What is kept of a message is written as it was read, whatever the bytes are: parsing what
-    /// was written gives the same value again.
+    /// Whatever the bytes are, a parsed message can be written, and parsing it again gives the same
+    /// value.
     #[test]
     fn any_body_is_read_and_written(
         attribute in 0x10u16..=0x18,

@@ -1,5 +1,5 @@
-//! Frames of real devices: the fields that an independent dissector shows, the invariant CRC, the
-//! identification recovered from it, and the same bytes when written again.
+//! Frames of real devices: their fields as an independent dissector shows them, the invariant CRC,
+//! the identification recovered from the CRC, and the same bytes when written again.
 
 use rdmalab_wire::frame::{EthernetFrame, Network};
 use rdmalab_wire::icrc::solve_ipv4_id;
@@ -41,8 +41,8 @@ fn unpack(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// The fields of `headers` in the words of the fixture file, so that the comparison is of whole
-/// lines: a field too many or too few shows as well as a wrong one.
+/// The fields of `headers` in the notation of the fixture file. Whole lines are compared, so
+/// missing and extra fields are found as well as wrong ones.
 fn describe(headers: &Headers, icrc: u32) -> Vec<(&'static str, String)> {
     let bth = &headers.bth;
     let mut fields = vec![

@@ -30,7 +30,7 @@ fn base_header() -> impl Strategy<Value = Bth> {
     )
 }
 
-/// Headers with the extended headers that the opcode has, filled from random words.
+/// Headers with random values, including the extended headers that the opcode requires.
 fn headers() -> impl Strategy<Value = Headers> {
     let syndrome = any::<u8>().prop_filter_map("reserved syndrome", Syndrome::from_byte);
     (base_header(), any::<[u64; 3]>(), any::<[u32; 4]>(), syndrome).prop_map(
@@ -54,7 +54,7 @@ fn headers() -> impl Strategy<Value = Headers> {
     )
 }
 
-/// Headers with their pad count set, the payload, and what to write as the ICRC.
+/// Headers with a matching pad count, the payload, and a value for the ICRC.
 fn packet_parts() -> impl Strategy<Value = (Headers, Vec<u8>, u32)> {
     (headers(), prop::collection::vec(any::<u8>(), 0..300), any::<u32>()).prop_map(
         |(mut headers, mut payload, icrc)| {
@@ -108,7 +108,7 @@ fn seal(bytes: &mut [u8], icrc: impl FnOnce(&[u8]) -> u32) {
     bytes[end..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether a receiver of the datagram would take it.
+/// Whether a receiver would accept the datagram.
 fn accepts(bytes: &[u8]) -> bool {
     Datagram::parse(bytes).is_ok_and(|datagram| {
         Packet::parse(datagram.packet).is_ok_and(|packet| packet.icrc == datagram.icrc())
@@ -133,7 +133,7 @@ proptest! {
         let short = &bytes[..bytes.len().saturating_sub(cut)];
         match Packet::parse(short) {
             Ok(packet) => {
-                // Only whole words of payload can go unnoticed here; the CRC then differs.
+                // The parser misses only whole words cut from the payload; the CRC then differs.
                 prop_assert_eq!(cut % 4, 0);
                 prop_assert_eq!(packet.headers, headers);
                 prop_assert_eq!(packet.payload.len() + cut, payload.len());
@@ -165,7 +165,7 @@ proptest! {
         let _ = EthernetFrame::parse(&bytes);
         let _ = InfinibandFrame::parse(&bytes);
         if let Ok(packet) = Packet::parse(&bytes) {
-            // What was taken can be written, and is then the same packet without reserved bits.
+            // An accepted packet can be written, and is then the same packet without reserved bits.
             let again = write(packet.headers, packet.payload, packet.icrc);
             prop_assert_eq!(Packet::parse(&again), Ok(packet));
         }
@@ -215,7 +215,7 @@ proptest! {
         let ip = ipv4(id, bytes.len(), addresses, class);
         let udp = Udp::roce(port, bytes.len() as u16);
         seal(&mut bytes, |covered| icrc_ipv4(&ip, &udp, covered, &[]));
-        // What a socket knows: neither the identification nor what routers may change.
+        // A socket knows neither the identification nor the fields that routers may change.
         let seen = Ipv4 { identification: 0, type_of_service: 0, time_to_live: 1, ..ip };
         prop_assert_eq!(solve_ipv4_id(&seen, &udp, &bytes), Some(id));
         let solver = IdSolver::for_packet_bytes(bytes.len() + 4);
@@ -235,7 +235,7 @@ proptest! {
                 let ip = Ipv4 { identification: id, ..ip };
                 prop_assert_eq!(icrc_ipv4(&ip, &udp, covered, &[]), icrc);
             }
-            // The map from identifications to CRCs is one to one, so a sample of others must miss.
+            // Each identification gives another CRC, so none of these samples may match.
             None => for id in [0, 1, 0x8000, 0xffff, icrc as u16] {
                 let ip = Ipv4 { identification: id, ..ip };
                 prop_assert_ne!(icrc_ipv4(&ip, &udp, covered, &[]), icrc);
@@ -313,21 +313,21 @@ proptest! {
         let icrc = Packet::parse(frame.packet).unwrap().icrc;
         prop_assert_eq!(frame.icrc(), icrc);
         prop_assert_eq!(frame.vcrc, Some(frame.expected_vcrc()));
-        // A switch that moves the packet to another lane changes the variant CRC only.
+        // A switch that moves the packet to another virtual lane changes only the variant CRC.
         out[0] = lanes.1 << 4;
         let moved = InfinibandFrame::parse(&out[..length]).unwrap();
         prop_assert_eq!(moved.icrc(), icrc);
         prop_assert_eq!(moved.expected_vcrc(), vcrc(&out[..length - 2]));
         prop_assert_eq!(moved.vcrc == Some(moved.expected_vcrc()), lanes.0 == lanes.1);
-        // The end of the capture may lack the variant CRC, but nothing before it.
+        // The end of the capture may lack the variant CRC, but nothing else.
         let bare = InfinibandFrame::parse(&out[..length - 2]).unwrap();
         prop_assert_eq!(bare.vcrc, None);
         prop_assert!(InfinibandFrame::parse(&out[..length - 3]).is_err());
     }
 }
 
-/// Whether routers may change that bit of an IPv6 RoCEv2 datagram, counted from the first byte's
-/// most significant bit.
+/// Whether routers may change this bit of an IPv6 RoCEv2 datagram; bit 0 is the most significant
+/// one of the first byte.
 fn is_variant_in_ipv6(bit: usize) -> bool {
     match bit / 8 {
         0 => bit % 8 >= 4,

@@ -1,4 +1,4 @@
-//! What lies below the transport is refused with its reason, layer by layer: each test damages one
+//! Errors below the transport are reported with their reason, layer by layer: each test damages one
 //! field of a good frame.
 
 use core::net::Ipv4Addr;
@@ -47,7 +47,7 @@ fn grh(next_header: u8) -> Grh {
     }
 }
 
-/// An Ethernet frame of that packet over IPv4, with `byte` at `at`.
+/// An Ethernet frame with that packet over IPv4, and with `byte` at offset `at`.
 fn ethernet_with(at: usize, byte: u8) -> Vec<u8> {
     let packet = packet();
     let datagram =
@@ -136,7 +136,7 @@ fn a_solver_serves_one_length() {
     let mut bytes = packet();
     let crc = icrc_ipv4(&ip, &udp, &bytes[..12], &[]);
     bytes[12..].copy_from_slice(&crc.to_le_bytes());
-    // The identification 0 is the one that any length's arithmetic would find.
+    // For identification 0 the arithmetic of every length would give the right result.
     assert_eq!(IdSolver::for_packet_bytes(16).solve(&ip, &udp, &bytes), Some(0));
     assert_eq!(IdSolver::for_packet_bytes(20).solve(&ip, &udp, &bytes), None);
 }

@@ -1,16 +1,16 @@
-//! Devices with a known optimum for each question, made by rules of faults or by what the device
-//! can, and devices that are the same for all ways.
+//! Devices with a known optimum for each question, made by fault rules or by limits of the device,
+//! and devices on which all ways are the same.
 //!
-//! What is made are factors, of waits of milliseconds and of rates far below what a machine does.
-//! Completions are waited for asleep: whoever sleeps is woken in time on a busy machine too, where
-//! one that spins has used up its share. A busy machine may leave open what a calm one tells, and
-//! the advice says so then. More rounds are measured then, in which all ways take turns again, and
-//! the advice is asked what all rounds together say: ranks within rounds tell in the end what the
-//! load cannot turn. What it may never do is to say something else.
+//! The optimum is better by a large factor: the rules make waits of milliseconds, or rates far
+//! below what the machine can do. Programs sleep until completions arrive, because a busy machine
+//! wakes a sleeping process in time, while a spinning one may have used up its share. On a busy
+//! machine the advice may leave the optimum open. Then the test measures more rounds, in which all
+//! ways take turns again, and asks for advice on all rounds together: ranks within rounds settle it
+//! in the end, since load does not change them. Wrong advice always fails the test.
 //!
-//! What inlining saves on an adapter is that the device reads the payload in the program's memory:
-//! rules of what is `gathered` make that reading slow, and rules of what is `inline` make it slow
-//! to take payloads with the work request.
+//! On an adapter, inlining saves the device a read of the payload from the program's memory. Here,
+//! rules for `gathered` payloads make that read slow, and rules for `inline` payloads make it slow
+//! to pass a payload in the work request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -22,11 +22,11 @@ use super::{answers, are_worse};
 
 use rdmalab_testing::{Watch, skipped, too_busy};
 
-/// No more rounds are measured after so long: until then the answer is waited for.
+/// After this time no more rounds are measured to get an answer.
 pub const BUDGET: Duration = Duration::from_secs(120);
 
-/// The only answer for a goal, of all runs in a directory: those with these options, under rules,
-/// and what was measured there before.
+/// Runs with these options and rules, and returns the only answer for a goal, from these runs and
+/// the records that are already in the directory.
 fn answer(out: &Path, goal: &str, line: &str, faults: &str) -> Value {
     let rules: &[&str] = if faults.is_empty() { &[] } else { &["--faults", faults] };
     super::add(out, line, rules);
@@ -38,8 +38,8 @@ fn answer(out: &Path, goal: &str, line: &str, faults: &str) -> Value {
     found[0].clone()
 }
 
-/// A way has to be called the best for a question, and others worse by a factor with certainty:
-/// whose ends more rounds narrow. Whatever else is told is wrong at once.
+/// Asserts that the advice calls a way the best for a question, and others certainly worse by a
+/// factor. More rounds narrow the intervals. Any other advice fails at once.
 pub fn assert_best(
     goal: &str,
     line: &str,
@@ -66,25 +66,25 @@ pub fn assert_best(
     }
 }
 
-/// A sender that takes each completion waits for each late acknowledgement, in its own round trip.
+/// A sender that polls each completion waits for each late acknowledgement, in its own round trip.
 #[test]
 fn one_completion_in_many_where_completions_are_late() {
     let line = "ping --poll event --signal-every 1,16 --messages 48 --warm-up 16 --repeat 6";
     assert_best("latency", line, "delay 4ms of ack", ("signalling", "16"), (&["1"], 2.0));
 }
 
-/// What is under way fills the line: where acknowledgements are late, few messages do not, and more
-/// than enough gain nothing.
+/// With late acknowledgements, a few outstanding messages do not fill the line. More messages than
+/// fill it gain nothing.
 #[test]
 fn as_many_messages_under_way_as_fill_the_line() {
-    // 4 in 10 ms are 400 a second; the line takes 1000, and 128 in 10 ms exceed it 12 times.
+    // 4 messages per 10 ms are 400 a second; the line takes 1000; 128 per 10 ms are 12 times that.
     let line = "blast --poll event --size 4096 --buffers 4,128,256 --tx-depth 512 --messages 300 \
                 --warm-up 0 --runs 1 --repeat 7";
     let faults = "delay 10ms of ack; rate 33Mbit of send";
     assert_least_of_enough(line, faults, "buffers", ["4", "128"]);
 }
 
-/// The same with credits that come late: as many receives as are used up meanwhile.
+/// The same for late credits: the receives needed are those used up until a credit arrives.
 #[test]
 fn as_many_receives_as_are_used_until_the_credit_comes() {
     let line = "blast --poll event --size 4096 --rx-depth 4,128,512 --messages 300 --warm-up 0 \
@@ -93,7 +93,7 @@ fn as_many_receives_as_are_used_until_the_credit_comes() {
     assert_least_of_enough(line, faults, "depth", ["4", "128"]);
 }
 
-/// The first is too few, by factors; of the others the smaller one is enough.
+/// Asserts that the first way is worse by a factor, and that the second is enough.
 fn assert_least_of_enough(line: &str, faults: &str, question: &str, names: [&str; 2]) {
     let [few, enough] = names;
     let ask = || {
@@ -109,7 +109,7 @@ fn assert_least_of_enough(line: &str, faults: &str, question: &str, names: [&str
     assert!(over_leader["high"].as_f64().unwrap() < 0.6, "{answer:#}");
 }
 
-/// Four milliseconds lie between two messages, which one way sleeps through.
+/// Messages are 4 ms apart, and one of the ways sleeps in between.
 #[test]
 fn events_where_little_happens_and_processor_time_counts() {
     let line = "ping --poll busy,event --rate 250 --arrivals constant --messages 60 --warm-up 0 \
@@ -117,7 +117,7 @@ fn events_where_little_happens_and_processor_time_counts() {
     assert_best("cpu", line, "", ("polling", "event"), (&["busy"], 2.0));
 }
 
-/// Two or three in a hundred round trips of one way are late: its median does not show it.
+/// One way is late in two or three of a hundred round trips, which its median does not show.
 #[test]
 fn the_way_without_late_messages_where_predictability_counts() {
     let line = "ping --poll event --op send,write_imm --messages 1000 --warm-up 0 --repeat 5";
@@ -125,20 +125,20 @@ fn the_way_without_late_messages_where_predictability_counts() {
     assert_best("predictability", line, faults, ("opcode", "send"), (&["write_imm"], 1.5));
 }
 
-/// Other outcomes that may be told of runs one after the other.
+/// How many wrong outcomes in a row fail the test.
 const WRONG: usize = 3;
-/// Times that the expected outcome has to be told.
+/// How often the expected outcome must be told.
 const RIGHT: usize = 2;
 
-/// The answer when the outcome that is expected has been told twice, each time of runs of its own.
-/// `None` where the machine is too busy for that.
+/// Returns the answer once the expected outcome has been told twice, each time from new runs.
+/// `None` if the machine is too busy for that.
 ///
-/// Of what is the same, one answer in twenty at most says otherwise: so sure is what is told. Where
-/// three do so one after the other, the test fails: once in 8000 times that three are asked. Before
-/// two answers of a calm machine, nine in ten of which tell what is expected, that is below 3 in
-/// 10000; of one that never tells it, until it may no longer be asked, 2 in 1000. (The third one of
-/// all of them would be 4 in 100 there.) More rounds in one place are no way out: those that misled
-/// would stay among them.
+/// If the ways are the same, at most one answer in twenty says otherwise. Three such answers in a
+/// row fail the test, which happens once in 8000 series of three. On a quiet machine, nine answers
+/// in ten tell the expected outcome, so the risk is below 3 in 10000 until there are two. If no
+/// answer ever tells it, the risk is 2 in 1000 until the time is up. (Three in all, not in a row,
+/// would give 4 in 100 there.) More rounds in one directory would not help, as misleading rounds
+/// would stay.
 pub fn twice(question: &str, outcome: &str, mut ask: impl FnMut() -> Value) -> Option<Value> {
     let (mut right, mut wrong) = (0, Vec::new());
     let watch = Watch::begin();
@@ -184,15 +184,15 @@ fn one_wrong_outcome_is_chance_and_three_are_none() {
     assert_eq!(of(&[same, best, "several alike", best, same]), None);
 }
 
-/// What a line lets through is the same, whatever is sent in which way. (Not how one waits, nor
-/// with or without acknowledgements: that takes a hundredth, which enough rounds tell.)
+/// The line limits the rate, whichever way messages are sent. (Not true for ways of waiting, or
+/// with and without acknowledgements: they differ by a hundredth, which enough rounds can tell.)
 #[test]
 fn no_difference_where_the_line_is_what_limits() {
     for (question, ways) in [
         ("inline", "--poll event --inline on,off"),
         ("signalling", "--poll event --signal-every 1,16"),
     ] {
-        // So many that a scheduler's turn of 4 ms is less than what is still the same, 3 %.
+        // So many messages that a scheduler's time slice of 4 ms is within the tolerance of 3 %.
         let line =
             format!("blast {ways} --size 1000 --messages 1500 --warm-up 0 --runs 1 --repeat 9");
         let ask = || {
@@ -207,8 +207,8 @@ fn no_difference_where_the_line_is_what_limits() {
     }
 }
 
-/// Short payloads are slow to be read from memory, long ones slow to be taken inline: it pays up to
-/// a size between, by factors on both sides of it.
+/// Rules delay reading short payloads from memory, and taking long ones inline. So inlining pays up
+/// to some size in between, by large factors on both sides of it.
 #[test]
 fn inline_up_to_the_size_where_it_begins_to_cost() {
     let faults = "delay 4ms of send gathered payload ..128; delay 4ms of send inline payload 129..";
@@ -226,8 +226,8 @@ fn inline_up_to_the_size_where_it_begins_to_cost() {
     assert!(said.stdout.contains("on to 64 B") || too_busy().is_some(), "{said:?}");
 }
 
-/// The soft device takes up to 1024 bytes inline: beyond that there is one way, and the other one
-/// is named with the reason.
+/// The soft device takes up to 1024 bytes inline. Beyond that only one way is left, and the advice
+/// names the other with the reason.
 #[test]
 fn inlining_up_to_what_the_device_takes() {
     let line = "blast --poll event --size 2048 --inline on,off --messages 200 --runs 1 --repeat 4";

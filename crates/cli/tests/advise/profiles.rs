@@ -1,19 +1,19 @@
-//! What each shipped profile makes the best way has to be named by the advice, from runs on a
-//! device under it, with effect and interval; and under `ideal`, nothing between two that are the
-//! same.
+//! Each shipped profile makes one way the best. The advice must name it, with effect and interval,
+//! from runs on a device under that profile. Under `ideal` it must find no difference between two
+//! ways that are the same.
 //!
-//! More rounds are measured in one place until all of them together name the optimum, by the factor
-//! that the profile makes, and no answer on the way may contradict it. An answer may leave it open:
-//! a busy machine may tell too little. What it may not is to call a way the best, or as good as the
-//! best, that the profile makes worse by a factor.
+//! The test measures more rounds in one directory until all of them together name the optimum by
+//! the profile's factor. No answer before that may contradict it: an answer may leave the optimum
+//! open, since a busy machine may tell too little. But it must not call a way the best, or as good
+//! as the best, that the profile makes worse by a factor.
 //!
-//! How often that fails where nothing is wrong: the runs of all ways take turns, so a busy machine
-//! slows all of them. Let it all the same slow a run of the best way alone past that factor once
-//! in ten times. Of 5 runs of each of two ways the rank test calls the wrong way better when all 5
-//! are slowed, of 10 when 8 are, of 15 when 10 are; of the others below, 6 of 6, 7 of 7, 7 of 8 and
-//! 8 of 8 in the first answer, and more than half in each that follows. For all answers to all
-//! optima that is 2e-5 together, and 1e-5 of it for the first answer of 5 runs. That no answer
-//! until the end of the time names the optimum is an error where the machine had its processors.
+//! How often the test fails without a bug: the runs of all ways take turns, so a busy machine slows
+//! all of them. Assume that it slows a run of only the best way beyond the factor once in ten
+//! times. For two ways with 5 runs each, the rank test prefers the wrong way if all 5 are slowed;
+//! with 10 runs each, if 8 are; with 15, if 10 are. For the other runs below these are 6 of 6, 7 of
+//! 7, 7 of 8 and 8 of 8 in the first answer, and more than half in each later one. For all answers
+//! to all optima that is 2e-5 together, of which 1e-5 for the first answer from 5 runs. If the
+//! time is up and no answer has named the optimum, a machine with free processors fails the test.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ use super::optimum::BUDGET;
 
 use rdmalab_testing::{Watch, skipped};
 
-/// What is run for a profile's optimum, and by which factor the worse ways are worse at least.
+/// The run for each profile's optimum, and the least factor by which the worse ways are worse.
 const RUNS: [(&str, &str, &str, f64); 5] = [
     ("late-ack", "transport", "ping --transport rc,uc,ud --messages 200 --repeat 8", 1.5),
     ("late-ack", "signalling", "ping --signal-every 1,16 --messages 160 --repeat 8", 1.5),
@@ -50,8 +50,8 @@ const RUNS: [(&str, &str, &str, f64); 5] = [
     ),
 ];
 
-/// The answer to a question for a goal, of such runs under a profile and of those that were
-/// measured there before.
+/// Runs under a profile, and returns the answer to a question for a goal, from these runs and those
+/// already in the directory.
 fn answer(out: &Path, profile: &str, line: &str, (ask, goal): (&str, &str)) -> Value {
     super::add(out, line, &["--profile", profile]);
     let read = super::advise(&["--json", "--ask", ask, "--for", goal, out.to_str().unwrap()]);
@@ -60,7 +60,7 @@ fn answer(out: &Path, profile: &str, line: &str, (ask, goal): (&str, &str)) -> V
     found[0].clone()
 }
 
-/// The advice names what the profile makes the best, and never says otherwise.
+/// Asserts that the advice names the profile's best way, and never contradicts it.
 fn assert_named(profile: &Profile, optimum: &Optimum) {
     let name = profile.name.as_str();
     let run = RUNS.iter().find(|run| (run.0, run.1) == (name, optimum.ask.as_str()));
@@ -81,8 +81,8 @@ fn assert_named(profile: &Profile, optimum: &Optimum) {
     }
 }
 
-/// Whether the best way is chosen, and the worse ones are worse by that factor, with certainty:
-/// take longer, or are done less often.
+/// Whether the answer chooses the best way, and the worse ways are certainly worse by the factor:
+/// in time, or in rate.
 fn names(answer: &Value, optimum: &Optimum, factor: f64) -> bool {
     let chosen = optimum.best.is_empty() || answer["chosen"][0] == json!(optimum.best);
     let is_worse = |way: &&Value| optimum.worse.iter().any(|name| way["name"] == *name);
@@ -98,8 +98,8 @@ fn names(answer: &Value, optimum: &Optimum, factor: f64) -> bool {
     chosen && ways.iter().filter(is_worse).all(by_factor)
 }
 
-/// Whether a way that the profile makes worse is said to be the best, or as good; or another one to
-/// be worse than it. That of two that are both good one is better is no contradiction: it may be.
+/// Whether the answer calls a way that the profile makes worse the best, or as good as the best, or
+/// another way worse than it. A difference between two good ways is no contradiction.
 fn contradicts(answer: &Value, optimum: &Optimum) -> bool {
     let is_made_worse = |name: &Value| optimum.worse.iter().any(|worse| *name == json!(worse));
     let chosen = answer["chosen"].as_array().expect("a list");
@@ -125,7 +125,7 @@ fn an_open_answer_contradicts_nothing_and_the_wrong_side_does() {
     assert!(!said("64", &["64"], [("4", "worse"), ("16", "worse")]));
     assert!(said("4", &["4"], [("16", "worse"), ("64", "worse")]));
     assert!(said("4", &[], [("16", "worse"), ("64", "unknown")]));
-    // As good as the best, with certainty.
+    // Called as good as the best, with certainty.
     assert!(said("16", &["4"], [("4", "alike"), ("64", "alike")]));
     assert!(said("16", &[], [("4", "alike"), ("64", "unknown")]));
 }
@@ -157,7 +157,7 @@ fn long_line_wants_as_many_as_it_holds() {
 #[test]
 fn small_inline_wants_inline_as_far_as_it_goes() {
     assert_all_named("small-inline");
-    // Beyond, there is one way, and the device's limit is why.
+    // Beyond the limit only one way is left, and the device's limit is the reason.
     let line = "ping --size 256 --inline on,off --messages 100 --repeat 4";
     let out = tempfile::tempdir().unwrap();
     let answer = answer(out.path(), "small-inline", line, ("inline", "latency"));
@@ -175,7 +175,7 @@ fn uneven_write_is_what_the_tail_shows() {
     assert_all_named("uneven-write");
 }
 
-/// Both go inline, so they are the same. A line makes the runs alike enough to tell that.
+/// Both are sent inline, so they are the same. A line makes the runs uniform enough to show that.
 #[test]
 fn under_ideal_there_is_no_difference() {
     let line = "blast --poll event --inline 1000,1016 --size 1000 --messages 600 --warm-up 0 \

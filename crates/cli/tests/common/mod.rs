@@ -1,4 +1,4 @@
-//! What the tests of the command share: calling it, and letting it run until something happens.
+//! Code that several tests of the command share: to run it, and to keep it running until an event.
 #![allow(dead_code)] // Each test uses a part.
 
 pub mod shapes;
@@ -13,19 +13,19 @@ pub fn rdmalab(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs a command to its end.
 pub fn said(command: &mut Command) -> Ended {
     Ended::of(command)
 }
 
-/// A run that lasts until something happens to it.
+/// A run that lasts until the test ends it.
 pub fn endless(transport: &str, more: &[&str]) -> Process {
     let mut command = rdmalab(&["run", "ping", "--messages", "3M", "--warm-up", "0"]);
     command.args(["--pause", "200us"]);
     Process::start(command.args(["--transport", transport]).args(more))
 }
 
-/// The workers of a run, once both measure, in no order.
+/// The workers of a run, in no order, once both measure.
 pub fn workers(run: &mut Process) -> [u32; 2] {
     let path = format!("/proc/{0}/task/{0}/children", run.id());
     run.within("two workers", |_| {
@@ -36,7 +36,7 @@ pub fn workers(run: &mut Process) -> [u32; 2] {
     })
 }
 
-/// Whether a worker has computed for some time: then it measures.
+/// Whether a worker has used processor time for a while, which means that it measures.
 pub fn is_busy(pid: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = text.rsplit(')').next().unwrap_or("");
@@ -44,7 +44,7 @@ pub fn is_busy(pid: u32) -> bool {
     ticks.is_some_and(|ticks| ticks > 50)
 }
 
-/// Sends a signal by the name that `kill` takes. Not by `kill`: small systems lack it.
+/// Sends a signal, named as for `kill`. Small systems lack the program `kill` itself.
 pub fn signal(name: &str, pid: u32) {
     use rustix::process::{Pid, Signal, kill_process};
     let signal = match name {
@@ -56,7 +56,7 @@ pub fn signal(name: &str, pid: u32) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// Processes whose words hold this text, and whose environment holds all of those.
+/// Processes with this text in their command line, and all these variables in their environment.
 pub fn processes(word: &str, variables: &[&str]) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

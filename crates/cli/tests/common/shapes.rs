@@ -1,18 +1,17 @@
-//! What each experiment gives: the series and the numbers that claims and values are of. Shared by
-//! the test that holds the plans of the studies against it, and by the one that holds it against
-//! records.
+//! The results of each experiment: the series and numbers that claims and values refer to. One test
+//! compares the plans of the studies with this list, another one compares the list with records.
 #![allow(dead_code)] // Each test uses a part.
 
 use rdmalab_measure::Quantity::{self, *};
 
-/// How many numbers a run gives.
+/// How many samples a run gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A series with a sample of each message.
     OfMessages,
     /// A series with a sample of each run within the point.
     OfRuns,
-    /// One number, of which there is no sample.
+    /// One number without samples.
     Figure,
 }
 
@@ -59,7 +58,7 @@ const FAN_READ: &[Shape] = &[
 ];
 const IB_SEND_LAT: &[Shape] = &[(HalfRoundTrip, "", OfMessages)];
 
-/// What a point gives, by its experiment and its parameters as text.
+/// The results of a point, by its experiment and its parameters as text.
 pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Shape] {
     match experiment {
         "oneway" if parameter("stamps").contains("send") => ONEWAY_FROM_COPY,
@@ -72,7 +71,7 @@ pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Sha
         "timeout" => TIMEOUT,
         "recvq" => RECVQ,
         "rpc" => RPC,
-        // In a series of sizes each has its own.
+        // With `sizes=series` each size has a series of its own.
         "fan" if parameter("sizes") == "series" => &[],
         "fan" if parameter("op") == "read" => FAN_READ,
         "fan" => FAN,
@@ -81,7 +80,7 @@ pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Sha
     }
 }
 
-/// The numbers of a pattern that claims and values are of.
+/// The numbers of a pattern that claims and values refer to.
 pub const NUMBERS: &[&str] = &[
     "peak_1_ns",
     "peak_2_ns",

@@ -1,4 +1,4 @@
-//! The built library, and what an ELF file exports.
+//! The built library, and the exports of an ELF file.
 #![allow(dead_code)] // Each test uses a part.
 
 use object::Endianness;
@@ -15,7 +15,7 @@ pub fn built_library() -> &'static Path {
     BUILT.get_or_init(|| built(env!("CARGO_PKG_NAME"), "/libibverbs.so"))
 }
 
-/// A directory in which the library has the name that programs look for; removed at the end.
+/// A directory with the library under the name that programs look for; removed when dropped.
 pub struct Installed(pub PathBuf);
 
 impl Installed {
@@ -35,8 +35,8 @@ impl Drop for Installed {
     }
 }
 
-/// An exported symbol: version (empty without one), name, and whether it is hidden from
-/// programs that are linked today.
+/// An exported symbol: version (or empty), name, and whether the linker hides it from programs that
+/// are linked today.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Export {
     pub version: String,
@@ -44,7 +44,7 @@ pub struct Export {
     pub hidden: bool,
 }
 
-/// What a shared library exports, without the names of the versions themselves.
+/// The exports of a shared library, without the names of the versions themselves.
 pub fn exports(path: &Path) -> BTreeSet<Export> {
     let data = std::fs::read(path).expect("the library");
     let data = data.as_slice();

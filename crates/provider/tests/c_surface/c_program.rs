@@ -1,4 +1,4 @@
-//! A C program, compiled with the system's header, run on the provider.
+//! A C program, compiled with the system's header, runs on the provider.
 
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
@@ -41,7 +41,7 @@ fn slots(t: &VerbsTable) -> [*const c_void; 24] {
     ]
 }
 
-/// Compiles the program; `None`, said aloud, where there is no compiler or no header.
+/// Compiles the program; `None`, with a message, if the compiler or the header is missing.
 fn compile() -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_surface_program.so");

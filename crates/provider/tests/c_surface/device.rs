@@ -34,7 +34,7 @@ fn a_device_keeps_its_address_from_list_to_list() {
     }
 }
 
-/// The vendors' libraries look at a pointer behind the public structure.
+/// The vendors' libraries read a pointer after the public structure.
 #[test]
 fn there_are_zeros_behind_a_device() {
     let t = table::<Mock>();
@@ -49,7 +49,7 @@ fn there_are_zeros_behind_a_device() {
     }
 }
 
-/// Where programs of different releases of rdma-core look for the operations.
+/// Programs of each rdma-core release find the operations at the distances that they know.
 #[test]
 fn a_context_has_its_operations_at_their_distances() {
     let (t, ctx) = open();
@@ -66,7 +66,7 @@ fn a_context_has_its_operations_at_their_distances() {
         ] {
             assert_ne!(before(distance), 0, "{name}");
         }
-        // What a program of release 44 asks before it calls: its own size minus the offset.
+        // A program of release 44 checks this before a call: its own size minus the offset.
         let (old_size, old_offset) = (648, 648 - 328 - 320);
         assert!(before(8) >= old_size - old_offset);
         let all = inline::verbs_get_ctx(ctx).cast::<usize>();
@@ -123,7 +123,7 @@ fn a_device_tells_what_it_can_do() {
         let op = (*inline::verbs_get_ctx(ctx)).query_device_ex.expect("it is there");
         assert_eq!(op(ctx, &input, &mut ex, size_of_val(&ex)), libc::EINVAL);
 
-        // A program with a shorter structure, and one with a longer one.
+        // A program with a shorter structure, and one with a longer structure.
         let mut bytes = [0xaau8; 512];
         assert_eq!(op(ctx, core::ptr::null(), bytes.as_mut_ptr().cast(), 240), 0);
         assert!(bytes[240..].iter().all(|byte| *byte == 0xaa));

@@ -1,4 +1,4 @@
-//! Events, their acknowledgement, and objects that are destroyed meanwhile.
+//! Events, their acknowledgement, and the destruction of objects that have events.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -50,7 +50,7 @@ fn unsafe_fd(f: &Fixture) -> c_int {
     unsafe { (*f.channel).fd }
 }
 
-/// A pointer that another thread may use, as C programs do.
+/// A pointer that other threads may use, as in C programs.
 #[derive(Clone, Copy)]
 struct Foreign<T>(*mut T);
 
@@ -63,7 +63,7 @@ impl<T> Foreign<T> {
     }
 }
 
-/// Asserts that `destroy` returns only after `acknowledge` was called, and then with 0.
+/// Asserts that `destroy` blocks until `acknowledge` is called, and then returns 0.
 fn waits_for(destroy: impl FnOnce() -> c_int + Send + 'static, acknowledge: impl FnOnce()) {
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || tell.send(destroy()).expect("somebody listens"));
@@ -119,7 +119,7 @@ fn an_event_of_a_queue_that_is_gone_is_none() {
         assert_eq!(ibv_req_notify_cq(cq, 0), 0);
         attr.qp_state = IBV_QPS_ERR;
         assert_eq!((f.t.modify_qp)(qp, &mut attr, 1), 0);
-        // The mock keeps the event queued; nobody took it, so nothing is to be acknowledged.
+        // The mock keeps the event queued. Nobody took the event, so none must be acknowledged.
         assert_eq!((f.t.destroy_qp)(qp), 0);
         assert_eq!((f.t.destroy_cq)(cq), 0);
         assert_eq!(ibv_req_notify_cq(f.cq, 0), 0);

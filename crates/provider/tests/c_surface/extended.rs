@@ -8,7 +8,7 @@ use rdmalab_provider::diag;
 
 use crate::fixture::{Fixture, RC, Wanted, errno, send};
 
-/// Every operation that RC has.
+/// Every send operation of RC.
 const RC_OPS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -31,7 +31,7 @@ fn extended_cq(f: &Fixture, wc_flags: u64, flags: u32) -> *mut ibv_cq_ex {
     unsafe { ibv_create_cq_ex(f.ctx, &mut init) }
 }
 
-/// Makes `count` completions in an extended CQ: a QP is flushed. The QP is returned.
+/// Makes `count` completions in an extended CQ by flushing a QP; returns the QP.
 fn flushed(f: &Fixture, cq: *mut ibv_cq_ex, count: u64) -> *mut ibv_qp {
     let mut init = ibv_qp_init_attr::zeroed();
     (init.send_cq, init.recv_cq, init.qp_type) = (cq.cast(), cq.cast(), IBV_QPT_RC);
@@ -74,7 +74,7 @@ fn completions_are_read_field_by_field() {
             let time = ibv_wc_read_completion_ts(cq);
             assert!(time > last_time);
             last_time = time;
-            // What was not asked for reads as 0, and says so.
+            // A field that was not requested reads as 0, and the diagnosis says so.
             assert_eq!(ibv_wc_read_slid(cq), 0);
             assert!(diag::last_error().is_some_and(|e| e.contains("wc_flags")));
             let expected = if wr_id == 2 { libc::ENOENT } else { 0 };
@@ -82,7 +82,7 @@ fn completions_are_read_field_by_field() {
         }
         ibv_end_poll(cq);
         assert_eq!(ibv_start_poll(cq, &mut attr), libc::ENOENT);
-        // No end_poll after ENOENT; the queue can be polled again.
+        // No end_poll follows ENOENT; the CQ can be polled again.
         assert_eq!(ibv_start_poll(cq, &mut attr), libc::ENOENT);
         assert_eq!((f.t.destroy_qp)(qp), 0);
         assert_eq!((f.t.destroy_cq)(cq.cast()), 0);
@@ -124,7 +124,7 @@ fn an_extended_queue_refuses_what_it_cannot_read() {
     assert_eq!(errno(), libc::EOPNOTSUPP);
 }
 
-/// `start_poll` ... `end_poll` is a critical section.
+/// From `start_poll` to `end_poll` a thread has the CQ for itself.
 #[test]
 fn threads_take_turns_at_an_extended_queue() {
     let f = Fixture::new(RC);
@@ -174,7 +174,7 @@ fn a_batch_is_posted_in_order_and_its_buffers_are_free_at_once() {
             let mut text = *b"firstsecond";
             ibv_wr_start(qp);
             (*qp).wr_id = 1;
-            // The flag has no meaning here: the setter says whether a request is inline.
+            // The flag has no meaning here; only the setters make a request inline.
             (*qp).wr_flags = IBV_SEND_INLINE;
             ibv_wr_send_imm(qp, 77);
             ibv_wr_set_inline_data(qp, text.as_mut_ptr().cast(), 5);
@@ -264,7 +264,7 @@ fn every_operation_of_rc_can_be_built() {
     }
 }
 
-/// Writes number and flags into a QP, as a program does before an operation.
+/// Sets `wr_id` and flags of a QP, as a program does before an operation.
 ///
 /// # Safety
 /// `qp` is alive.
@@ -273,7 +273,7 @@ unsafe fn announce(qp: *mut ibv_qp_ex, wr_id: u64, flags: u32) {
     unsafe { ((*qp).wr_id, (*qp).wr_flags) = (wr_id, flags) };
 }
 
-/// Writes a flag into a QP, as a program does before an operation.
+/// Adds a flag to a QP, as a program does before an operation.
 ///
 /// # Safety
 /// `qp` is alive.
@@ -282,7 +282,7 @@ unsafe fn add_flag(qp: *mut ibv_qp_ex, flag: u32) {
     unsafe { (*qp).wr_flags |= flag };
 }
 
-/// Errors of building are told by `wr_complete`, and then nothing of the batch was posted.
+/// `wr_complete` reports an error in any request, and then none of the batch was posted.
 #[test]
 fn a_wrong_batch_fails_as_a_whole() {
     let f = Fixture::new(Wanted { send_ops: Some(IBV_QP_EX_WITH_RDMA_WRITE), ..RC });
@@ -359,11 +359,11 @@ fn a_failed_batch_spoils_nothing() {
     // SAFETY: the calls are those of a correct C program, but for what is to be refused.
     unsafe {
         let qp = (f.t.qp_to_qp_ex)(f.a);
-        // A setter without a request.
+        // A setter before any request.
         ibv_wr_start(qp);
         ibv_wr_set_sge(qp, 0, 0, 0);
         assert_eq!(ibv_wr_complete(qp), libc::EINVAL);
-        // And it works again.
+        // The QP still works.
         ibv_wr_start(qp);
         announce(qp, 1, IBV_SEND_SIGNALED);
         ibv_wr_rdma_write(qp, (*f.mr).rkey, f.at(64));
@@ -371,7 +371,7 @@ fn a_failed_batch_spoils_nothing() {
         assert_eq!(ibv_wr_complete(qp), 0);
         assert_eq!(f.completion().status, IBV_WC_SUCCESS);
         assert!((f.t.qp_to_qp_ex)(f.a) == f.a.cast());
-        // The classic way stays open.
+        // `ibv_post_send` works as well.
         let mut sge = f.sge(0, 1);
         let mut wr = send(9, IBV_WR_RDMA_WRITE, &mut sge);
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: f.at(64), rkey: (*f.mr).rkey };
@@ -380,8 +380,8 @@ fn a_failed_batch_spoils_nothing() {
     }
 }
 
-/// What only the backend can refuse is refused as a whole too: the manual page says that then
-/// none of the requests was posted.
+/// If the backend refuses a request, the whole batch is refused: by the manual page, none of the
+/// requests was posted then.
 #[test]
 fn a_batch_that_does_not_fit_is_not_begun() {
     let f = Fixture::new(Wanted { send_ops: Some(IBV_QP_EX_WITH_RDMA_WRITE), ..RC });
@@ -401,12 +401,12 @@ fn a_batch_that_does_not_fit_is_not_begun() {
             }
             ibv_wr_complete(qp)
         };
-        // One slot is taken, and stays so until a later completion is polled.
+        // One slot is occupied until a later completion is polled.
         assert_eq!(post(0..1, 0), 0);
         assert_eq!(post(1..slots + 1, IBV_SEND_SIGNALED), libc::ENOMEM);
         assert!(diag::last_error().is_some_and(|e| e.ends_with("none was posted")));
         f.no_completion();
-        // Had one of them been posted, these would not fit.
+        // If one of the batch had been posted, these would not fit.
         assert_eq!(post(1..slots, IBV_SEND_SIGNALED), 0);
         for wr_id in 1..slots {
             assert_eq!(f.completion().wr_id, wr_id);

@@ -1,4 +1,4 @@
-//! What most tests need: an open device, registered memory, and two connected QPs.
+//! The objects that most tests need: an open device, registered memory, and two connected QPs.
 
 use core::ffi::c_int;
 use core::ptr::{self, null_mut};
@@ -8,21 +8,21 @@ use rdmalab_provider::table::table;
 
 use crate::mock::Mock;
 
-/// Every right that a region can have, without ODP and huge pages.
+/// Every access right of a region, except on-demand paging and huge pages.
 pub const ALL_RIGHTS: u32 = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND;
 
-/// How a fixture is to be made.
+/// Options for a fixture.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     pub qp_type: u32,
     pub cqe: c_int,
     pub max_send_wr: u32,
     pub with_srq: bool,
-    /// `send_ops_flags`, for QPs that are posted to call by call.
+    /// `send_ops_flags`, for QPs with the `ibv_wr_*` calls.
     pub send_ops: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl Fixture {
         Self::on(t, ctx, wanted)
     }
 
-    /// On an open device of the mock.
+    /// A fixture on an open device of the mock.
     pub fn on(t: VerbsTable, ctx: *mut ibv_context, wanted: Wanted) -> Self {
         let mut memory = Box::new([0; 4096]);
         // SAFETY: the calls are those of a correct C program.
@@ -99,7 +99,7 @@ impl Fixture {
         self.memory[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// A piece of the region.
+    /// An element that covers a part of the region.
     pub fn sge(&self, offset: usize, length: u32) -> ibv_sge {
         // SAFETY: the region is alive.
         ibv_sge { addr: self.at(offset), length, lkey: unsafe { (*self.mr).lkey } }
@@ -113,7 +113,7 @@ impl Fixture {
         unsafe { assert_eq!(inline::ibv_post_recv(qp, &mut wr, &mut bad), 0) };
     }
 
-    /// The next completion, which must be there.
+    /// The next completion, which must be available.
     pub fn completion(&self) -> ibv_wc {
         let mut wc = ibv_wc::zeroed();
         // SAFETY: the calls are those of a correct C program.
@@ -121,7 +121,7 @@ impl Fixture {
         wc
     }
 
-    /// Asserts that no completion is there.
+    /// Asserts that no completion is available.
     pub fn no_completion(&self) {
         let mut wc = ibv_wc::zeroed();
         // SAFETY: the calls are those of a correct C program.
@@ -129,7 +129,7 @@ impl Fixture {
     }
 }
 
-/// Everything can be given back, in order, and then the device can be closed.
+/// Destroys everything in order; the device can then be closed.
 impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -165,7 +165,7 @@ unsafe fn make_srq(t: &VerbsTable, pd: *mut ibv_pd) -> *mut ibv_srq {
     srq
 }
 
-/// What a QP of a fixture is made with.
+/// The attributes for a QP of a fixture.
 pub fn init_attr(cq: *mut ibv_cq, srq: *mut ibv_srq, wanted: Wanted) -> ibv_qp_init_attr_ex {
     let mut init = ibv_qp_init_attr_ex::zeroed();
     init.qp_context = ptr::without_provenance_mut(0x99);
@@ -206,7 +206,7 @@ unsafe fn make_qp(
     qp
 }
 
-/// Brings a QP to RTS, towards `dest`.
+/// Brings a QP to RTS, connected to `dest`.
 ///
 /// # Safety
 /// `qp` is alive.
@@ -224,7 +224,7 @@ unsafe fn connect(t: &VerbsTable, qp: *mut ibv_qp, dest: u32) {
     }
 }
 
-/// A send of one piece, signalled.
+/// A signaled send with one element.
 pub fn send(wr_id: u64, opcode: u32, sge: &mut ibv_sge) -> ibv_send_wr {
     let mut wr = ibv_send_wr::zeroed();
     wr.wr_id = wr_id;

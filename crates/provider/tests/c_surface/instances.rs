@@ -1,4 +1,4 @@
-//! Backends as values: several in one process, and some without descriptors.
+//! Backends as values: several in one process, and one without file descriptors.
 
 use core::ptr::null_mut;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn each_instance_has_devices_of_its_own() {
     assert_eq!(names(&of_left.list().unwrap()), ["left0"]);
     assert_eq!(names(&of_right.list().unwrap()), ["right0", "right1", "right2"]);
     assert_eq!(of_right.list(), of_right.list(), "a device keeps its address");
-    // The third device of one is none of the other; opening goes to the right one.
+    // Opening a device opens it on the backend that lists it.
     let t = instance_table::<Mock>();
     let third = of_right.list().unwrap()[2];
     // SAFETY: the calls are those of a correct C program.
@@ -44,7 +44,7 @@ fn each_instance_has_devices_of_its_own() {
         assert!(!context.is_null());
         assert_eq!((t.close_device)(context), 0);
     }
-    // The process's own are others.
+    // The devices of the process are separate from these.
     let mut count = 0;
     // SAFETY: as above.
     unsafe {
@@ -70,7 +70,7 @@ fn a_table_of_instances_lists_nothing_by_itself() {
 
 #[test]
 fn events_are_waited_for_without_a_descriptor() {
-    // Other tests make descriptors meanwhile: this thread gets a table of its own.
+    // Other tests open descriptors meanwhile, so this thread gets its own descriptor table.
     // SAFETY: unshare takes no pointer.
     assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
     let own = || std::fs::read_dir("/proc/thread-self/fd").unwrap().count();

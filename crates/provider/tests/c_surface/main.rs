@@ -1,5 +1,5 @@
-//! The provider over a simple backend, driven strictly through the C surface: exported functions,
-//! the tables of a context, and the functions inside extended objects.
+//! The provider over a simple backend, called only through the C interface: exported functions, the
+//! tables of a context, and the functions in extended objects.
 
 mod c_program;
 mod device;

@@ -89,7 +89,7 @@ fn a_window_of_type_1_gets_a_new_key_with_each_bind() {
         let wc = f.completion();
         assert_eq!((wc.wr_id, wc.status, wc.opcode), (5, IBV_WC_SUCCESS, IBV_WC_BIND_MW));
 
-        // The peer can write through the window, and only there.
+        // The peer can write through the window, but not outside it.
         let mut sge = f.sge(0, 8);
         let mut wr = send(6, IBV_WR_RDMA_WRITE, &mut sge);
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: f.at(64), rkey: (*mw).rkey };
@@ -156,13 +156,13 @@ fn a_datagram_can_be_answered() {
         assert!(!answer.is_null());
         assert_eq!((f.t.destroy_ah)(answer), 0);
 
-        // Bytes that are no header.
+        // These bytes are no valid header.
         f.write(1024, &[0; 40]);
         assert_eq!(init(f.ctx, 1, &mut wc, grh, &mut back), -1);
         assert_eq!(errno(), libc::EINVAL);
         assert!(exports::ibv_create_ah_from_wc::<Mock>(f.pd, &mut wc, grh, 1).is_null());
 
-        // Without an address the datagram is refused, not followed to nowhere.
+        // A datagram without an address handle is refused; the null pointer is not followed.
         wr.wr.ud.ah = null_mut();
         assert_eq!(inline::ibv_post_send(f.a, &mut wr, &mut bad), libc::EINVAL);
         assert!(core::ptr::eq(bad, &wr));

@@ -1,4 +1,4 @@
-//! Posting through `ibv_context.ops`, and QPs and SRQs around it.
+//! Posting through `ibv_context.ops`, and the QPs and SRQs for it.
 
 use core::ffi::c_int;
 use core::ptr::{self, null_mut};
@@ -52,7 +52,7 @@ fn inline_bytes_may_be_reused_at_once() {
     assert_eq!(bytes, [0; 6]);
 }
 
-/// The operands of READ and of the atomics lie at different places of the union.
+/// READ and the atomics have their operands at different offsets of the union.
 #[test]
 fn one_sided_operations_find_their_operands() {
     let mut f = Fixture::new(RC);
@@ -109,7 +109,7 @@ fn keys_are_invalidated_here_and_there() {
     }
 }
 
-/// `bad_wr` points at the first request that was not taken, whoever refused it.
+/// `bad_wr` points to the first request that was not accepted, whichever layer refused it.
 #[test]
 fn a_refused_request_is_pointed_at() {
     let f = Fixture::new(RC);
@@ -151,7 +151,7 @@ fn a_refused_request_is_pointed_at() {
                 assert_eq!(f.completion().wr_id, i, "those before it were taken: {name}");
             }
             f.no_completion();
-            // A program that does not want to know.
+            // A program that passes no `bad_wr`.
             assert_eq!(inline::ibv_post_send(f.a, base.add(2), null_mut()), number, "{name}");
         }
     }
@@ -216,7 +216,7 @@ fn a_qp_tells_how_it_was_made_and_where_it_is() {
         assert_eq!((f.t.modify_qp)(f.a, &mut attr, state), libc::EINVAL);
         assert_eq!((f.t.modify_qp)(f.a, &mut attr, 1 << 21), libc::EINVAL);
         assert_eq!((*f.a).state, IBV_QPS_RTS, "a refused change changes nothing");
-        // Without its bit the state may hold anything.
+        // Without its mask bit the state field may have any value.
         attr.timeout = 9;
         assert_eq!((f.t.modify_qp)(f.a, &mut attr, IBV_QP_TIMEOUT as c_int), 0);
         assert_eq!((f.t.query_qp)(f.a, &mut attr, 0, null_mut()), 0);

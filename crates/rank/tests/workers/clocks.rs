@@ -1,4 +1,4 @@
-//! Clocks of two machines, which are one: so the truth is known.
+//! Aligning the clocks of two machines. Both are this machine, so the true offset is known.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,18 +13,18 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::joined::{comer, joining};
 use crate::{LONG, command, run};
 
-/// The variable that gives a process another machine's name.
+/// The variable that makes a process claim to be on another machine.
 const MACHINE: &str = "RDMALAB_TEST_MACHINE";
 
-/// A worker that takes itself for one of another machine.
+/// A worker that claims to be on another machine.
 fn elsewhere(machine: &str) -> RankSpec {
     let mut command = command();
     command.envs.push((MACHINE.into(), machine.into()));
     RankSpec::local(command)
 }
 
-/// The job: what each rank's stamp from between two alignments is on our clock, off by how much,
-/// beside the bound; both in ns.
+/// The job: takes a stamp between two alignments, and converts it to the own clock as if each other
+/// rank had taken it. Returns the error of each conversion and its bound, in ns.
 pub fn align(rank: &ProcessRank) -> Result<String, Stopped> {
     let all = 0..rank.count();
     let known = all.clone().filter(|other| rank.clock_error_ns(*other).is_some()).count();
@@ -36,7 +36,7 @@ pub fn align(rank: &ProcessRank) -> Result<String, Stopped> {
     rank.align_clocks()?;
     let mut words = vec![known.to_string()];
     for other in all {
-        // All have one counter: a stamp of ours is one of theirs too.
+        // All ranks have the same counter, so the converted stamp should be equal.
         let ours = rank.to_own_clock(other, stamp);
         let off_ns = rank.clock().ns_between(stamp, ours).abs();
         let error_ns = rank.clock_error_ns(other).unwrap_or(f64::NAN);
@@ -49,12 +49,12 @@ pub fn align(rank: &ProcessRank) -> Result<String, Stopped> {
 fn the_error_of_aligned_clocks_covers_the_truth() {
     let specs = [RankSpec::local(command()), elsewhere("b"), elsewhere("c"), elsewhere("b")];
     let mut workers = WorkerGroup::start(&specs).unwrap();
-    // Twice: each job has windows of its own.
+    // Twice, because each job measures the clocks in windows of its own.
     for _ in 0..2 {
         let said = run(&mut workers, "align", LONG).unwrap();
         for (rank, text) in said.iter().enumerate() {
             let words: Vec<&str> = text.split(' ').collect();
-            // Before: its own machine's.
+            // Before the alignment, only the clocks of its own machine are known.
             assert_eq!(words[0], if rank % 2 == 1 { "2" } else { "1" }, "rank {rank}: {text}");
             for (other, pair) in words[1..].iter().enumerate() {
                 let (off, error) = pair.split_once('/').unwrap();
@@ -73,18 +73,18 @@ fn ranks_that_share_a_clock_have_nothing_to_align() {
         assert!(text.starts_with("2 0/") || text.contains(" 0/0"), "{text}");
         assert!(!text.contains("NaN"), "{text}");
     }
-    // Out of step is a failure, and no hang.
+    // If only one rank aligns its clock, the job fails and does not hang.
     let mut workers = WorkerGroup::start(&[RankSpec::local(command()), elsewhere("b")]).unwrap();
     let jobs = ["align", "exchange 3"];
     let error = crate::run_each(&mut workers, &jobs, LONG).unwrap_err();
     assert!(error.what.contains("rank"), "{error}");
 }
 
-/// Two network namespaces with a cable between them; they go when this does.
+/// Two network namespaces connected by a veth pair; dropping this removes them.
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// 10.93.0.1 and 10.93.0.2. `Err` where the machine does not let us.
+    /// Hosts 10.93.0.1 and 10.93.0.2. `Err` if this machine does not allow namespaces.
     fn new() -> Result<Self, String> {
         let name = |host: usize| format!("rdmalab-clocks-{}-{host}", std::process::id());
         let hosts = Self([name(1), name(2)]);
@@ -126,7 +126,7 @@ fn the_error_of_clocks_across_a_network_covers_the_truth() {
         }
     };
     let [a, b] = &hosts.0;
-    // This thread is on host a from here on, and so are the threads and processes it starts.
+    // From here on this thread is on host a, with the threads and processes that it starts.
     let namespace = File::open(format!("/run/netns/{a}")).unwrap();
     let network = Some(LinkNameSpaceType::Network);
     move_into_link_name_space(namespace.as_fd(), network).unwrap();

@@ -1,4 +1,4 @@
-//! Ranks that fail, die, or do not answer; launchers that vanish.
+//! Ranks that fail, die, or do not answer, and launchers that vanish.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn how_a_rank_ended_is_told() {
 fn a_rank_that_never_comes_is_named() {
     let mut workers = local(3);
     let jobs = ["barrier", "sleep", "barrier"];
-    // Longer than the others wait for a processor on a busy machine.
+    // Longer than ranks wait for a processor on a busy machine.
     let error = run_each(&mut workers, &jobs, Duration::from_millis(1500)).unwrap_err();
     assert!(error.what.contains("waited 3 s") && error.rank != Some(1), "{error}");
     assert!(error.what.contains("did not come: rank 1"), "{error}");
@@ -102,7 +102,7 @@ fn a_rank_that_never_comes_is_named() {
 
 #[test]
 fn a_rank_that_waits_in_vain_says_so_before_it_is_missed() {
-    // The others have come to an exchange before it begins to wait.
+    // The other ranks are already in an exchange when this rank begins its wait.
     let jobs = ["barrier", "wait in vain", "barrier"];
     let error = run_each(&mut local(3), &jobs, Duration::from_secs(2)).unwrap_err();
     assert_eq!((error.cause, error.rank), (Cause::Failed, Some(1)), "{error}");
@@ -115,7 +115,7 @@ fn who_has_nothing_to_do_meets_those_who_take_long() {
     let jobs = ["meet after 1000", "meet at leisure", "meet at leisure"];
     let met = run_each(&mut local(3), &jobs, patience).unwrap();
     assert_eq!(met, ["met", "met", "met"]);
-    // And hears that nobody comes any more.
+    // A rank with nothing to do also learns that an expected rank has failed.
     let jobs = ["fail on the way", "meet at leisure", "meet at leisure"];
     let error = run_each(&mut local(3), &jobs, patience).unwrap_err();
     assert_eq!((error.cause, error.rank), (Cause::Failed, Some(0)), "{error}");
@@ -140,8 +140,8 @@ fn a_rank_that_does_not_hear_is_ended() {
     assert!(!is_alive(deaf));
 }
 
-/// Of three ranks that are asked to stop, the second one does not hear it; `more` happens to it
-/// once the others wait for it.
+/// Three ranks are asked to stop while the second one is stopped by a signal; once the others wait
+/// for it, it gets the signal `more`.
 fn asked_beside_a_stopped_one(more: Option<Signal>) -> WorkerGroupError {
     let mut workers = local(3);
     let victim = workers.infos().nth(1).unwrap().pid;

@@ -1,4 +1,4 @@
-//! What ranks can do when nothing goes wrong.
+//! What ranks can do if nothing goes wrong.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -120,7 +120,7 @@ fn an_interrupted_run_keeps_what_was_measured() {
         interrupt.store(ticks == 3, Ordering::Relaxed);
     });
     assert_eq!(results.unwrap(), [b"true Asked", b"true Asked"]);
-    // And the workers is as good as before.
+    // The group still works.
     assert_eq!(run(&mut workers, "barrier", LONG).unwrap(), ["together", "together"]);
 }
 

@@ -1,5 +1,5 @@
-//! Ranks that come to the launcher by themselves, as those of mpirun do, and those that something
-//! like ssh starts.
+//! Ranks that connect to the launcher by themselves, as mpirun's do, and ranks that a program such
+//! as ssh starts.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -17,10 +17,10 @@ use rustix::process::Signal;
 
 use crate::{LONG, MARK, command, is_alive, run, send_signal, wait_until, work};
 
-/// Marks workers that come by themselves: `RANK WHERE TOKEN`, `-` for a token on standard input.
+/// Marks workers that connect by themselves: `RANK WHERE TOKEN`, `-` for a token on standard input.
 const JOIN: &str = "RDMALAB_TEST_JOIN";
 
-/// The worker, when it is one of these.
+/// The worker process, if it is one of these.
 pub fn worker() {
     let Ok(text) = std::env::var(JOIN) else { return };
     let words: Vec<&str> = text.split(' ').collect();
@@ -44,7 +44,7 @@ pub fn worker() {
     std::process::exit(0);
 }
 
-/// The command of rank `rank`, which comes to the launcher at `place`, through these words.
+/// The command of a rank, run by the words in `through`, that joins the launcher at `place`.
 pub fn comer(through: &[&str], rank: usize, place: &str, token: &str) -> Command {
     let ours = command();
     let words = through.iter().map(OsString::from).chain([ours.program.into()]);
@@ -54,7 +54,7 @@ pub fn comer(through: &[&str], rank: usize, place: &str, token: &str) -> Command
     command
 }
 
-/// Ranks from 1 on, which come to the launcher at `place`.
+/// Starts ranks 1 and up, which connect to the launcher at `place`.
 fn ranks(count: usize, place: &str, token: &str) -> Vec<Process> {
     (1..count).map(|rank| Process::start(&mut comer(&[], rank, place, token))).collect()
 }
@@ -88,7 +88,7 @@ fn ranks_that_come_by_themselves_are_like_any_other() {
         assert_eq!(run(&mut workers, "who", LONG).unwrap(), who);
         assert_eq!(run(&mut workers, "exchange 50", LONG).unwrap(), ["all as expected"; 4]);
         drop(workers);
-        // They end with it, and well.
+        // The ranks end with the group, and succeed.
         for process in started {
             let ended = process.end();
             assert!(ended.succeeded(), "{}", ended.report());
@@ -128,13 +128,13 @@ fn strangers_at_the_gate_are_sent_away_and_told_why() {
             scope.spawn(|| WorkerGroup::gather(&joining(2), Some(&listener), &interrupt));
         let mut wrong = ranks(2, &address, "wrong");
         assert_eq!(wrong.remove(0).end().code, Some(1));
-        // Another version is told ours.
+        // A rank of another version is told our version.
         let mut tcp = TcpStream::connect(&address).unwrap();
         tcp.write_all(&crate::remote::hello_of(9, "0.0.7")).unwrap();
         let mut answer = Vec::new();
         tcp.read_to_end(&mut answer).unwrap();
         assert!(String::from_utf8_lossy(&answer).contains(VERSION));
-        // And the right one still comes in.
+        // The right rank can still join.
         let _right = ranks(2, &address, "right");
         let mut workers = gathering.join().unwrap().unwrap();
         assert_eq!(run(&mut workers, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
@@ -154,7 +154,7 @@ fn waiting_for_ranks_ends_when_the_user_wants() {
     });
 }
 
-/// Something like ssh: `sh -c SCRIPT HOST LINE`.
+/// Starts a rank with a stand-in for ssh: `sh -c SCRIPT HOST LINE`.
 fn by(script: &str, rank: usize, listener: &RendezvousListener, token: &str) -> RankSpec {
     let ours = command();
     let port = listener.port().unwrap();
@@ -182,9 +182,9 @@ fn ranks_of_another_shell_are_like_any_other_and_do_not_outlive() {
     let mut workers = gather(&specs, &listener).unwrap();
     let mut said = Vec::new();
     let jobs = vec![b"exchange 20".to_vec(); 3];
-    // Each line with its rank, and nothing for the terminal to obey.
+    // Each line with its rank, and without terminal control characters.
     let expected = [1, 2].map(|rank| (rank, format!("rank {rank} was started?[2J")));
-    // Who reads what they say may be slower than a job.
+    // The thread that reads the ranks' output may be slower than a job.
     let until = Instant::now() + LONG;
     while !expected.iter().all(|line| said.contains(line)) {
         assert!(Instant::now() < until, "{said:?}");
@@ -210,7 +210,7 @@ fn a_rank_that_cannot_be_started_ends_the_waiting_for_all() {
         ("exit 3", "exit status 3"),
     ] {
         let listener = RendezvousListener::tcp(0, "x").unwrap();
-        // The first would come only after a long time.
+        // The first rank would connect only after a long time.
         let specs = [by("sleep 50", 0, &listener, "x"), by(script, 1, &listener, "x")];
         let began = Instant::now();
         let error = gather(&specs, &listener).unwrap_err();

@@ -1,4 +1,4 @@
-//! Teams of real processes: this test program starts itself as the worker.
+//! Groups of real processes: this test program starts itself as the worker.
 
 mod clocks;
 mod faults;
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use rdmalab_rank::process::{RankSpec, WorkerCommand, WorkerGroup, WorkerGroupError};
 
-/// Marks the processes that are workers.
+/// Marks worker processes.
 const MARK: &str = "RDMALAB_TEST_RANK";
-/// Marks the processes that are launchers; holds a file to write to.
+/// Marks launcher processes; its value is a file to write to.
 const LAUNCHER: &str = "RDMALAB_TEST_LAUNCHER";
-/// Marks the process whose network goes away.
+/// Marks the process whose network is removed.
 const VANISH: &str = "RDMALAB_TEST_VANISH";
-/// A wait that only a hang outlasts.
+/// A limit that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The worker: no test, unless this program was started as one.
+/// The worker process. It does nothing when run as a test.
 #[test]
 fn worker_process() {
     if std::env::var_os(MARK).is_some() {
@@ -33,7 +33,7 @@ fn worker_process() {
         rdmalab_rank::process::serve(stream, work::run).unwrap();
         std::process::exit(0);
     }
-    // Workers inherit these from their launcher, so that they come second.
+    // Checked second, because workers inherit these variables from their launcher.
     if std::env::var_os(VANISH).is_some() {
         vanish::isolated();
     }
@@ -53,7 +53,7 @@ fn local(count: usize) -> WorkerGroup {
     WorkerGroup::start(&vec![RankSpec::local(command()); count]).unwrap()
 }
 
-/// All ranks get the same job.
+/// Runs the same job on all ranks.
 fn run(
     workers: &mut WorkerGroup,
     job: &str,
@@ -73,7 +73,7 @@ fn run_each(
     Ok(results.into_iter().map(|r| String::from_utf8(r).unwrap()).collect())
 }
 
-/// Waits until that is so; fails with the name when it never is.
+/// Waits until `is_so` returns true; fails with `what` if it never does.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !is_so() {
@@ -82,7 +82,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether the process is there and no zombie.
+/// Whether the process exists and is no zombie.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     let state = stat.ok().and_then(|s| s.rsplit_once(')').map(|(_, rest)| rest.to_owned()));

@@ -1,4 +1,4 @@
-//! Launchers that are killed: their workers end, whatever they do.
+//! Launchers that are killed: their workers end, whatever they are doing.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rdmalab_testing::Process;
 use crate::remote::Serving;
 use crate::{LAUNCHER, LONG, MARK, command, is_alive, send_signal, wait_until};
 
-/// The address of a server for the launcher's second rank.
+/// The address of a server that provides the launcher's second rank.
 const SERVER: &str = "RDMALAB_TEST_SERVER";
 
-/// A launcher: one rank spins by the rank's means, one in a loop of its own, two wait.
+/// A launcher: one rank spins through the rank's methods, one in its own loop, and two wait.
 pub fn launcher(file: &Path) -> ! {
     let mut specs = vec![RankSpec::local(command()); 4];
     if let Some(address) = std::env::var_os(SERVER) {
@@ -29,7 +29,7 @@ pub fn launcher(file: &Path) -> ! {
     std::process::exit(1);
 }
 
-/// Workers of a launcher, killed when the test fails.
+/// Workers of a launcher; dropping this kills those that are left.
 struct Orphans(Vec<u32>);
 
 impl Drop for Orphans {

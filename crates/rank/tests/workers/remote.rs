@@ -50,7 +50,7 @@ impl Serving {
         self.events.lock().unwrap().iter().any(is_it)
     }
 
-    /// Serves as well as ever.
+    /// Checks that the server still works.
     pub fn check(&self) {
         let mut workers = WorkerGroup::start(&[RankSpec::local(command()), self.spec()]).unwrap();
         assert_eq!(run(&mut workers, "exchange 20", LONG).unwrap(), ["all as expected"; 2]);
@@ -73,7 +73,7 @@ fn a_rank_of_a_server_is_like_any_other() {
     assert_eq!(run(&mut workers, "exchange 100", LONG).unwrap(), ["all as expected"; 2]);
     let sizes = run_each(&mut workers, &["big 10", "big 20000000"], LONG).unwrap();
     assert_eq!(sizes[1].len(), 20_000_000);
-    // It is this machine's after all.
+    // The server is on this machine, so the clock is known.
     assert!(!run(&mut workers, "clock", LONG).unwrap()[0].contains("none"));
 }
 
@@ -122,12 +122,12 @@ fn strangers_are_refused_and_the_server_stays() {
     let cut = b"rdma".to_vec();
     for bytes in [endless, wrong, garbage, http, cut, Vec::new()] {
         let mut tcp = TcpStream::connect(serving.address).unwrap();
-        // The server may have hung up in the middle of it.
+        // The server may have closed the connection before all was written.
         let _ = tcp.write_all(&bytes);
         let _ = tcp.shutdown(Shutdown::Write);
         tcp.set_read_timeout(Some(LONG)).unwrap();
         let mut answer = Vec::new();
-        // A reset is an answer too, a time-out is none.
+        // A reset counts as an answer, a time-out does not.
         if let Err(error) = tcp.read_to_end(&mut answer) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
@@ -139,7 +139,7 @@ fn strangers_are_refused_and_the_server_stays() {
 #[test]
 fn the_silent_are_refused_within_a_bound() {
     let serving = Serving::start(16);
-    // As many as there may be, so that one more is refused at once.
+    // As many connections as the limit, plus one that is refused at once.
     let silent: Vec<_> = (0..17).map(|_| TcpStream::connect(serving.address).unwrap()).collect();
     for mut tcp in silent {
         tcp.set_read_timeout(Some(LONG)).unwrap();
@@ -180,7 +180,7 @@ fn versions_that_differ_are_named_at_both_ends() {
     assert!(names_both(&error.what), "{error}");
 }
 
-/// A hello of another version, which goes on with what we do not know.
+/// A hello of another version, followed by data that we do not know.
 pub fn hello_of(protocol: u8, version: &str) -> Vec<u8> {
     let mut body = vec![protocol, version.len() as u8];
     body.extend(version.as_bytes());
@@ -190,14 +190,14 @@ pub fn hello_of(protocol: u8, version: &str) -> Vec<u8> {
 
 #[test]
 fn clients_learn_what_is_wrong_with_an_address() {
-    // Nobody's port, unlike one that was free a moment ago.
+    // No server listens on port 1; a port that was free a moment ago may have one.
     let error = WorkerGroup::start(&[RankSpec::remote("127.0.0.1:1")]).unwrap_err();
     assert!(error.what.contains("rdmalab serve --bind"), "{error}");
     let error = WorkerGroup::start(&[RankSpec::remote("nowhere.invalid")]).unwrap_err();
     assert!(error.what.contains("not known"), "{error}");
     let error = WorkerGroup::start(&[RankSpec::remote("localhost:99999")]).unwrap_err();
     assert!(error.what.contains("no port"), "{error}");
-    // Somebody else's server.
+    // A server of another program.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let ssh = std::thread::spawn(move || {
@@ -214,7 +214,7 @@ fn clients_learn_what_is_wrong_with_an_address() {
 #[test]
 fn a_frame_that_is_too_long_ends_the_session_and_not_the_server() {
     let serving = Serving::start(16);
-    // What a client says, as another one says it.
+    // A client's hello, sent from another connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let client =
@@ -226,7 +226,7 @@ fn a_frame_that_is_too_long_ends_the_session_and_not_the_server() {
     tcp.set_read_timeout(Some(LONG)).unwrap();
     tcp.write_all(&hello).unwrap();
     read_hello(&mut tcp);
-    // Now the worker speaks; a hello for it, and then a frame of 4 GiB.
+    // Then the worker expects a hello; it gets one, and a frame of 4 GiB.
     read_hello(&mut tcp);
     tcp.write_all(&hello).unwrap();
     tcp.write_all(&[0xFF; 8]).unwrap();

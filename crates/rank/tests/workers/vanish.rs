@@ -1,4 +1,4 @@
-//! A network that goes away without a word, as when a host loses power.
+//! A network that vanishes without notice, as when a host loses power.
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use rdmalab_rank::process::{Cause, RankSpec, TeamEvent, WorkerGroup};
 use crate::remote::Serving;
 use crate::{LONG, MARK, VANISH, command, is_alive, wait_until};
 
-/// Runs the test below in a network of its own, whose loopback device can be taken away.
+/// Runs the test below in its own network namespace, where it can remove the loopback device.
 #[test]
 fn a_host_that_vanishes_is_noticed_at_both_ends() {
     let this = command();
@@ -25,7 +25,7 @@ fn a_host_that_vanishes_is_noticed_at_both_ends() {
     assert!(output.status.success() && text.contains("noticed at both ends"), "{text}");
 }
 
-/// In the network of its own.
+/// The test in its own network namespace.
 pub fn isolated() -> ! {
     let serving = Serving::start(4);
     let mut workers = WorkerGroup::start(&[RankSpec::local(command()), serving.spec()]).unwrap();

@@ -1,4 +1,4 @@
-//! What the workers of these tests can do; a job is a verb and its arguments.
+//! The jobs of these tests' workers; a job is a verb and its arguments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,7 +41,7 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
         }
         ["abort"] => std::process::abort(),
         ["exit", status] => std::process::exit(status.parse().unwrap()),
-        // No means of the rank: it hears nothing.
+        // Does not use the rank's methods, so it is not told to stop.
         ["deaf", file] => {
             std::fs::write(file, "spinning").unwrap();
             loop {
@@ -68,7 +68,7 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
     text.map(String::into_bytes).map_err(|e| e.to_string())
 }
 
-/// Each round's bytes depend on round and rank, and have another length in each.
+/// Exchanges data whose bytes and length depend on round and rank.
 fn exchange(rank: &ProcessRank, rounds: usize) -> Result<String, Stopped> {
     for round in 0..rounds {
         let of = |index: usize| vec![(round * 7 + index) as u8; round % 5 * 100 + index];
@@ -81,7 +81,7 @@ fn exchange(rank: &ProcessRank, rounds: usize) -> Result<String, Stopped> {
     Ok("all as expected".to_owned())
 }
 
-/// Spins until it is told to stop, and then still brings together what all have.
+/// Spins until it is told to stop, then still collects the data of all ranks.
 fn bring_home(rank: &ProcessRank) -> Result<String, Stopped> {
     let stopped = rank.spin(|| None::<()>);
     if stopped != Err(Stopped::Asked) || rank.exchange(b"").is_ok() {
@@ -92,7 +92,7 @@ fn bring_home(rank: &ProcessRank) -> Result<String, Stopped> {
     Ok(all.join(", "))
 }
 
-/// Spins until it is told to stop, and brings home why it could not meet the others then.
+/// Spins until it is told to stop, then returns why the last exchange failed.
 fn meet_at_the_end(rank: &ProcessRank) -> Result<String, Stopped> {
     let stopped = rank.spin(|| None::<()>);
     match rank.exchange_to_end(b"") {
@@ -101,7 +101,7 @@ fn meet_at_the_end(rank: &ProcessRank) -> Result<String, Stopped> {
     }
 }
 
-/// Appends to a file before each barrier; after it, all of the round must stand there.
+/// Appends to a file before each barrier; after the barrier the data of all ranks must be there.
 fn barriers(rank: &ProcessRank, file: &str) -> Result<String, Stopped> {
     use std::io::Write;
     let failed = |e: std::io::Error| Stopped::Failed(e.to_string());
@@ -145,7 +145,7 @@ fn limited(rank: &ProcessRank) -> Result<String, Stopped> {
     Ok(format!("{nothing:?} {} {found:?}", ns >= 3_000_000))
 }
 
-/// Counts until it is asked to stop, and brings that home.
+/// Counts until it is asked to stop, and returns whether it counted, and why it stopped.
 fn partial(rank: &ProcessRank) -> String {
     let mut count = 0_u64;
     let reason = rank.spin(|| {
@@ -164,7 +164,7 @@ fn think(rank: &ProcessRank) -> Result<String, Stopped> {
     Ok(format!("{} {}", thought >= 2_000_000, all >= 4_000_000))
 }
 
-/// The word moves while the body looks, is the clock's, and stands still afterwards.
+/// The word changes while the body runs, holds the clock's time, and stays the same afterwards.
 fn restamp(rank: &ProcessRank) -> Result<String, Stopped> {
     let word = AtomicU64::new(0);
     let before = rank.now().0;
@@ -193,7 +193,7 @@ fn restamp(rank: &ProcessRank) -> Result<String, Stopped> {
 
 fn cpu(rank: &ProcessRank) -> Result<String, Stopped> {
     let start = rank.cpu_time();
-    // Processor time, not time: others may have the CPU meanwhile.
+    // Processor time, because others may use the CPU meanwhile.
     let until = |used: u64| move || (rank.cpu_time().since(start).total_ns() > used).then_some(());
     rank.spin(until(20_000_000))?;
     let busy = rank.cpu_time().since(start);
@@ -201,7 +201,7 @@ fn cpu(rank: &ProcessRank) -> Result<String, Stopped> {
 }
 
 fn threads(rank: &ProcessRank) -> Result<String, Stopped> {
-    // Each waits for the others: one after the other, this would not end.
+    // Each waits for all the others, so this ends only if they run at the same time.
     let there = AtomicU64::new(0);
     let body = |i: u64| {
         let there = &there;

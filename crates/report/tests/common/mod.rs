@@ -1,4 +1,4 @@
-//! Records that are the same each time: made up, from a seed.
+//! Made-up records, which a seed makes the same each time.
 
 #![allow(dead_code)] // Each test uses a part.
 
@@ -12,7 +12,7 @@ use rdmalab_record::{
 use serde_json::json;
 use tempfile::TempDir;
 
-/// A latency: a floor, a little above it, and now and then an interrupt.
+/// A latency: a minimum, a small random part, and sometimes an interrupt.
 pub fn latency(random: &mut Random, floor_ns: f64) -> f64 {
     let mut ln = || random.unit_above_0().ln();
     let near = floor_ns * (1.0 - 0.08 * ln());
@@ -112,7 +112,7 @@ pub fn ping(n: usize, sizes: &[u64]) -> (TempDir, Record) {
     (dir, record)
 }
 
-/// Messages as fast as they go, over buffers, for a few sizes.
+/// Messages at the highest rate, over numbers of buffers, for a few sizes.
 pub fn blast() -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let mut header = header(
@@ -143,7 +143,7 @@ pub fn blast() -> (TempDir, Record) {
     (dir, record)
 }
 
-/// One point with everything that is wrong: few samples, lost and negative ones, a slow clock.
+/// One point with all defects: few samples, lost and negative ones, a slow clock.
 pub fn poor() -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let mut header = header("oneway", DeviceKind::Sim, &["rdmalab", "run", "oneway", "-n", "40"]);
@@ -164,7 +164,7 @@ pub fn poor() -> (TempDir, Record) {
     (dir, record)
 }
 
-/// Categories only: nothing to draw a line over.
+/// Parameters with categories only, so there is no axis for a line.
 pub fn words() -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let header = header("ping", DeviceKind::Soft, &["rdmalab", "run", "ping"]);
@@ -184,7 +184,7 @@ pub fn words() -> (TempDir, Record) {
     (dir, record)
 }
 
-/// Two numbers that vary: a map.
+/// Two numeric parameters that vary: a map.
 pub fn grid() -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let header = header("blast", DeviceKind::Soft, &["rdmalab", "run", "blast"]);
@@ -206,12 +206,12 @@ pub fn grid() -> (TempDir, Record) {
     (dir, record)
 }
 
-/// The page of a study with a claim that holds, one that does not, one that nobody can see.
+/// The page of a study with three claims: confirmed, refuted, and undecidable.
 pub fn study() -> String {
     study_beside(&[])
 }
 
-/// The same, with runs of other conditions beside it: each its name, and its messages.
+/// As [`study`], with runs under other conditions: the name and the number of messages of each.
 pub fn study_beside(others: &[(&str, usize)]) -> String {
     use rdmalab_study::{Study, SweepResult, SweepState, evaluate};
     let plan = "key='s'\ntitle='A study'\nsource='Somebody, 1999'\nhardware='An adapter'\n\
@@ -257,15 +257,15 @@ pub fn study_beside(others: &[(&str, usize)]) -> String {
     rdmalab_report::study_page(&study, &parts, &evaluation, &beside)
 }
 
-/// The page of a study of one figure, which has this record, drawn in this way.
+/// The page of a study with one figure, drawn as `figure` says from this record.
 pub fn study_of(record: Record, figure: &str) -> String {
     let (study, parts) = one_figure(record, figure, "", "");
     let evaluation = rdmalab_study::evaluate(&study, &parts);
     rdmalab_report::study_page(&study, &parts, &evaluation, &[])
 }
 
-/// A study of one figure, which has this record; with published values (rows), and what of ours
-/// stands beside them.
+/// A study with one figure and this record, published values (`rows`), and the numbers of ours to
+/// compare with them (`values`).
 pub fn one_figure(
     record: Record,
     figure: &str,
@@ -285,7 +285,7 @@ pub fn one_figure(
     (study, vec![part])
 }
 
-/// An entry of what stands beside a published value.
+/// An entry that names our number for a published value.
 pub fn value(metric: &str, more: &str) -> String {
     format!("[[value]]\nmetric='{metric}'\nours.figure='f'\n{more}\n")
 }
@@ -296,7 +296,7 @@ pub fn page_with(record: Record, rows: &str, values: &str) -> String {
     rdmalab_report::study_page(&study, &parts, &rdmalab_study::evaluate(&study, &parts), &[])
 }
 
-/// What was printed of round trips.
+/// Published values of round trips.
 pub const PRINTED: &str = "a,0.45,us,5%,calibration,p. 1,the usual\n\
                     b,0.6,us,5%,context,p. 2,ninety of a hundred\n\
                     c,0.9,us,,contested,p. 3,the worst\n\
@@ -304,7 +304,7 @@ pub const PRINTED: &str = "a,0.45,us,5%,calibration,p. 1,the usual\n\
                     e,2,%,,calibration,p. 5,above 600 ns\n\
                     f,28,%,,calibration,p. 6,what it saves\n";
 
-/// What of ours stands beside each of [`PRINTED`], in the record of [`words`].
+/// The entries that name our numbers for [`PRINTED`], in the record of [`words`].
 pub fn printed_of_round_trips() -> String {
     let side = "ours.quantity='round_trip_ns'\nours.where={ transport='rc', op='send' }\n";
     [
@@ -318,7 +318,7 @@ pub fn printed_of_round_trips() -> String {
     .concat()
 }
 
-/// The page of a study whose figure sets two sweeps side by side.
+/// The page of a study whose figure shows two sweeps side by side.
 pub fn study_of_two(sweeps: [(&str, Record); 2]) -> String {
     use rdmalab_study::{Study, SweepResult, SweepState, evaluate};
     let [a, b] = [0, 1].map(|i| sweeps[i].0);
@@ -338,7 +338,7 @@ pub fn study_of_two(sweeps: [(&str, Record); 2]) -> String {
     rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts), &[])
 }
 
-/// Round trips of each of some peers, which are more and more.
+/// Round trips per peer, for increasing numbers of peers.
 pub fn fan(peers: u64) -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let header = header("fan", DeviceKind::Soft, &["rdmalab", "run", "fan"]);
@@ -361,7 +361,7 @@ pub fn fan(peers: u64) -> (TempDir, Record) {
     (dir, record)
 }
 
-/// Round trips of which the 30th and 31st of each 32 take longer.
+/// Round trips in which the 30th and 31st of every 32 take longer.
 pub fn patterned() -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let header = header("recvq", DeviceKind::Soft, &["rdmalab", "run", "recvq"]);

@@ -1,4 +1,4 @@
-//! What examples of the device share.
+//! Code that several examples share.
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
@@ -6,7 +6,7 @@ use rdmalab_softnic::SoftNic;
 
 type Qp = <SoftNic as Backend>::Qp;
 
-/// Makes a queue pair ready to send to that number of this host, and to be written to.
+/// Moves a queue pair to RTS, connected to QP `remote` of this host, with remote write access.
 pub fn connect(qp: &Qp, remote: u32) -> VerbsResult<()> {
     let mut attr = QpAttr { qp_state: QpState::Init, port_num: 1, ..QpAttr::default() };
     attr.qp_access_flags = Access::REMOTE_WRITE;

@@ -1,6 +1,6 @@
-//! Real processes for tests: a test starts children with named roles, linked to each other and
-//! to the test by sockets. Nothing hangs (each child has a watchdog) and nothing stays (children
-//! are killed when the test lets go of them, and die with it).
+//! Tests with real processes: a test starts children with named roles. Sockets link the children to
+//! each other and to the test. Each child has a time limit, and is killed when the test drops its
+//! [`Processes`] or ends.
 #![allow(dead_code)]
 
 pub mod net;
@@ -15,24 +15,24 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Names the role of a child.
+/// The environment variable for a child's role.
 const ROLE: &str = "RDMALAB_TEST_ROLE";
-/// Its numbers, separated by commas.
+/// The variable for its numbers, separated by commas.
 const ARGS: &str = "RDMALAB_TEST_ARGS";
-/// Its links: `WHO:DESCRIPTOR`, separated by commas; WHO is a child's number, or `p` for the test.
+/// The variable for its links: `WHO:DESCRIPTOR`, with commas; WHO is an index, or `p` for the test.
 const LINKS: &str = "RDMALAB_TEST_LINKS";
-/// After this a child is taken to hang. No test waits for it unless something is broken.
+/// A child that takes longer counts as hung. This happens only if something is broken.
 pub const WATCHDOG: Duration = Duration::from_secs(100);
-/// How long one wait may take before a test is taken to hang.
+/// A wait that takes longer counts as hung.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// The exit code of a child that its watchdog ended.
+/// The exit code of a child whose time is over.
 const HUNG: i32 = 86;
 
-/// A way to talk to another process or thread of the test, in numbers.
+/// A connection to another process or thread of the test, which carries numbers.
 pub struct Link(UnixStream);
 
 impl Link {
-    /// Two ends.
+    /// The two ends of a link.
     pub fn pair() -> (Link, Link) {
         let (a, b) = UnixStream::pair().expect("a pair of sockets");
         (Link(a), Link(b))
@@ -45,7 +45,7 @@ impl Link {
         (&self.0).write_all(&bytes).expect("the other end of the link reads");
     }
 
-    /// Receives the numbers of one `put`; `None` when the other end is gone.
+    /// Receives the numbers of one `put`; `None` if the other end is closed.
     pub fn try_get(&self) -> Option<Vec<u64>> {
         self.0.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let mut word = [0; 8];
@@ -58,7 +58,7 @@ impl Link {
         Some(words)
     }
 
-    /// As [`Link::try_get`], from an end that must be there.
+    /// As [`Link::try_get`], but panics if the other end is closed.
     pub fn get(&self) -> Vec<u64> {
         self.try_get().expect("the other end of the link answers")
     }
@@ -69,19 +69,19 @@ impl Link {
         assert_eq!(self.get(), [u64::MAX], "both ends sync");
     }
 
-    /// Waits a moment for a message; whether one came.
+    /// Waits up to `timeout_ms` for a message; returns whether one arrived.
     pub fn ready(&self, timeout_ms: i32) -> bool {
         node::readable(self.0.as_raw_fd(), timeout_ms)
     }
 }
 
-/// What a child knows: its number, its arguments, and its links to the others.
+/// The data of a child: its index, its numbers, and its links to the others.
 pub struct Topology {
-    /// Its number.
+    /// Its index.
     pub index: usize,
     /// The numbers that the test gave it.
     pub args: Vec<u64>,
-    /// The way to the test.
+    /// The link to the test.
     pub parent: Link,
     links: Vec<(usize, Option<Link>)>,
 }
@@ -94,11 +94,11 @@ impl Topology {
     }
 }
 
-/// What a role does.
+/// The function of a role.
 pub type Role = fn(Topology);
 
-/// The body of the entry that each file of tests has for its children. In the test run itself there
-/// is no role, and the roles are only checked for doubles.
+/// Runs the role of a child; each test file calls it in one test. In the test run itself no role is
+/// set, and this only checks that no name occurs twice.
 pub fn play(roles: &[(&str, Role)]) {
     let Ok(name) = std::env::var(ROLE) else {
         for (at, (name, _)) in roles.iter().enumerate() {
@@ -140,7 +140,7 @@ fn adopt(fd: RawFd) -> Link {
     Link(stream)
 }
 
-/// One group of processes at a time: the machine may have two processors, and roles spin.
+/// One group of processes at a time: roles spin, and the machine may have only two processors.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Children that run together.
@@ -151,18 +151,18 @@ pub struct Processes {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What to start.
+/// The children to start.
 pub struct Plan<'a> {
     /// Role and numbers of each child.
     pub roles: &'a [(&'a str, &'a [u64])],
-    /// Links between each two children.
+    /// How many links connect each pair of children.
     pub links: usize,
-    /// Variables of the environment.
+    /// Environment variables.
     pub env: &'a [(&'a str, &'a str)],
 }
 
 impl Processes {
-    /// Starts children with one link between each two.
+    /// Starts children with one link for each pair.
     pub fn start(roles: &[(&str, &[u64])]) -> Processes {
         Processes::start_plan(&Plan { roles, links: 1, env: &[] })
     }
@@ -191,7 +191,7 @@ impl Processes {
         Processes { children, parents, done: vec![false; count], _alone: alone }
     }
 
-    /// The way to child `index`.
+    /// The link to child `index`.
     pub fn link(&self, index: usize) -> &Link {
         &self.parents[index]
     }
@@ -215,7 +215,7 @@ impl Processes {
         self.done[index] = true;
     }
 
-    /// Waits for the end of child `index`, which must be a good one.
+    /// Waits for the end of child `index`, which must succeed.
     pub fn expect_end(&mut self, index: usize) {
         let status = self.wait(index);
         let name = &self.children[index].0;
@@ -237,7 +237,7 @@ impl Processes {
         }
     }
 
-    /// Waits for a good end of all.
+    /// Waits for the end of all children; each must succeed.
     pub fn finish(mut self) {
         for index in 0..self.children.len() {
             if !self.done[index] {
@@ -291,7 +291,7 @@ fn spawn(
     (name.to_string(), command.spawn().expect("a child"))
 }
 
-/// Waits until `condition` holds, doing `work` meanwhile.
+/// Waits until `condition` holds; it may do work each time it is called.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -299,7 +299,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Mappings of this process whose line has `name` in it.
+/// The number of this process's mappings that have `name` in their line.
 pub fn mappings(name: &str) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
     maps.lines().filter(|line| line.contains(name)).count()

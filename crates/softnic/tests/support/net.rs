@@ -1,4 +1,4 @@
-//! Hosts of their own for children: network namespaces on one switch.
+//! Hosts for children: network namespaces on one switch.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -16,9 +16,9 @@ use rdmalab_testing::skipped;
 
 /// Path MTU 1024, which fits an Ethernet interface.
 pub const MTU_1024: u32 = 3;
-/// How the link addresses of hosts begin; N follows.
+/// The first digits of the hosts' link-layer addresses; the host number follows.
 const LINK_ADDRESS: &str = "02:00:5e:92:00:0";
-/// Tells children which hosts there are.
+/// The variable that tells children the names of the hosts.
 const NET: &str = "RDMALAB_TEST_NET";
 
 /// A switch with hosts 1 ..= N, whose `eth0` have 10.92.0.N and fd92::N.
@@ -27,7 +27,7 @@ pub struct Net {
     hosts: usize,
 }
 
-/// Runs a program of iproute2; what it printed.
+/// Runs a program of iproute2; returns its output.
 fn run(program: &str, arguments: &str) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments.split(' ')).stdin(Stdio::null());
@@ -47,7 +47,7 @@ fn must(arguments: &str) {
 }
 
 impl Net {
-    /// Hosts for a test; `None`, said aloud, where this machine has none for us.
+    /// Hosts for a test; `None`, with a message, if this machine does not allow them.
     pub fn of(test: &str, hosts: usize) -> Option<Net> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -75,8 +75,8 @@ impl Net {
         Some(net)
     }
 
-    /// Gives what every host sends to a queue of the kernel, as `tc` names them. `false`, said
-    /// aloud, where the kernel has no such queue.
+    /// Adds a queue discipline, in the words of `tc`, to what every host sends. `false`, with a
+    /// message, if the kernel does not have it.
     pub fn queue(&self, test: &str, queue: &str) -> bool {
         self.introduce_all();
         let set = |host| {
@@ -90,7 +90,7 @@ impl Net {
         done.is_ok()
     }
 
-    /// Tells hosts each other's link addresses for good: no question for them is lost.
+    /// Gives all hosts permanent neighbour entries, so that no ARP request can be lost.
     fn introduce_all(&self) {
         for (host, peer) in (1..=self.hosts).flat_map(|a| (1..=self.hosts).map(move |b| (a, b))) {
             if host != peer {
@@ -99,7 +99,7 @@ impl Net {
         }
     }
 
-    /// Tells a host a peer's link address for good: it never asks for it.
+    /// Gives a host a permanent neighbour entry for a peer, so that it sends no ARP request.
     pub fn introduce(&self, host: usize, peer: usize) {
         for address in ["10.92.0.", "fd92::"] {
             must(&format!(
@@ -110,7 +110,7 @@ impl Net {
         }
     }
 
-    /// Packets of a host that its queue dropped.
+    /// How many packets a host's queue discipline dropped.
     pub fn dropped(&self, host: usize) -> u64 {
         let told = run("tc", &format!("-s -n {}{host} qdisc show dev eth0", self.base));
         let told = told.expect("tc shows queues");
@@ -118,12 +118,12 @@ impl Net {
         count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{told}"))
     }
 
-    /// Children on these hosts, with a link between each two.
+    /// Starts children on these hosts, with a link for each pair.
     pub fn start(&self, roles: &[(&str, &[u64])]) -> Processes {
         Processes::start_plan(&Plan { roles, links: 1, env: &self.env() })
     }
 
-    /// The variables that children need.
+    /// The environment variables of children.
     fn env(&self) -> [(&str, &str); 2] {
         [(NET, &self.base), ("RDMALAB_INTERFACE", "eth0")]
     }
@@ -137,7 +137,7 @@ impl Drop for Net {
     }
 }
 
-/// Moves this child to a host, for whatever it and threads that it starts do next.
+/// Moves this thread, and threads that it starts later, to a host.
 pub fn enter(host: u64) {
     let base = std::env::var(NET).expect("a net");
     let namespace = File::open(format!("/run/netns/{base}{host}")).expect("a namespace");
@@ -146,12 +146,12 @@ pub fn enter(host: u64) {
     assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// An address vector over GIDs.
+/// An address vector with a GID.
 pub fn ah_of(dgid: Gid, sgid_index: u8) -> AhAttr {
     AhAttr { dgid, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() }
 }
 
-/// Connects over a link, by GIDs with an index.
+/// Connects over a link by the GIDs with this index.
 pub fn connect(node: &Node, endpoint: &Endpoint, link: &Link, gid_index: u8) {
     use QpAttrMask as M;
     endpoint.to_init();
@@ -183,7 +183,7 @@ pub fn connect(node: &Node, endpoint: &Endpoint, link: &Link, gid_index: u8) {
     link.sync();
 }
 
-/// The process that has the lock of this host's socket, if it is another one than this.
+/// The process that holds the lock of this host's socket, unless it is this process.
 pub fn other_owner() -> Option<u64> {
     let name_of = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     let fds = std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten();

@@ -1,4 +1,4 @@
-//! Verbs for tests: a device with its domain, memory, and endpoints that connect by a link.
+//! Verbs for tests: a device with a protection domain, memory, and endpoints to be connected.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::{Link, PATIENCE};
 
 /// Every right that a region or QP can give.
 pub const ALL_RIGHTS: Access = Access(Access::LOCAL_WRITE.0 | Access::REMOTE.0 | Access::MW_BIND.0);
-/// The queue key of every datagram QP here.
+/// The Q_Key of every UD QP here.
 pub const QKEY: u32 = 0x1234_5678;
 /// `enum ibv_mtu` of 4096 bytes.
 pub const MTU_4096: u32 = 5;
@@ -25,7 +25,7 @@ pub struct Node {
     pub pd: Pd,
 }
 
-/// Where memory comes from.
+/// The kind of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Private pages of the process.
@@ -35,13 +35,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// From a number of a test's arguments.
+    /// The kind for a number in a test's arguments.
     pub fn from_arg(arg: u64) -> Kind {
         if arg == 0 { Kind::Heap } else { Kind::Shared }
     }
 }
 
-/// Registered memory. Never freed: a test's processes are short.
+/// Registered memory. It is never freed, because test processes live only briefly.
 #[derive(Clone)]
 pub struct Mem {
     pub at: *mut u8,
@@ -73,12 +73,12 @@ impl Node {
         Node { device, ctx, pd }
     }
 
-    /// The LID of its port.
+    /// The LID of port 1.
     pub fn lid(&self) -> u16 {
         SoftNic::query_port(&self.ctx, 1).expect("port 1").lid
     }
 
-    /// New memory with every right.
+    /// New memory with all access rights.
     pub fn mem(&self, len: usize, kind: Kind) -> Mem {
         self.mem_with(len, kind, ALL_RIGHTS)
     }
@@ -141,18 +141,18 @@ impl Mem {
         self.at as u64
     }
 
-    /// A piece of it.
+    /// An element that covers a part of it.
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         assert!(offset + length <= self.len, "inside the memory");
         Sge { addr: self.addr() + offset as u64, length: length as u32, lkey: self.lkey }
     }
 
-    /// A copy of a part.
+    /// A copy of a part of it.
     pub fn read(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.len, "inside the memory");
         let mut copy = vec![0; length];
-        // SAFETY: inside the memory, which stays mapped; peers may write it meanwhile, so no
-        // reference is made to it.
+        // SAFETY: inside the memory, which stays mapped; peers may write to it meanwhile, so this
+        // makes no reference to it.
         unsafe { std::ptr::copy_nonoverlapping(self.at.add(offset), copy.as_mut_ptr(), length) };
         copy
     }
@@ -171,7 +171,7 @@ impl Mem {
         unsafe { std::ptr::write_bytes(self.at.add(offset), byte, length) };
     }
 
-    /// The aligned word at `offset`, read at once.
+    /// The aligned word at `offset`, read in one access.
     pub fn word(&self, offset: usize) -> u64 {
         assert!(offset + 8 <= self.len && offset.is_multiple_of(8), "a word of the memory");
         // SAFETY: eight aligned bytes inside the memory.
@@ -184,14 +184,14 @@ impl Mem {
         assert_eq!(unsafe { libc::mprotect(self.at.cast(), self.len, protection) }, 0);
     }
 
-    /// Takes the pages away.
+    /// Unmaps its pages.
     pub fn unmap(&self) {
         // SAFETY: whole pages of a mapping of this test, which holds no reference to them.
         assert_eq!(unsafe { libc::munmap(self.at.cast(), self.len) }, 0);
     }
 }
 
-/// How an endpoint is made and connected.
+/// How an endpoint is created and connected.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub qp_type: QpType,
@@ -209,7 +209,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A patient endpoint with small queues: time-out 67 ms, 7 retries, RNR for ever.
+    /// An endpoint with small queues, a time-out of 67 ms, 7 retries, and endless RNR retries.
     pub const fn new(qp_type: QpType) -> Setup {
         Setup {
             qp_type,
@@ -233,14 +233,14 @@ impl Setup {
         }
     }
 
-    /// The same on a path of another MTU, as numbered by `enum ibv_mtu`.
+    /// The same setup with another path MTU, as numbered by `enum ibv_mtu`.
     pub const fn mtu(mut self, mtu: u32) -> Setup {
         self.mtu = mtu;
         self
     }
 }
 
-/// A QP with what is needed to use it.
+/// A QP with its CQs and its setup.
 #[derive(Clone)]
 pub struct Endpoint {
     pub qp: SoftQp,
@@ -251,7 +251,7 @@ pub struct Endpoint {
     pub setup: Setup,
 }
 
-/// What one end tells the other to be connected.
+/// The address of an endpoint, which its peer needs to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     pub qpn: u32,
@@ -259,7 +259,7 @@ pub struct Address {
 }
 
 impl Endpoint {
-    /// Where it can be reached.
+    /// Its address.
     pub fn address(&self) -> Address {
         Address { qpn: self.qpn, lid: self.lid }
     }
@@ -330,8 +330,8 @@ impl Endpoint {
         self.to_rts();
     }
 
-    /// Connects over a link whose other end does the same; returns the other's address. Both are
-    /// connected when it returns.
+    /// Connects over a link, while the other end does the same; returns the other's address. When
+    /// this returns, both ends are connected.
     pub fn connect_over(&self, link: &Link) -> Address {
         self.to_init();
         self.connect_from_init_over(link)
@@ -384,7 +384,7 @@ impl Endpoint {
         wait(&self.recv_cq)
     }
 
-    /// Posts one signalled send and waits for its good end.
+    /// Posts one signaled send and waits for its completion, which must be a success.
     pub fn run(&self, wr: SendWr<'_>) -> Wc {
         let opcode = wr.opcode;
         self.send(SendWr { flags: wr.flags | SendFlags::SIGNALED, ..wr });
@@ -422,12 +422,12 @@ pub fn rdma<'a>(opcode: WrOpcode, sges: &'a [Sge], remote_addr: u64, rkey: u32) 
     SendWr { remote_addr, rkey, ..wr(opcode, sges) }
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 pub fn ud(to: Address) -> UdAddress {
     UdAddress { ah: ah(to.lid), remote_qpn: Qpn::new(to.qpn), remote_qkey: QKEY }
 }
 
-/// Takes completions that are there.
+/// Polls the completions that are available, at most `most`.
 pub fn poll(cq: &Cq, most: usize) -> Vec<Wc> {
     let mut out = vec![MaybeUninit::uninit(); most];
     let count = SoftNic::poll_cq(cq, &mut out).expect("a CQ in order");
@@ -454,7 +454,7 @@ pub fn wait_some(cq: &Cq, most: usize) -> Vec<Wc> {
     }
 }
 
-/// Polls for some time, so that others are served; returns what came.
+/// Polls for some time, which also lets the device serve peers; returns the completions.
 pub fn poll_for(cq: &Cq, milliseconds: u64) -> Vec<Wc> {
     let end = Instant::now() + std::time::Duration::from_millis(milliseconds);
     let mut found = Vec::new();
@@ -464,7 +464,7 @@ pub fn poll_for(cq: &Cq, milliseconds: u64) -> Vec<Wc> {
     found
 }
 
-/// Whether a descriptor becomes readable.
+/// Whether a descriptor becomes readable within a time.
 pub fn readable(fd: i32, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd on our stack.

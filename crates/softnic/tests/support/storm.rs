@@ -9,27 +9,27 @@ use rdmalab_random::Random;
 pub const RECEIVES: usize = 32;
 /// Sends that are kept outstanding.
 pub const SENDS: usize = 16;
-/// Bytes of the memory that is used on each side.
+/// Size of each side's memory.
 pub const ROOM: usize = 1 << 20;
 
-/// One side of the traffic: keeps posting, counts what completes.
+/// One side of the traffic: posts requests and counts completions.
 pub struct Storm {
     pub endpoint: Endpoint,
     pub mem: Mem,
     /// Address and remote key of the other side's memory.
     pub theirs: (u64, u32),
     pub random: Random,
-    /// Sends and receives posted and not complete.
+    /// How many sends and receives are posted and not complete.
     pub sends: usize,
     pub receives: usize,
     /// Good completions.
     pub done: u64,
-    /// Completions that failed, in order; sends, then receives.
+    /// Statuses of failed completions in order: of sends, of receives.
     pub failed: (Vec<WcStatus>, Vec<WcStatus>),
 }
 
 impl Storm {
-    /// A side with its receives posted.
+    /// One side, with its receives posted.
     pub fn new(endpoint: Endpoint, mem: Mem, theirs: (u64, u32), seed: u64) -> Storm {
         let (failed, random) = ((Vec::new(), Vec::new()), Random::new(seed));
         let mut storm =
@@ -64,7 +64,7 @@ impl Storm {
         self.sends += 1;
     }
 
-    /// Posts what may be outstanding, and takes what completed. Whether everything was well.
+    /// Fills the queues, and polls completions. Returns whether none has failed.
     pub fn step(&mut self) -> bool {
         if self.failed.0.is_empty() && self.failed.1.is_empty() {
             while self.sends < SENDS {
@@ -75,7 +75,7 @@ impl Storm {
         self.take()
     }
 
-    /// Posts receives only, and takes what completed. Whether everything was well.
+    /// Posts receives only, and polls completions. Returns whether none has failed.
     pub fn answer(&mut self) -> bool {
         if self.failed.1.is_empty() {
             self.post_receives();
@@ -83,7 +83,7 @@ impl Storm {
         self.take()
     }
 
-    /// Takes what completed. Whether everything was well.
+    /// Polls completions. Returns whether none has failed.
     pub fn take(&mut self) -> bool {
         let mut well = true;
         for (cq, is_send) in [(&self.endpoint.send_cq, true), (&self.endpoint.recv_cq, false)] {
@@ -105,7 +105,7 @@ impl Storm {
         well
     }
 
-    /// Takes everything that is outstanding.
+    /// Waits until everything outstanding has completed.
     pub fn drain(&mut self) {
         super::until("everything outstanding completes", || {
             self.take();
@@ -113,8 +113,8 @@ impl Storm {
         });
     }
 
-    /// Checks the end of a connection whose peer is gone: a first send failed for want of an
-    /// answer, everything behind it was flushed.
+    /// Checks a connection whose peer has gone: the first failed send got no answer, and all
+    /// requests after it were flushed.
     pub fn check_lonely_end(&self) {
         let (sends, receives) = &self.failed;
         assert_eq!(sends.first(), Some(&WcStatus::RetryExcErr), "{sends:?}");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rdmalab_record::{Device, DeviceKind, Finding, Header, Object, Point, Record};
 use rdmalab_study::{SweepResult, SweepState};
 
-/// A whole record with such points and findings, and nothing else.
+/// A complete record with these points and findings, and nothing else.
 pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> Record {
     let device = Device { name: "made up".to_owned(), kind, profile: None };
     Record {
@@ -20,7 +20,7 @@ pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> R
     }
 }
 
-/// What was measured of a figure that has one sweep.
+/// The result of a figure that has one sweep.
 pub fn part(figure: &str, record: Record) -> SweepResult {
     let state = SweepState::Measured(Box::new(record));
     SweepResult { figure: figure.to_owned(), sweep: String::new(), line: Vec::new(), state }

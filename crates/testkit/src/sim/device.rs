@@ -1,4 +1,4 @@
-//! A simulated device: memory, keys, queues, and what its programs were told.
+//! A simulated device: memory, keys, queues, and the completions and events that it reported.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,19 +12,19 @@ use rdmalab_engine::qp::{Env, Qp};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::{PathMtu, Qpn};
 
-/// The protection domain of everything, unless a test says otherwise.
+/// The protection domain of all objects, unless a test chooses another.
 pub const PD: PdId = PdId(7);
 
-/// A completion of a send, as it went into the CQ.
+/// A completion of a send, as written to the CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The completion.
     pub wc: Wc,
-    /// Up to where the send queue is free when this has been polled.
+    /// When the program has polled this completion, the send queue is free up to this position.
     pub sq_free_to: u32,
 }
 
-/// A completion of a receive, as it went into the CQ.
+/// A completion of a receive, as written to the CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The completion.
@@ -33,7 +33,7 @@ pub struct Received {
     pub solicited: bool,
 }
 
-/// What the program of a queue pair was told.
+/// The completions and events that the program of a queue pair got.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) sent: Vec<Sent>,
@@ -41,23 +41,23 @@ pub(super) struct Told {
     pub(super) events: Vec<AsyncEventType>,
 }
 
-/// A queue pair with what its driver keeps beside it.
+/// A queue pair with the state that the driver keeps for it.
 #[derive(Debug)]
 pub struct SimQp {
     /// The engine's part.
     pub qp: Qp,
-    /// Up to where the send queue is free, as polled.
+    /// The send queue is free up to this position, by the completions polled so far.
     pub freed: u32,
     pub(super) told: Told,
     pub(super) polled_sent: usize,
     pub(super) polled_received: usize,
-    /// What arrived and was not accepted yet.
+    /// Trains that arrived and are not accepted yet.
     pub(super) inbox: VecDeque<TrainData>,
-    /// Accepted, and to be retired later.
+    /// Steps that are accepted and not retired yet.
     pub(super) steps: Vec<Step>,
-    /// When the adapter reads the send WQEs that were posted; `None`: it has.
+    /// When the adapter reads the posted send WQEs; `None` if it has read all.
     pub(super) fetch_sends_at_ns: Option<u64>,
-    /// When the adapter reads the receive WQEs that were posted; `None`: it has.
+    /// When the adapter reads the posted receive WQEs; `None` if it has read all.
     pub(super) fetch_receives_at_ns: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl SimQp {
         &self.told.events
     }
 
-    /// Whether nothing that arrived waits.
+    /// Whether no train that arrived waits to be accepted or retired.
     pub fn is_quiet(&self) -> bool {
         self.inbox.is_empty() && self.steps.is_empty()
     }
@@ -90,15 +90,15 @@ pub struct Device {
     pub memory: Memory,
     /// Memory keys.
     pub keys: BTreeMap<u32, KeyEntry>,
-    /// The shared receive queue of those QPs that were made for it.
+    /// The shared receive queue for the QPs that were created with it.
     pub srq: Option<SharedRecvQueue>,
     /// How often the SRQ's limit event was raised.
     pub srq_limit_events: u32,
-    /// When the adapter reads what was posted to the shared receive queue; `None`: it has.
+    /// When the adapter reads the WQEs posted to the SRQ; `None` if it has read all.
     pub(super) fetch_shared_at_ns: Option<u64>,
     /// Its queue pairs.
     pub qps: Vec<SimQp>,
-    /// Whether the driver tries the engine's short ways for small SENDs first.
+    /// Whether the driver first tries the engine's fast paths for small SENDs.
     pub short_ways: bool,
     index: usize,
     next_key: u32,
@@ -120,7 +120,7 @@ impl Device {
         }
     }
 
-    /// Registers memory; returns the key, which is local and remote.
+    /// Registers memory; returns the key, which is both the lkey and the rkey.
     pub fn register(&mut self, addr: u64, length: u64, access: Access) -> u32 {
         self.insert(KeyKind::Region, addr, length, access, Qpn::new(0))
     }
@@ -183,7 +183,7 @@ impl Device {
         index
     }
 
-    /// A QP and what it sees of the device, borrowed apart.
+    /// Borrows a QP, and separately the rest of the device as the engine uses it.
     pub fn split(&mut self, qp: usize) -> (&mut Qp, DeviceEnv<'_>) {
         let sim = &mut self.qps[qp];
         let env = DeviceEnv {
@@ -197,7 +197,7 @@ impl Device {
         (&mut sim.qp, env)
     }
 
-    /// Polls the send CQ of a QP: what is new, in order. Frees send queue slots.
+    /// Polls the send CQ of a QP: returns the new completions in order, frees their WQE slots.
     pub fn poll_sent(&mut self, qp: usize) -> Vec<Sent> {
         let sim = &mut self.qps[qp];
         let new = sim.told.sent[sim.polled_sent..].to_vec();
@@ -208,7 +208,7 @@ impl Device {
         new
     }
 
-    /// Polls the receive CQ of a QP: what is new, in order.
+    /// Polls the receive CQ of a QP: returns the new completions in order.
     pub fn poll_received(&mut self, qp: usize) -> Vec<Received> {
         let sim = &mut self.qps[qp];
         let new = sim.told.received[sim.polled_received..].to_vec();
@@ -217,7 +217,7 @@ impl Device {
     }
 }
 
-/// What the engine and the driver may ask of a device.
+/// The access to a device that the engine and the driver need.
 pub struct DeviceEnv<'a> {
     qpn: Qpn,
     pub(super) keys: &'a mut BTreeMap<u32, KeyEntry>,

@@ -1,5 +1,5 @@
-//! One device's part of the driver: its memory, which holds every access against what the engine
-//! granted, a path that keeps one train, and second halves of steps that may come later.
+//! The driver's part for one device: its memory, which checks every access against the regions that
+//! the engine granted; a path for one train; and second halves of steps that may run later.
 
 use super::device::{Device, DeviceEnv};
 use super::link::TrainData;
@@ -15,24 +15,24 @@ use std::ops::Range;
 /// An accepted train between its two halves.
 #[derive(Debug)]
 pub struct Step {
-    /// When it is to be retired.
+    /// When to retire it.
     pub due_ns: u64,
     /// The train.
     pub train_data: TrainData,
     accepted: Accept,
 }
 
-/// What came of offering a train.
+/// The result of offering a train.
 pub enum Offered {
-    /// It was handled or dropped.
+    /// The train was handled or dropped.
     Done,
-    /// It is to be offered again.
+    /// The train must be offered again.
     Stalled(TrainData),
-    /// Its second half is to be done.
+    /// The second half of the step is still to be done.
     Step(Step),
 }
 
-/// A path that takes one train.
+/// A path that has room for one train.
 struct OneTrain {
     max_payload: u32,
     train_data: Option<TrainData>,
@@ -72,7 +72,7 @@ impl Device {
         }
     }
 
-    /// The short way in; false leaves the train as it is.
+    /// The fast path for an arriving SEND; false leaves the train unhandled.
     fn take_single(&mut self, qp: usize, train_data: &TrainData) -> bool {
         let (engine, mut env) = self.split(qp);
         let Some(single) = engine.accept_single_train(&train_data.train) else { return false };
@@ -85,7 +85,7 @@ impl Device {
         placed.is_ok()
     }
 
-    /// The short way out.
+    /// The fast path for a SEND to be sent.
     fn next_single(&mut self, qp: usize) -> Option<TrainData> {
         let (engine, env) = self.split(qp);
         let single = engine.plan_single(engine.mtu.bytes())?;
@@ -118,7 +118,7 @@ impl Device {
         }
     }
 
-    /// What QP `qp` answers next.
+    /// The next response of QP `qp`.
     pub fn next_answer(&mut self, qp: usize, max_payload: u32) -> Option<TrainData> {
         let (engine, mut env) = self.split(qp);
         let mut path = OneTrain { max_payload, train_data: None };
@@ -130,7 +130,7 @@ impl Device {
         path.train_data
     }
 
-    /// What QP `qp` requests next; executes its local operations on the way.
+    /// The next request of QP `qp`; executes local operations that precede it.
     pub fn next_request(&mut self, qp: usize, max_payload: u32) -> Option<TrainData> {
         let train_data = self.short_ways.then(|| self.next_single(qp)).flatten();
         let (engine, mut env) = self.split(qp);
@@ -145,8 +145,8 @@ impl Device {
 }
 
 impl DeviceEnv<'_> {
-    /// Whether a key was taken back since it granted the bytes at `host_addr`. Panics when it did
-    /// not grant them.
+    /// Whether a key that granted the bytes at `host_addr` has been invalidated since. Panics when
+    /// the key did not grant these bytes.
     fn is_gone(&self, region: &KeyEntry, host_addr: u64, bytes: u32) -> bool {
         let first = region.host_address(region.iova);
         assert!(

@@ -1,6 +1,6 @@
-//! What `--faults` can ask for, in the simulation: a chain of rules and quirks sees each packet as
-//! in the soft device, and the same code defers packets, in virtual time. One chain stands for the
-//! chains of all devices: quirks keep their state by queue pair.
+//! The rules and quirks of `--faults` in the simulation. One chain judges each packet as in the
+//! soft device, and the same code as there defers packets, in virtual time. The chain stands for
+//! the chains of all devices, since quirks keep their state by queue pair.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,30 +20,30 @@ use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::ICRC_BYTES;
 
-/// A packet that passed the rules, or did not.
+/// A packet that the rules judged, whether they dropped it or not.
 #[derive(Clone, Copy, Debug)]
 pub struct SentPacket {
     /// When it was sent.
     pub at_ns: u64,
     /// Its flow.
     pub flow: Flow,
-    /// What it is.
+    /// Its class.
     pub class: Class,
-    /// Its number.
+    /// Its PSN.
     pub psn: Psn,
-    /// Bytes on the wire.
+    /// Its size on the wire.
     pub bytes: u32,
-    /// What became of it.
+    /// What the rules did with it.
     pub fate: Fate,
 }
 
-/// Quirks at work.
+/// Rules and quirks, with the packets that they have met.
 #[derive(Debug)]
 pub struct FaultInjector {
     chain: Chain,
     transport: Transport,
     deferred: Deferred<TrainData>,
-    /// Completions of each queue pair that quirks were told: sends, receives.
+    /// How many send and receive completions of each queue pair the quirks were told of.
     told: BTreeMap<Qpn, (usize, usize)>,
     /// Every packet so far.
     pub sent_packets: Vec<SentPacket>,
@@ -51,12 +51,12 @@ pub struct FaultInjector {
 
 /// The address of a device of the simulation.
 pub fn address_of(device: u32) -> IpAddr {
-    // Of IPv6, where all of the invariant CRC is a check.
+    // IPv6: over IPv4 the receiver needs part of the invariant CRC to find the identification.
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device as u16).into()
 }
 
 impl FaultInjector {
-    /// Quirks for queue pairs of one transport, on all devices.
+    /// Rules and quirks for queue pairs of one transport, on all devices.
     pub fn new(chain: Chain, transport: Transport) -> Self {
         let (deferred, told, sent_packets) = Default::default();
         FaultInjector { chain, transport, deferred, told, sent_packets }
@@ -67,7 +67,7 @@ impl FaultInjector {
         self.chain.met()
     }
 
-    /// Judges a packet that leaves its device. Returns it when it goes on its way now.
+    /// Judges a packet that leaves its device. Returns the packet if it is to be sent at once.
     pub fn pass(&mut self, now_ns: u64, train_data: TrainData, mtu: PathMtu) -> Option<TrainData> {
         let packet = self.packet_of(&train_data, train_data.train.src_qpn);
         let fate = self.chain.packet_leaves(&packet, now_ns);
@@ -85,13 +85,13 @@ impl FaultInjector {
         deferral.sends_now.then_some(train_data)
     }
 
-    /// Whether quirks have to be told of packets that arrive.
+    /// Whether quirks have to be told of arriving packets.
     pub fn watches_arrivals(&self) -> bool {
         self.chain.watches_arrivals()
     }
 
-    /// Asks the quirks about a packet that arrived at its device, whose queue pair expects
-    /// `expected_psn` of requests.
+    /// Asks the quirks about a packet that arrived at its device; `expected_psn` is the next
+    /// request PSN of the device's queue pair.
     pub fn arrived(&mut self, now_ns: u64, train_data: &TrainData, expected_psn: Psn) -> Reply {
         if !self.watches_arrivals() {
             return Reply::Accept;
@@ -102,12 +102,12 @@ impl FaultInjector {
         self.chain.packet_arrived(&PacketInfo { in_order, ..packet }, now_ns).reply
     }
 
-    /// A timer of a queue pair fired.
+    /// Tells the quirks that a timer of a queue pair expired.
     pub fn timer_fired(&mut self, now_ns: u64, qp: Qpn, kind: TimerKind) {
         self.chain.timer_fired(qp, kind, now_ns);
     }
 
-    /// All completions of a queue pair so far: quirks are told the new ones.
+    /// Takes all completions of a queue pair so far, and tells the quirks the new ones.
     pub fn completed(&mut self, now_ns: u64, qp: Qpn, sent: &[Sent], received: &[Received]) {
         let told = self.told.entry(qp).or_default();
         let sent_from = std::mem::replace(&mut told.0, sent.len());
@@ -120,7 +120,7 @@ impl FaultInjector {
         }
     }
 
-    /// A packet as quirks see it, at the device of `local_qp`.
+    /// The packet as the quirks at the device of `local_qp` see it.
     fn packet_of(&self, train_data: &TrainData, local_qp: Qpn) -> PacketInfo {
         let train = &train_data.train;
         let tuple = path_of(train);
@@ -143,22 +143,22 @@ impl FaultInjector {
             transmission: None,
             in_order: false,
             bytes: bytes as u32,
-            // Where the simulated sender took it from, nothing says.
+            // The simulation does not record where the sender took the payload from.
             payload: Payload { bytes: train.payload_bytes, is_inline: false },
         }
     }
 
-    /// When the next packet that waits is due.
+    /// When the next deferred packet is due.
     pub fn next_ns(&self) -> Option<u64> {
         self.deferred.next_ns()
     }
 
-    /// Takes the next packet that has waited long enough.
+    /// Takes the next deferred packet that is due.
     pub fn take_due(&mut self, now_ns: u64) -> Option<TrainData> {
         self.deferred.take_due(now_ns).map(|(_, train_data)| train_data)
     }
 
-    /// Whether a receiver takes a packet with one bit changed: only where nothing depends on it.
+    /// Whether a receiver accepts a packet with one bit flipped: only if the bit has no effect.
     fn survives(&self, tuple: &FourTuple, train_data: &TrainData, mtu: PathMtu, bit: u64) -> bool {
         let train = &train_data.train;
         let mut bytes = vec![0; train_data.payload.len() + MAX_OVERHEAD_BYTES];

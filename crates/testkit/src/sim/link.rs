@@ -1,4 +1,4 @@
-//! A link that carries trains, and does to them what networks do.
+//! A link that carries trains, with the faults of real networks.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ pub struct TrainData {
     pub payload: Vec<u8>,
 }
 
-/// How often each fault strikes, in a thousand. A corrupted packet fails its invariant CRC and is
-/// dropped by whoever receives it: that is [`Faults::drop`].
+/// How often each fault occurs, in a thousand. A corrupted packet fails the check of its invariant
+/// CRC, and the receiver drops it: that is [`Faults::drop`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Lost or corrupted.
     pub drop: u32,
     /// Delivered twice.
     pub duplicate: u32,
-    /// Overtaken by what is sent later.
+    /// Delayed, so that later packets arrive first.
     pub reorder: u32,
     /// Cut into smaller trains, often single packets; the other faults then strike each of them.
     pub split: u32,
@@ -51,23 +51,23 @@ const LATENCY_NS: u64 = 1_000;
 /// The link between all devices of a world.
 #[derive(Debug)]
 pub struct Link {
-    /// What it does to trains from now on.
+    /// The faults that apply from now on.
     pub faults: Faults,
     /// Rules and quirks, which see each packet before the other faults.
     pub injector: Option<FaultInjector>,
     /// Sent so far.
     pub sent: u64,
-    /// A copy of everything that is sent, where somebody wants it.
+    /// A copy of every train sent, if a test wants it.
     pub kept: Option<Vec<(TrainData, PathMtu)>>,
     random: Random,
     on_the_way: BTreeMap<(u64, u64), TrainData>,
     number: u64,
-    /// When the newest train in order arrives, by its sender's and receiver's device.
+    /// Arrival time of the newest train sent in order, by the devices of its sender and receiver.
     newest_ns: BTreeMap<(u32, u32), u64>,
 }
 
 impl Link {
-    /// A link without faults yet; `random` decides when they strike.
+    /// A link without faults yet; `random` decides when they occur.
     pub fn new(random: Random) -> Self {
         Link {
             faults: Faults::default(),
@@ -81,7 +81,7 @@ impl Link {
         }
     }
 
-    /// Takes a train at `now_ns`.
+    /// Sends a train at `now_ns`.
     pub fn send(&mut self, now_ns: u64, train_data: TrainData, mtu: PathMtu) {
         self.sent += 1;
         if let Some(kept) = &mut self.kept {

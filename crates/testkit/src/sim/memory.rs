@@ -2,8 +2,8 @@
 
 use rdmalab_engine::qp::AtomicOp;
 
-/// Bytes at virtual addresses `base ..`. Touching anything else panics: the engine's checks must
-/// have refused it.
+/// Bytes at virtual addresses `base ..`. An access to any other address panics, because the engine
+/// must have refused it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     base: u64,

@@ -1,4 +1,4 @@
-//! Two devices with a connected queue pair each: the setting of most tests.
+//! Two devices with a connected queue pair each, as most tests need them.
 
 use super::device::{Device, PD};
 use super::injector::FaultInjector;
@@ -13,7 +13,7 @@ use rdmalab_wire::opcode::Transport;
 /// How the two queue pairs are made and connected.
 #[derive(Clone, Copy, Debug)]
 pub struct PairConfig {
-    /// Decides everything that happens by chance.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Transport.
     pub qp_type: QpType,
@@ -21,19 +21,18 @@ pub struct PairConfig {
     pub mtu: PathMtu,
     /// Capacities of both.
     pub cap: QpCap,
-    /// Every send completes with a completion.
+    /// As `sq_sig_all` of `struct ibv_qp_init_attr`.
     pub sq_sig_all: bool,
     /// Both devices use a shared receive queue with this limit.
     pub srq_limit: Option<u32>,
-    /// First PSN from device 0 to 1, and back.
+    /// The first PSN from device 0 to 1, and from 1 to 0.
     pub psn: [u32; 2],
-    /// As `struct ibv_qp_attr`; the state is not looked at.
+    /// As `struct ibv_qp_attr`; the state is ignored.
     pub attr: QpAttr,
 }
 
 impl PairConfig {
-    /// A reliable connection that forgives nothing by itself: the usual attributes of an example
-    /// program, all rights, MTU 1024.
+    /// The usual attributes of an example program with all access rights and MTU 1024.
     pub fn new(qp_type: QpType) -> Self {
         let rights = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         PairConfig {
@@ -71,7 +70,7 @@ impl PairConfig {
 pub struct Pair {
     /// The world of both.
     pub world: World,
-    /// Local keys of all memory of each device, writable.
+    /// For each device, a local key with write access to all its memory.
     pub lkeys: [u32; 2],
     config: PairConfig,
 }
@@ -81,11 +80,11 @@ pub const LEFT: At = At { device: 0, qp: 0 };
 /// Device 1's queue pair.
 pub const RIGHT: At = At { device: 1, qp: 0 };
 
-/// Address space that the key of all memory covers.
+/// Size of the address space that the key of all memory covers.
 const ALL_MEMORY: u64 = 1 << 34;
 
 impl Pair {
-    /// Two queue pairs in RTS that know each other.
+    /// Two queue pairs in RTS, connected to each other.
     pub fn new(config: PairConfig) -> Self {
         let mut world = World::new(2, config.seed);
         let lkeys = [0, 1].map(|index| {
@@ -109,7 +108,7 @@ impl Pair {
         device.create_qp(config.qp_type, config.cap, config.sq_sig_all, with_srq, config.mtu);
     }
 
-    /// Has what `--faults` can ask for judge each packet from now on.
+    /// From now on the link applies these rules of `--faults` to each packet.
     pub fn disturb(&mut self, rules: &str) {
         let transport = match self.config.qp_type {
             QpType::Rc => Transport::Rc,
@@ -120,7 +119,7 @@ impl Pair {
         self.world.link.injector = Some(FaultInjector::new(asked.into_chain(0), transport));
     }
 
-    /// What the rules and quirks did so far.
+    /// The rules and quirks, with the packets that they have met.
     pub fn injector(&self) -> &FaultInjector {
         self.world.link.injector.as_ref().expect("a link with rules")
     }
@@ -186,14 +185,14 @@ impl Pair {
         Sge { addr, length: bytes.len() as u32, lkey }
     }
 
-    /// New memory at an end with a key for the peer: its address and key.
+    /// New memory at an end that the peer may access: its address and rkey.
     pub fn region(&mut self, at: At, bytes: &[u8], access: Access) -> (u64, u32) {
         let sge = self.buffer(at, bytes);
         let key = self.device(at).register(sge.addr, sge.length as u64, access);
         (sge.addr, key)
     }
 
-    /// Posts a receive of `length` new bytes; returns where.
+    /// Posts a receive of `length` new bytes; returns the buffer.
     pub fn receive(&mut self, at: At, wr_id: u64, length: usize) -> Sge {
         let sge = self.buffer(at, &vec![0; length]);
         let posted = self.world.post_recv(at, &RecvWr { wr_id, sges: &[sge] });
@@ -201,7 +200,7 @@ impl Pair {
         sge
     }
 
-    /// Posts a send of the given form with a completion.
+    /// Posts `wr` as a signaled send.
     pub fn post(&mut self, at: At, wr: SendWr<'_>) -> Result<u32, PostError> {
         self.world.post_send(at, &SendWr { flags: wr.flags | SendFlags::SIGNALED, ..wr })
     }
@@ -222,7 +221,7 @@ impl Pair {
     }
 }
 
-/// A work request without payload; tests change what they are about.
+/// A work request without payload; tests override the fields that they need.
 pub fn blank(wr_id: u64, opcode: WrOpcode) -> SendWr<'static> {
     SendWr {
         wr_id,

@@ -24,18 +24,18 @@ pub struct At {
     pub qp: usize,
 }
 
-/// How the driver behaves, where it has a choice.
+/// How the driver behaves where it may choose.
 #[derive(Clone, Copy, Debug)]
 pub struct Knobs {
     /// Most payload bytes in a train.
     pub max_train_bytes: u32,
-    /// In a thousand: how often the second half of a step comes later than the first.
+    /// How often, in a thousand, the second half of a step runs later than the first.
     pub late_retire: u32,
-    /// In a thousand: how often the adapter reads posted WQEs later than at once.
+    /// How often, in a thousand, the adapter reads posted WQEs later than at once.
     pub late_fetch: u32,
-    /// In a thousand: how often an operation that may take the local lane takes it.
+    /// How often, in a thousand, an operation that may take the local lane takes it.
     pub lane: u32,
-    /// What an infinite ACK time-out lasts, ns.
+    /// Virtual time that stands for an infinite ACK time-out, ns.
     pub infinite_ns: u64,
 }
 
@@ -51,25 +51,25 @@ impl Default for Knobs {
     }
 }
 
-/// Everything there is. See the module's text.
+/// The devices, the link and the clock.
 #[derive(Debug)]
 pub struct World {
     /// Virtual time.
     pub now_ns: u64,
     /// The devices.
     pub devices: Vec<Device>,
-    /// What is between them.
+    /// The link between them.
     pub link: Link,
     /// How the driver behaves.
     pub knobs: Knobs,
-    /// The newest events, when [`World::tracing`].
+    /// The newest events, if [`World::tracing`] is set.
     pub trace: std::collections::VecDeque<String>,
-    /// Whether events are kept.
+    /// Whether to keep events in the trace.
     pub tracing: bool,
     random: Random,
 }
 
-/// Events that a trace keeps.
+/// How many events the trace keeps.
 const TRACE_EVENTS: usize = 400;
 
 /// The limits of a simulated device.
@@ -83,7 +83,7 @@ pub const LIMITS: Limits = Limits {
 };
 
 impl World {
-    /// A world of `devices` devices; everything that happens by chance comes from `seed`.
+    /// A world of `devices` devices; `seed` decides all random choices.
     pub fn new(devices: usize, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut devices: Vec<Device> = (0..devices).map(Device::new).collect();
@@ -106,7 +106,7 @@ impl World {
         &self.devices[at.device].qps[at.qp]
     }
 
-    /// Every queue pair's place.
+    /// The places of all queue pairs.
     pub fn places(&self) -> Vec<At> {
         let qps = |(device, d): (usize, &Device)| {
             (0..d.qps.len()).map(move |qp| At { device, qp }).collect::<Vec<_>>()
@@ -114,14 +114,14 @@ impl World {
         self.devices.iter().enumerate().flat_map(qps).collect()
     }
 
-    /// Where a queue pair number lives.
+    /// The place of the queue pair with this number.
     pub fn find(&self, qpn: Qpn) -> Option<At> {
         let device = (qpn.get() >> 8).checked_sub(1)? as usize;
         let qp = (qpn.get() & 0xff).checked_sub(1)? as usize;
         (qp < self.devices.get(device)?.qps.len()).then_some(At { device, qp })
     }
 
-    /// Adds to the trace.
+    /// Adds an event to the trace.
     pub fn note(&mut self, what: impl FnOnce() -> String) {
         if self.tracing {
             if self.trace.len() == TRACE_EVENTS {
@@ -133,7 +133,7 @@ impl World {
 
     /// Posts a send, copying an inline payload, as the verbs do.
     pub fn post_send(&mut self, at: At, wr: &SendWr<'_>) -> Result<u32, PostError> {
-        // Without late fetches nothing is drawn here: seeds that found bugs keep their runs.
+        // Without late fetches, draw nothing here: seeds that once found bugs keep their runs.
         let late = (self.knobs.late_fetch > 0).then(|| self.draw_fetch_at_ns()).flatten();
         let device = &mut self.devices[at.device];
         let sim = &mut device.qps[at.qp];
@@ -159,7 +159,7 @@ impl World {
         Ok(position)
     }
 
-    /// Posts a receive to the QP's queue, or to the shared one that it uses.
+    /// Posts a receive to the QP's receive queue or its shared receive queue.
     pub fn post_recv(&mut self, at: At, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let late = self.draw_fetch_at_ns();
         let device = &mut self.devices[at.device];
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// When the adapter reads the WQE that is posted now; `None`: at once. WQEs are read in order,
-    /// so one that is posted while another waits is read with that.
+    /// so a WQE that is posted while another one waits is read together with that one.
     fn draw_fetch_at_ns(&mut self) -> Option<u64> {
         let late = self.random.chance(self.knobs.late_fetch);
         let fetch_at_ns = self.now_ns + self.random.between(100, 20_000);
@@ -202,7 +202,7 @@ impl World {
         self.note(|| format!("{at:?} modify to {:?}", attr.qp_state));
     }
 
-    /// Does everything that can be done now; returns whether there was anything.
+    /// Does all work that is possible now; returns whether there was any.
     pub fn work(&mut self) -> bool {
         let mut worked = false;
         while let Some(train_data) = self.link.receive(self.now_ns) {
@@ -225,7 +225,7 @@ impl World {
         worked
     }
 
-    /// Puts a train into the inbox, unless quirks drop or answer it.
+    /// Puts a train into the inbox, unless quirks drop it or answer it.
     fn arrive(&mut self, at: At, train_data: TrainData) {
         let device = &mut self.devices[at.device];
         let (qp, mut env) = device.split(at.qp);
@@ -245,14 +245,13 @@ impl World {
         if reply != Reply::Accept {
             self.note(|| format!("{at:?} has {psn:?} before its queue pair: {reply:?}"));
         }
-        // The next that arrives is in order only when the queue pair has taken this one.
+        // Whether the next train is in order shows only after the queue pair has accepted this one.
         if self.link.injector.as_ref().is_some_and(FaultInjector::watches_arrivals) {
             self.accept_all(at);
         }
     }
 
-    /// Does everything that can be done now, and what follows from it. An engine that has something
-    /// to do for ever is found out.
+    /// Works until nothing is left to do now. Panics if the engine never comes to an end.
     pub fn work_to_rest(&mut self) {
         let mut rounds = 0;
         while self.work() {
@@ -371,12 +370,12 @@ impl World {
         self.devices[at.device].qps[at.qp].inbox.push_back(train_data);
     }
 
-    /// Lets a queue pair accept what it can; answers stay where they are.
+    /// Lets a queue pair accept all that it can, without sending its responses.
     pub fn accept_all(&mut self, at: At) {
         while self.accept_next(at) {}
     }
 
-    /// The earliest time at which something happens by itself, after now.
+    /// The time of the next event that is already scheduled.
     pub fn next_ns(&self) -> Option<u64> {
         let mut next = self.link.next_ns();
         let mut take = |at_ns: u64| next = Some(next.map_or(at_ns, |next| next.min(at_ns)));
@@ -394,7 +393,7 @@ impl World {
         next
     }
 
-    /// Runs until nothing happens any more, or until `until_ns`. Returns whether it came to rest.
+    /// Runs until no event is left, or until `until_ns`. Returns whether no event is left.
     pub fn run(&mut self, until_ns: u64) -> bool {
         loop {
             self.work_to_rest();
@@ -409,14 +408,14 @@ impl World {
         }
     }
 
-    /// Runs for one virtual minute, which must be enough to come to rest.
+    /// Runs until no event is left; panics if that takes longer than one virtual minute.
     pub fn settle(&mut self) {
         let until_ns = self.now_ns + 60_000_000_000;
         assert!(self.run(until_ns), "not at rest after a minute");
     }
 
-    /// Executes the operation at the head of the send queue in the target's memory, if the lane may
-    /// and the knob says so.
+    /// Executes the operation at the head of the send queue directly in the target's memory, if the
+    /// lane allows it and [`Knobs::lane`] chooses it.
     fn try_lane(&mut self, at: At) -> bool {
         let sim = self.qp(at);
         let Some(position) = sim.qp.lane_candidate() else {
@@ -456,7 +455,7 @@ impl World {
     }
 }
 
-/// Moves the bytes of an operation in the lane; `None` when that cannot be done.
+/// Copies the bytes of an operation in the lane; `None` when that is impossible.
 fn move_in_lane(
     qp: &Qp,
     env: &mut DeviceEnv<'_>,
@@ -477,7 +476,7 @@ fn move_in_lane(
             driver::scatter(env, pd, sges, 0, bytes, &mut payload).ok()?;
         }
         _ => {
-            // The result must have somewhere to go before the memory changes.
+            // The result must have a writable place before the remote memory changes.
             let is_writable = |sge: &Sge| driver::local_address(env, pd, sge, true).map(drop);
             driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
             let original = there.atomic(addr, lane::atomic_of(qp, position)).to_ne_bytes();
@@ -487,12 +486,12 @@ fn move_in_lane(
     Some(())
 }
 
-/// Whether the time in `at_ns` has come; it is taken out then.
+/// Whether the time in `at_ns` has come; if so, clears it.
 fn is_due(at_ns: &mut Option<u64>, now_ns: u64) -> bool {
     at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
 }
 
-/// Two different devices at once.
+/// Borrows two different devices at once.
 fn two(devices: &mut [Device], one: usize, other: usize) -> Option<(&mut Device, &mut Device)> {
     match devices.get_disjoint_mut([one, other]) {
         Ok([one, other]) => Some((one, other)),

@@ -1,4 +1,4 @@
-//! One direction of a run: what was posted, what came of it, and what must have come of it.
+//! One direction of a run: the requests posted, their results, and the results they must have.
 
 use super::scenario::{Op, Scenario, Trouble};
 use crate::sim::{At, Pair, Received, Sent};
@@ -6,41 +6,41 @@ use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
-/// What can be compared between two runs of the same scenario.
+/// The results that must be equal in two runs of the same scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transcript {
-    /// Send completions: number, status, bytes.
+    /// Send completions: `wr_id`, status, bytes.
     pub sent: Vec<(u64, WcStatus, u32)>,
-    /// Receive completions: number, status, bytes, immediate data.
+    /// Receive completions: `wr_id`, status, bytes, immediate data.
     pub received: Vec<(u64, WcStatus, u32, u32)>,
-    /// Digests of what READs and atomics returned.
+    /// Digests of the data that READs and atomics returned.
     pub returned: Vec<u64>,
-    /// Digest of the target's bytes at the end.
+    /// Digest of the target region at the end.
     pub target: u64,
-    /// The target's word of atomics at the end.
+    /// The word that atomics changed, at the end.
     pub counter: u64,
 }
 
 /// One direction of a run.
 #[derive(Debug)]
 pub struct Flow {
-    /// Who sends.
+    /// The sending end.
     pub at: At,
-    /// Who receives.
+    /// The receiving end.
     pub to: At,
     ops: Vec<Op>,
-    /// Where each posted request's bytes lie.
+    /// The buffer of each posted request.
     buffers: Vec<Sge>,
     /// Completed requests.
     completed: usize,
-    /// Requests that are known to have gone well.
+    /// Requests that are known to have succeeded.
     done: usize,
     /// A request failed.
     pub failed: bool,
     receives: Vec<Sge>,
     receives_done: usize,
     receives_failed: bool,
-    /// Receives that hold messages, of RC: so many of the consuming requests were delivered.
+    /// Receives that succeeded. On RC, this many of the consuming requests were delivered.
     delivered: usize,
     /// Last request that was matched with a receive, plus one (UC, UD).
     matched: usize,
@@ -52,7 +52,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A direction, with its target at the receiving end.
+    /// A direction; its target memory is allocated at the receiving end.
     pub fn new(pair: &mut Pair, at: At, scenario: &Scenario) -> Self {
         let to = pair.other(at);
         let rights = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
@@ -81,12 +81,12 @@ impl Flow {
         }
     }
 
-    /// Whether all of it was posted and has ended.
+    /// Whether all requests have been posted and have completed.
     pub fn is_over(&self) -> bool {
         self.completed == self.ops.len()
     }
 
-    /// Whether everything was posted that will be.
+    /// Whether all requests and receives have been posted.
     pub fn is_posted(&self) -> bool {
         self.buffers.len() == self.ops.len()
             && (self.is_over() || self.receives.len() == self.receives_wanted())
@@ -107,7 +107,7 @@ impl Flow {
             }
             let bytes = vec![0; self.scenario.receive_bytes as usize + grh];
             let sge = pair.buffer(self.to, &bytes);
-            // Two elements, so that packets cross from one to the other.
+            // Two scatter elements, so that some packets span both.
             let half = sge.length / 3;
             let sges = [
                 Sge { length: half, ..sge },
@@ -119,7 +119,7 @@ impl Flow {
         }
     }
 
-    /// Posts up to `count` sends; stops where the queue is full, which must be when it is.
+    /// Posts up to `count` sends. Stops at a full queue, and checks that it refuses a send.
     pub fn post_sends(&mut self, pair: &mut Pair, count: u32) {
         for _ in 0..count {
             let Some(op) = self.ops.get(self.buffers.len()).cloned() else {
@@ -191,7 +191,7 @@ impl Flow {
         pair.device(owner).window(0, 1, Access::REMOTE_READ, qpn)
     }
 
-    /// Judges what the receiving end's CQ holds.
+    /// Checks the new completions of the receiving end's CQ.
     pub fn judge_received(&mut self, pair: &mut Pair) {
         for got in pair.device(self.to).poll_received(self.to.qp) {
             let wc = got.wc;
@@ -230,8 +230,8 @@ impl Flow {
         consumers.map(|(index, _)| index).nth(self.delivered).expect("one more message than sent")
     }
 
-    /// The first request that a received message can be, on UC and UD: in order, unless the link
-    /// repeats or reorders.
+    /// The first request that matches a received message, on UC and UD. Requests before the last
+    /// match count only if the link repeats or reorders.
     fn find_sent(&mut self, pair: &Pair, got: &Received) -> usize {
         let begin = if self.scenario.disorder() { 0 } else { self.matched };
         let found = (begin..self.buffers.len()).find(|index| self.fits(pair, *index, got));
@@ -256,7 +256,7 @@ impl Flow {
         if self.scenario.config.qp_type == QpType::Ud { 40 } else { 0 }
     }
 
-    /// The bytes of the newest receive, as many as `op` has.
+    /// The data in the newest completed receive, as long as those of `op`.
     fn received_bytes<'a>(&self, pair: &'a Pair, op: &Op) -> &'a [u8] {
         let sge = self.receives[self.receives_done - 1];
         let memory = &pair.world.devices[self.to.device].memory;
@@ -282,7 +282,7 @@ impl Flow {
         }
     }
 
-    /// Judges what the sending end's CQ holds; call [`Flow::judge_received`] first.
+    /// Checks the new completions of the sending end's CQ; call [`Flow::judge_received`] first.
     pub fn judge_sent(&mut self, pair: &mut Pair) {
         for Sent { wc, sq_free_to } in pair.device(self.at).poll_sent(self.at.qp) {
             let index = wc.wr_id as usize;
@@ -313,7 +313,7 @@ impl Flow {
         }
         self.failed = true;
         let scenario = &self.scenario;
-        // The other direction may have ended the peer, or this very queue pair.
+        // A failure in the other direction may have put the peer, or this queue pair, into ERR.
         let peer_failed = scenario.spoiled() || scenario.is_harsh();
         let explained = match status {
             WcStatus::WrFlushErr | WcStatus::RetryExcErr => {
@@ -330,7 +330,7 @@ impl Flow {
         assert_eq!(pair.state(self.at), expected);
     }
 
-    /// The request at `index` and all before it are done.
+    /// Records that the request at `index` succeeded, and checks its effect.
     fn went_well(&mut self, pair: &Pair, index: usize) {
         assert_eq!(index, self.done);
         let op = self.ops[index].clone();
@@ -364,8 +364,8 @@ impl Flow {
         }
     }
 
-    /// For each byte of the target in `range` what it may be now: what requests that are done made
-    /// of it, or what any posted one from `later` on may have.
+    /// The values that each byte of the target in `range` may have now: the one from the completed
+    /// requests, and those that posted requests from index `later` on write.
     fn allowed(&self, range: core::ops::Range<usize>, later: usize) -> Vec<Vec<u8>> {
         let mut sets: Vec<Vec<u8>> =
             self.model[range.clone()].iter().map(|byte| vec![*byte]).collect();
@@ -382,7 +382,7 @@ impl Flow {
         sets
     }
 
-    /// Judges the end: nothing moves any more.
+    /// Checks the final state, when nothing moves any more.
     pub fn judge_end(&self, pair: &Pair) {
         let (sender, receiver) = (pair.world.qp(self.at), pair.world.qp(self.to));
         assert!(sender.is_quiet() && receiver.is_quiet(), "something is still in flight");
@@ -423,7 +423,7 @@ impl Flow {
         pair.world.devices[self.to.device].memory.word(self.counter.0)
     }
 
-    /// What can be compared with another run.
+    /// The results to be compared with those of another run.
     pub fn transcript(&self, pair: &Pair) -> Transcript {
         let memory = &pair.world.devices[self.at.device].memory;
         let returned = self.ops.iter().zip(&self.buffers).take(self.done);
@@ -443,20 +443,20 @@ impl Flow {
         }
     }
 
-    /// Immediate data; keys differ from run to run.
+    /// The immediate data of a completion, else 0: an invalidated rkey differs from run to run.
     fn without_keys(&self, wc: &Wc) -> u32 {
         if wc.wc_flags.contains(WcFlags::WITH_IMM) { wc.imm_or_rkey } else { 0 }
     }
 }
 
-/// FNV-1a: tells contents apart without printing them.
+/// FNV-1a: a short digest to compare contents.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ *byte as u64).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// What an atomic makes of `value`.
+/// The value that an atomic stores if it finds `value`.
 fn after(op: &Op, value: u64) -> u64 {
     match op.opcode {
         WrOpcode::FetchAdd => value.wrapping_add(op.compare_add),
@@ -465,7 +465,7 @@ fn after(op: &Op, value: u64) -> u64 {
     }
 }
 
-/// Cuts an element into up to `count`.
+/// Cuts a scatter/gather element into about `count` parts.
 fn split(sge: &Sge, count: u32) -> Vec<Sge> {
     let part = (sge.length / count).max(1);
     let mut out = Vec::new();

@@ -7,11 +7,11 @@ use rdmalab_engine::qp::Timer;
 use rdmalab_engine::vocab::{QpState, QpType};
 use rdmalab_random::Random;
 
-/// Virtual time within which every queue pair must have drained or failed once the faults are over:
-/// the longest time-out (4.096 us x 2^17) for each of seven retries, and as much again.
+/// Virtual time in which every queue pair must drain or fail once the faults are over: twice the
+/// longest time-out (4.096 us x 2^17) for each of eight attempts (the first and seven retries).
 const BOUND_NS: u64 = 16 * (4096 << 17);
 
-/// A scenario being played. After a panic its trace says what happened last.
+/// A scenario that is being played. After a panic its trace shows the last events.
 #[derive(Debug)]
 pub struct Player {
     /// The two ends.
@@ -55,7 +55,7 @@ impl Player {
         self.flows.iter().map(|flow| flow.transcript(&self.pair)).collect()
     }
 
-    /// One moment. Returns whether there is another.
+    /// One step of virtual time. Returns whether another one follows.
     fn step(&mut self) -> bool {
         self.set_faults();
         self.work();
@@ -124,14 +124,14 @@ impl Player {
         changes.into_iter().filter(|at_ns| *at_ns > now_ns).min()
     }
 
-    /// Lets everything arrive that is still on its way.
+    /// Lets all packets arrive that are under way.
     fn settle(&mut self) {
         let until_ns = self.pair.world.now_ns + BOUND_NS;
         assert!(self.pair.world.run(until_ns), "something goes on for ever");
         self.work();
     }
 
-    /// At rest nothing is armed and nothing waits to be sent.
+    /// When nothing is under way, no timer may be armed and no packet may wait to be sent.
     fn judge_rest(&self) {
         for at in [LEFT, RIGHT] {
             let qp = &self.pair.world.qp(at).qp;

@@ -1,4 +1,4 @@
-//! What happens in a run, drawn from a seed.
+//! The course of a run, drawn from a seed.
 
 use crate::sim::{Faults, Knobs, PairConfig};
 use rdmalab_engine::vocab::*;
@@ -8,15 +8,15 @@ use rdmalab_wire::ids::PathMtu;
 /// A work request of a scenario.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// What to do.
+    /// Its opcode.
     pub opcode: WrOpcode,
-    /// How.
+    /// Its flags.
     pub flags: SendFlags,
     /// Payload of SEND and WRITE.
     pub data: Vec<u8>,
-    /// Bytes of READ, or of the payload.
+    /// Bytes to READ, or of the payload.
     pub length: u32,
-    /// Where in the target.
+    /// Offset in the target.
     pub offset: u32,
     /// Immediate data.
     pub imm: u32,
@@ -24,9 +24,9 @@ pub struct Op {
     pub compare_add: u64,
     /// Swap value.
     pub swap: u64,
-    /// Elements that its list is cut into.
+    /// Number of elements in its gather list.
     pub elements: u32,
-    /// What is wrong with it.
+    /// What is wrong with it, if anything.
     pub trouble: Option<Trouble>,
 }
 
@@ -37,12 +37,12 @@ pub enum Trouble {
     RemoteKey,
     /// An unknown local key.
     LocalKey,
-    /// A message that no receive holds.
+    /// A message that is longer than any receive.
     TooLong,
 }
 
 impl Trouble {
-    /// How the work request ends.
+    /// The status with which the work request completes.
     pub fn status(self) -> WcStatus {
         match self {
             Trouble::RemoteKey => WcStatus::RemAccessErr,
@@ -53,43 +53,43 @@ impl Trouble {
 }
 
 impl Op {
-    /// Whether it may end with a completion although it went well.
+    /// Whether it produces a completion when it succeeds.
     pub fn signaled(&self, sq_sig_all: bool) -> bool {
         sq_sig_all || self.flags.contains(SendFlags::SIGNALED)
     }
 }
 
-/// Everything that decides a run. See the module's text.
+/// Everything that determines a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its name.
+    /// The seed it was drawn from.
     pub seed: u64,
     /// The two ends.
     pub config: PairConfig,
     /// How the drivers behave.
     pub knobs: Knobs,
-    /// What the link does until [`Scenario::heal_ns`].
+    /// The link's faults until [`Scenario::heal_ns`].
     pub faults: Faults,
     /// When the faults end.
     pub heal_ns: u64,
-    /// Rules of `--faults` that disturb the link instead of `faults`, until they heal.
+    /// Rules of `--faults` that disturb the link until `heal_ns`, instead of `faults`.
     pub rules: Option<String>,
-    /// Nothing passes from when to when.
+    /// Start and end of a time in which nothing passes.
     pub partition_ns: Option<(u64, u64)>,
-    /// What each end sends.
+    /// The requests of each end.
     pub ops: [Vec<Op>; 2],
     /// Receives that are posted before anything is sent.
     pub receives_first: u32,
     /// Bytes of each receive.
     pub receive_bytes: u32,
-    /// Bytes of each end's target of WRITE and READ.
+    /// Size of each end's target region for WRITE and READ.
     pub target_bytes: u32,
     /// Longest pause between two postings, ns.
     pub pause_ns: u64,
 }
 
 impl Scenario {
-    /// The scenario that `seed` names.
+    /// The scenario of a seed.
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let ty = random.pick(&[QpType::Rc, QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
@@ -128,19 +128,19 @@ impl Scenario {
         scenario
     }
 
-    /// Has rules disturb the link, drawn apart from everything else.
+    /// Replaces the faults by rules, which come from a random generator of their own.
     fn rule(&mut self, random: &mut Random) {
         self.faults = Faults::default();
         self.partition_ns = None;
         self.knobs.lane = 0;
         self.config.attr.timeout = random.between(6, 11) as u8;
-        // Long enough for some of the traffic to meet them.
+        // Long enough for some of the traffic to meet the rules.
         self.heal_ns = self.heal_ns.max(2_000_000);
         self.rules = Some(draw_rules(random, self.heal_ns));
     }
 
-    /// A scenario for comparing lane and link: RC, nothing is lost, one end sends, and what it
-    /// sends has one outcome only.
+    /// A scenario to compare lane and link: RC, no faults, one end sends, and its requests have
+    /// only one possible outcome.
     pub fn one_sided(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x1a2e);
         let mut scenario = Scenario::new(seed);
@@ -172,8 +172,8 @@ impl Scenario {
         self.faults.disorder() || self.rules.is_some()
     }
 
-    /// Whether the link may exhaust `retry_cnt`. Seven retries bear light losses: each of them gets
-    /// further.
+    /// Whether the link may exhaust `retry_cnt`. Seven retries survive light losses, because each
+    /// retry gets further.
     pub fn is_harsh(&self) -> bool {
         let Faults { drop, duplicate, reorder, .. } = self.faults;
         let light = self.config.attr.retry_cnt == 7
@@ -185,7 +185,7 @@ impl Scenario {
         !self.lossless() && !light
     }
 
-    /// Whether one end's requests are spoiled.
+    /// Whether a request of either end is invalid on purpose.
     pub fn spoiled(&self) -> bool {
         self.ops.iter().flatten().any(|op| op.trouble.is_some())
     }
@@ -327,7 +327,7 @@ fn draw_config(random: &mut Random, ty: QpType, seed: u64) -> PairConfig {
     config.cap.max_recv_wr = random.pick(&[2, 5, 64]);
     config.sq_sig_all = random.chance(200);
     config.srq_limit = random.chance(200).then_some(1);
-    // Half of all connections begin just before the numbers wrap.
+    // Half of all connections start just before the PSN wraps.
     config.psn = [0, 1].map(|_| match random.chance(500) {
         true => 0x100_0000 - 1 - random.below(100) as u32,
         false => random.next_u32() & 0xff_ffff,
@@ -345,7 +345,7 @@ fn draw_config(random: &mut Random, ty: QpType, seed: u64) -> PairConfig {
 fn draw_faults(random: &mut Random) -> Faults {
     let mut faults = Faults::default();
     if random.chance(350) {
-        // Nothing is lost, but trains and packets mix.
+        // Nothing is lost, but trains are split at random.
         faults.split = random.pick(&[0, 300, 1000]);
         return faults;
     }
@@ -357,7 +357,7 @@ fn draw_faults(random: &mut Random) -> Faults {
     faults
 }
 
-/// One seed in so many is disturbed by rules.
+/// One seed in five is disturbed by rules.
 const RULED_EVERY: u64 = 5;
 
 /// Rules that end at `heal_ns`: one to four, each of any kind.
@@ -384,7 +384,7 @@ fn draw_rules(random: &mut Random, heal_ns: u64) -> String {
         };
         let types =
             random.pick(&["", "", " of request", " of response", " of ack,nak", " of send"]);
-        // The last selector of a kind counts.
+        // A rule honours only its last selector of a kind.
         let types = if which.contains(" of ") { "" } else { types };
         let from_ns = random.pick(&[0, heal_ns / 3]);
         text += &format!("; {action} {which}{types} {from_ns}ns..{heal_ns}ns");

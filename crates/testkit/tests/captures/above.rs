@@ -1,4 +1,4 @@
-//! What UCX and Open MPI above it say to each other, captured under `rdmalab exec`, is well formed.
+//! UCX, and Open MPI above it, captured under `rdmalab exec`, send well-formed packets.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use rdmalab_testkit::programs::{self, Process, tshark};
 
 use super::{Directory, LIMIT, WRONG, is_well_formed};
 
-/// Where `exec` is to put what programs find: nobody else's `rdmalab clean` takes it away here.
+/// The directory for the files of `exec`. It is private: no other `rdmalab clean` removes them.
 const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
-/// What an MPI program may take beside others.
+/// How long an MPI program may take on a busy machine.
 const MPI_LIMIT: Duration = Duration::from_secs(300);
 
 /// A program under `rdmalab exec`, captured.
@@ -23,7 +23,7 @@ fn start(capture: &str, tls: &str, program: &Path, arguments: &str) -> Process {
     programs::start(programs::rdmalab(), &all, &variables)
 }
 
-/// Checks each capture, and that one of them has an opcode of this transport.
+/// Checks each capture, and that at least one of them has a packet that matches `filter`.
 fn judge(directory: &Directory, what: &str, filter: &str) {
     let captures = directory.captures();
     assert!(captures.len() >= 2, "{what}: one for each process: {captures:?}");
@@ -56,7 +56,7 @@ fn ucx_is_captured_well_formed() {
         let port = programs::free_port();
         let arguments = format!("-p {port} -n 100 -w 10 {test}");
         let mut server = start(&capture, tls, &program, &arguments);
-        // Before, our libraries may have been built.
+        // Started only now, because building our libraries may have taken a while.
         let until = Instant::now() + LIMIT;
         assert!(server.wait_until_it_listens(port), "{}", server.end_by(until).report());
         let client = start(&capture, tls, &program, &format!("{arguments} 127.0.0.1"));

@@ -1,4 +1,4 @@
-//! Runs that are disturbed on purpose.
+//! Runs with faults injected.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use rdmalab_trace::conversation::Note;
 
 use super::{Directory, pair};
 
-/// Both ends disturbed, and the right data at both. A pingpong whose last acknowledgement is lost
-/// finds its peer gone when it asks again, so chances there are for requests.
+/// Both ends have faults, and get the right data. Chances apply to requests only: when the last
+/// acknowledgement of a pingpong is lost, its peer exits before the requester can retransmit.
 #[test]
 fn disturbed_runs_arrive() {
     let sends = [
@@ -39,8 +39,8 @@ fn disturbed_runs_arrive() {
     }
 }
 
-/// A packet that is lost: the sender's capture has it twice and says why, the receiver's has a gap.
-/// (It has none where the sender lost its processor after that packet, and repeated it first.)
+/// A packet is lost: the sender's capture has it twice with the reason, the receiver's has a gap.
+/// (No gap if the sender lost its processor after that packet and repeated it before the next one.)
 #[test]
 fn captures_show_what_a_fault_did() {
     let why = "the sender repeated the packet before it sent the next";
@@ -48,7 +48,7 @@ fn captures_show_what_a_fault_did() {
     assert_ne!(gaps, Some(0), "no gap");
 }
 
-/// Gaps in the receiver's capture; `None` where the programs are not installed.
+/// Counts the gaps in the receiver's capture; `None` if the programs are not installed.
 fn gaps_of_a_lost_packet() -> Option<usize> {
     let directory = Directory::new("faults");
     let (sent, received) = (directory.file("sent.pcapng"), directory.file("received.pcapng"));
@@ -66,7 +66,7 @@ fn gaps_of_a_lost_packet() -> Option<usize> {
     Some(received.rows_with(|note| matches!(note, Note::Gap { packets: 1 })))
 }
 
-/// What a delay adds to each way shows in the latency.
+/// A delay in each direction is visible in the latency.
 #[test]
 fn a_delay_is_as_long_as_it_says() {
     let faults = [("RDMALAB_FAULTS", "delay 200us of request")];
@@ -76,14 +76,14 @@ fn a_delay_is_as_long_as_it_says() {
     assert!(server.succeeded() && client.succeeded(), "{}{}", server.report(), client.report());
     let row = client.stdout.lines().find(|line| line.trim_start().starts_with("64 "));
     let row = row.unwrap_or_else(|| panic!("{}", client.report()));
-    // Bytes, iterations, minimum, maximum, typical, in us, each half of a round trip.
+    // Bytes, iterations, minimum, maximum, typical. Times are half a round trip, in us.
     let fields: Vec<f64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let (least_us, typical_us) = (fields[2], fields[4]);
     println!("delay of 200 us: least {least_us} us, typical {typical_us} us");
     assert!(least_us >= 200.0, "{row}");
 }
 
-/// A partition that outlasts all retries ends the connection, and not the program's patience.
+/// A partition longer than all retries ends the connection with an error, and the program ends.
 #[test]
 fn a_partition_ends_in_an_error() {
     let faults = [("RDMALAB_FAULTS", "partition 0s..1000s")];

@@ -1,5 +1,5 @@
-//! Captures and faults, with Debian's own programs on our `libibverbs.so.1`: what is captured is
-//! well formed for `tshark` and for `rdmalab-trace`, and what is disturbed still arrives, late.
+//! Captures and faults, with Debian's own programs on our `libibverbs.so.1`. All captured packets
+//! are well formed for `tshark` and `rdmalab-trace`; in spite of faults all data arrive, but late.
 //!
 //! Pairs run one after the other. A program that is not installed skips its cases.
 
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use rdmalab_testkit::programs::{self, Ended, tshark};
 use rdmalab_trace::packet::Icrc;
 
-/// After this a pair is taken to hang.
+/// A pair that takes longer counts as hung.
 const LIMIT: Duration = Duration::from_secs(100);
-/// What a server is given to notice that its client failed.
+/// How long a server may take to notice that its client failed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Variables of a process.
+/// Environment variables of a process.
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// A server and its client, both ended, again where perftest was disturbed; `None` where the
-/// program is not installed.
+/// Runs a server and its client to their ends, again if other load disturbed perftest; `None` if
+/// the program is not installed.
 fn pair(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(Ended, Ended)> {
     programs::again_while(programs::SPOILED, || pair_once(line, server, client), is_disturbed)
 }
@@ -50,17 +50,17 @@ fn pair_once(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option
     arguments.extend(["-d", "soft0", "-p"].map(str::to_owned));
     arguments.push(port.to_string());
     let mut server = programs::start(&path, &arguments, &owned(server));
-    // Before, our libraries may have been built.
+    // Started only now, because building our libraries may have taken a while.
     let until = Instant::now() + LIMIT;
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(until).report());
     arguments.push("127.0.0.1".to_owned());
     let client = programs::start(&path, &arguments, &owned(client)).end_by(until);
-    // A server whose client failed waits for ever.
+    // A server whose client failed may wait for ever.
     let grace = if client.succeeded() { until } else { Instant::now() + GRACE };
     Some((server.end_by(grace), client))
 }
 
-/// A directory of a test, removed at its end.
+/// A directory of a test, removed when the test ends.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -95,7 +95,7 @@ impl Drop for Directory {
     }
 }
 
-/// What each of these runs has to show: a filter of tshark.
+/// The runs, each with a tshark filter that one of its packets must match.
 const RUNS: &str = "
     ibv_rc_pingpong -c -n 50                 | infiniband.bth.opcode == 0x02
     ibv_rc_pingpong -c -n 20 -g 1 -s 1001    | ip.src == 127.0.0.1
@@ -146,12 +146,12 @@ fn every_packet_is_well_formed() {
     }
 }
 
-/// What is wrong by its headers, for tshark: it names no protocol behind InfiniBand. It guesses
-/// what payloads are, also empty ones, and calls those malformed that are not what it took them
-/// for.
+/// A display filter for packets with malformed headers. Such a packet has no protocol after
+/// InfiniBand. tshark guesses the protocol of payloads, even empty ones, and calls a payload
+/// malformed that does not fit its guess; the filter ignores these.
 const WRONG: &str = "!infiniband || (_ws.malformed && frame.protocols matches \"infiniband$\")";
 
-/// Checks a capture by our own reader. Returns how many packets there are.
+/// Checks a capture with our own reader. Returns the number of packets.
 fn is_well_formed(file: &Path, line: &str) -> u64 {
     let trace = rdmalab_trace::read(file).unwrap_or_else(|error| panic!("{line}: {error}"));
     assert_eq!(trace.cut_short, None, "{line}");

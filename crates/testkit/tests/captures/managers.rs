@@ -1,5 +1,5 @@
-//! What connection managers of one host say to each other goes through sockets, and is captured as
-//! the datagrams that it would be.
+//! The connection managers of one host exchange messages through sockets. A capture shows these
+//! messages as the datagrams that they would be on a network.
 
 use std::path::Path;
 use std::time::Instant;
@@ -25,7 +25,7 @@ fn start_line(line: &str, capture: &str) -> Option<Process> {
     Some(programs::start(&path, &words.collect::<Vec<_>>(), &variables))
 }
 
-/// The messages of a capture, in the order of time.
+/// The messages of a capture, in order of time.
 fn messages(capture: &str) -> Vec<&'static str> {
     let trace = rdmalab_trace::read(Path::new(capture)).expect("a capture");
     let mut rows: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
@@ -37,7 +37,7 @@ fn messages(capture: &str) -> Vec<&'static str> {
     rows.iter().flat_map(|row| row.notes.iter().filter_map(name)).collect()
 }
 
-/// Whether the connection's two directions are found to belong together.
+/// Whether the reader recognises the two directions as one connection.
 fn has_both_ends(capture: &str) -> bool {
     let trace = rdmalab_trace::read(Path::new(capture)).expect("a capture");
     let connections =
@@ -66,7 +66,7 @@ fn a_connection_is_made_and_ended_in_captures() {
         let said = messages(capture);
         assert_eq!(said[..3.min(said.len())], ["REQ", "REP", "RTU"], "{said:?}");
         assert!(has_both_ends(capture), "by the manager's words");
-        // Who asked for the end may be gone before the answer.
+        // The end that sent the DREQ may have exited before the answer.
         assert!(said.contains(&"DREQ"), "{said:?}");
         let Some(shown) = tshark(Path::new(capture), "infiniband.mad.attributeid == 0x0010") else {
             return programs::skipped("managers with tshark", "not installed");
@@ -87,8 +87,8 @@ fn a_refusal_is_in_the_capture() {
     assert_eq!(messages(&capture), ["REQ", "REJ"]);
 }
 
-/// Both ends' options, and an opcode that the capture has: WRITE with immediate data of rsockets,
-/// connections one after the other.
+/// Programs with the options of both ends, and a filter for a packet that must be captured: a WRITE
+/// with immediate data from rsockets, a REP from connections made one after the other.
 const PROGRAMS: [(&str, &str); 2] = [
     ("rstream -S 100 -I 30 -C 3 -T v", "infiniband.bth.opcode == 0x0b"),
     ("ucmatose -c 3 -C 5", "infiniband.mad.attributeid == 0x0013"),

@@ -1,5 +1,5 @@
-//! Whatever the engine sends in the simulations is well formed for `tshark`: every opcode that it
-//! has, with all that the random workloads put into it, also what no program at hand sends.
+//! All packets that the engine sends in the simulations are well formed for `tshark`: every opcode,
+//! with random fields, including packets that no installed program sends.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,10 +20,10 @@ use rdmalab_wire::opcode::Transport;
 
 use super::{Directory, WRONG, is_well_formed};
 
-/// Seeds whose packets are shown; these have every opcode.
+/// How many seeds to capture; together they use every opcode.
 const SEEDS: u64 = 150;
 
-/// The packets of a workload from their BTH to their payload, as they would be on a network.
+/// The packets of a workload from BTH to payload, as they would be on a network.
 fn packets_of(seed: u64) -> Vec<Vec<u8>> {
     let scenario = Scenario::new(seed);
     let transport = match scenario.config.qp_type {
@@ -59,7 +59,7 @@ fn packets_of_parcel(train_data: &TrainData, mtu: PathMtu, transport: Transport)
     (0..expand::packets_of(&train_data.train)).map(packet).collect()
 }
 
-/// Writes a capture of packets between two hosts, each second one over IPv6.
+/// Writes a capture of packets between two hosts, every second packet over IPv6.
 fn write(file: &Path, packets: &[Vec<u8>]) {
     let v4 = |last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
     let v6 = |last| IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
@@ -111,7 +111,7 @@ fn everything_that_the_engine_sends_is_well_formed() {
     assert!(strange.is_empty(), "{:?}", &strange[..strange.len().min(3)]);
     let shown = tshark(Path::new(&file), "infiniband.bth").unwrap_or_default();
     assert_eq!(shown.len(), packets.len());
-    // One that ends within its headers is found among the others.
+    // tshark must also find a packet that ends within its headers.
     let with_more = |packet: &&Vec<u8>| packet[0] == 0x06;
     let mut cut = packets.iter().find(with_more).expect("the first packet of a WRITE").clone();
     cut.truncate(20);

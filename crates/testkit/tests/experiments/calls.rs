@@ -30,7 +30,7 @@ fn each(experiment: Experiment, cases: &str, see: impl Fn(&Point, &Outcome)) {
     }
 }
 
-/// The calls of `overhead`.
+/// The calls that `overhead` measures.
 const CALLS: [&str; 4] = ["post_send", "post_recv", "poll_cq, hit", "poll_cq, miss"];
 
 #[test]
@@ -55,13 +55,13 @@ fn overhead_with_each_option() {
         assert_eq!((hits + partial, hits > 0), (all / 2, true), "{point:?}");
         assert_eq!(series(outcome, "whole list").samples.len(), all / 2);
         assert_eq!(outcome.count("sent"), Some((all as u64) * u64::from(point.common.list)));
-        // Each call contains what nothing costs.
+        // Each call takes at least as long as two time stamps with nothing between them.
         let holds = |outcome: &Outcome| {
             let nothing = median(outcome, "nothing, two stamps");
             CALLS.iter().all(|call| median(outcome, call) >= nothing)
         };
-        // A look at an empty queue takes so little more that a processor which becomes slower
-        // between the two turns it.
+        // A poll of an empty CQ costs so little more that a processor which slows down between the
+        // two measurements can reverse the order. So try once more.
         assert!(holds(outcome) || holds(&measure(point)), "{point:?}");
     });
 }
@@ -151,7 +151,7 @@ fn connections_are_made_by_the_manager_too() {
         let rate = outcome.figures.iter().find(|f| f.quantity == Quantity::Rate).unwrap().value;
         assert!((rate * whole.iter().sum::<f64>() / 1e9 - all as f64).abs() < 1e-6 * all as f64);
     });
-    // GID 0 is link-local: no address that a manager could be asked by.
+    // GID 0 is link-local, so it is no address to which a connection manager can connect.
     let point = point(Experiment::CONNECT, "by=rdma_cm gid-index=0");
     let [said, _] = at_both(&Table::default(), [&point, &point]);
     let said = said.expect_err("no address").to_string();
@@ -171,7 +171,7 @@ fn a_time_out_is_what_its_code_says() {
         let nominal_ns = (4096u64 << point.common.timeout) as f64;
         let each = series(outcome, "T_o");
         assert_eq!(each.samples.len() as u64, point.common.messages * point.common.runs);
-        // Nothing is given up before its time.
+        // No request fails before its time-out.
         assert!(each.samples.iter().all(|ns| *ns >= nominal_ns), "{nominal_ns}: {each:?}");
         let whole = &series(outcome, "until it fails").samples;
         let attempts = f64::from(point.common.retry_cnt) + 1.0;
@@ -181,7 +181,7 @@ fn a_time_out_is_what_its_code_says() {
     });
 }
 
-/// It is a finding about the device, and no reason to end a sweep or to measure the point again.
+/// Such a time-out is a finding about the device: it neither ends a sweep nor repeats the point.
 #[test]
 fn a_time_out_beyond_the_limit_is_an_outcome() {
     let point = point(Experiment::TIMEOUT, "messages=3 timeout=8 retry-cnt=0 limit=20ms");

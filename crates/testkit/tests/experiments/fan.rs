@@ -17,7 +17,7 @@ fn workers(ranks: usize) -> WorkerGroup {
     WorkerGroup::start(&vec![spec; ranks]).expect("workers")
 }
 
-/// What rank 0 brings home.
+/// Runs `fan` and returns the result of rank 0.
 fn found(workers: &mut WorkerGroup, options: &str) -> String {
     let job = format!("fan {options}").into_bytes();
     let jobs = vec![job; workers.infos().count()];
@@ -70,7 +70,7 @@ fn each_way_to_do_it_goes_through_with_four_ranks_on_few_cores() {
         let peers = peers.parse().unwrap_or(RANKS - 1);
         assert_eq!(count(&found, "sent"), 85 * peers as u64, "{case}");
         assert!(found.ends_with("cut short: no\n"), "{case}: {found}");
-        // UC and UD may lose on a busy machine, and then say so.
+        // UC and UD may lose messages on a busy machine, and then count them.
         let lost = count(&found, "lost");
         if !case.contains("transport") {
             assert_eq!(lost, 0, "{case}");
@@ -96,7 +96,7 @@ fn sizes_come_in_series_or_at_random_and_each_has_its_times() {
     for (order, op) in [("series", "send"), ("random", "write"), ("random", "read")] {
         let options = format!("messages=30 runs=1 warm-up=10 size=1000 sizes={order} op={op}");
         let found = found(&mut workers, &options);
-        // 1, 2, 4 .. 512 and 1000.
+        // Sizes 1, 2, 4 .. 512 and 1000.
         assert_eq!(count(&found, "sent"), (10 + 30 * 11) * 2, "{order}");
         let mut samples = 0;
         for size in (0..10).map(|i| 1 << i).chain([1000]) {
@@ -127,13 +127,13 @@ fn a_lost_message_ends_its_repetition_and_is_counted() {
         "transport=ud op=send_imm to=group",
     ] {
         eprintln!("fan {options} with losses");
-        // Longer than a rank waits for a processor, but for a very busy machine.
+        // Ranks wait less than 150 ms for a processor, except on a very busy machine.
         let found =
             found(&mut workers, &format!("messages=60 warm-up=0 lost-after=150ms {options}"));
         let [sent, lost, out, cut] =
             ["sent", "lost", "lost_out", "repetitions_cut"].map(|name| count(&found, name));
         assert_eq!(sent, 180, "{options}");
-        // 5 % of 360 messages are 18; a busy machine may add some.
+        // 5 % of 360 messages are 18; a busy machine may lose some more.
         assert!((1..=90).contains(&lost) && cut >= 1 && cut <= lost, "{options}: {found}");
         assert!(out <= 180 && lost <= 3 * cut, "{options}: {found}");
         let whole = format!("series round trip all peers {}\n", 60 - cut);
@@ -141,7 +141,7 @@ fn a_lost_message_ends_its_repetition_and_is_counted() {
     }
 }
 
-/// The times of a peer are those of that peer.
+/// The times recorded for a peer are those of that peer.
 #[test]
 fn a_peer_that_is_late_shows_in_its_time() {
     let _turn = crate::turn();
@@ -154,9 +154,9 @@ fn a_peer_that_is_late_shows_in_its_time() {
         there.expect("rank 1 goes well");
         let late = sorted(&here.expect("rank 0 goes well"));
         let late = late[late.len() / 2];
-        // A busy machine makes most of them late by itself, and does not make all of them.
+        // A busy machine delays most of them even without the cause, but not all of them.
         let without = sorted(&measure(&point))[0];
-        // A message that comes while the peer is late with the one before is late by the rest.
+        // A message that arrives during the delay of the one before gets only the rest of it.
         let half = delay_ns as f64 / 2.0;
         let ok = late >= half && without < half;
         assert!(ok, "{more}: {without} without, {late} with");
@@ -194,7 +194,7 @@ fn a_rank_that_is_killed_ends_all_with_its_name() {
         let error = result.expect_err("a rank is gone");
         assert_eq!((error.cause, error.rank), (Cause::Died, Some(victim)), "{options}: {error}");
         assert!(error.to_string().contains(&format!("rank {victim} ")), "{error}");
-        // What rank 0 has until then comes home.
+        // The partial result of rank 0 is returned.
         if victim != 0 {
             let partial = error.partial[0].as_ref().map(|bytes| text(bytes)).unwrap_or_default();
             assert!(partial.contains("series round trip all peers"), "{options}: {partial}");

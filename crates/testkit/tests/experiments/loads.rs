@@ -1,4 +1,4 @@
-//! Open loops, and several threads.
+//! Open-loop loads, and several threads.
 
 use rdmalab_experiments::{Experiment, load_rates};
 use rdmalab_measure::{Outcome, Quantity, Series};
@@ -42,14 +42,14 @@ fn what_is_offered_is_what_was_asked_for() {
         let offered = figure(&outcome, "offered");
         assert!((offered / 5000.0 - 1.0).abs() < 1e-3, "{experiment} {options}: {offered}");
         let achieved = figure(&outcome, "achieved");
-        // Nothing is over before it is due.
+        // No request completes before it is due.
         assert!(achieved > 0.0 && achieved <= offered, "{experiment} {options}: {achieved}");
         let due = series(&outcome, DUE);
         assert_eq!((due.samples.len(), due.warm_up), (1020, 20));
         let lossless = !options.contains("transport");
         assert!(due.samples.iter().all(|ns| *ns > 0.0 || !lossless && ns.is_nan()), "{options}");
         let own = outcome.series.iter().find(|s| s.quantity == due.quantity && s.label != DUE);
-        // Nothing starts before it is due.
+        // No request starts before it is due.
         let pairs = own.into_iter().flat_map(|own| own.samples.iter().zip(&due.samples));
         assert!(pairs.clone().all(|(own, due)| due.is_nan() || due >= own), "{options}");
         assert_eq!(pairs.count() > 0, experiment != Experiment::BLAST, "{experiment} {options}");
@@ -61,7 +61,7 @@ fn what_is_offered_is_what_was_asked_for() {
     }
 }
 
-/// Who posts on a full queue posts late, and the time from the intended start says so.
+/// A sender with a full queue posts late, and the time from the intended start includes that delay.
 #[test]
 fn a_blast_counts_what_waits_for_a_slow_end() {
     let _turn = crate::turn();
@@ -73,9 +73,9 @@ fn a_blast_counts_what_waits_for_a_slow_end() {
         there.expect("rank 1 goes well");
         let outcome = here.expect("rank 0 goes well");
         let due = series(&outcome, DUE);
-        // At most two in 6 ms: the last one is due after 39 ms, and taken after 120.
+        // At most two in 6 ms: the last message is due after 39 ms and received after 120 ms.
         assert!(due.samples.len() == 40 && due.samples[39] > 10e6, "{op}: {:?}", due.samples);
-        // The shortest one: the machine may be late with any, the first one too.
+        // Compare with the shortest: a busy machine may delay any other message, even the first.
         let shortest = due.samples.iter().copied().fold(f64::INFINITY, f64::min);
         assert!(due.samples[39] > 2.0 * shortest, "{op}: {:?}", due.samples);
         let (offered, achieved) = (figure(&outcome, "offered"), figure(&outcome, "achieved"));
@@ -91,13 +91,13 @@ fn a_datagram_that_says_nothing_of_itself_has_no_time() {
     let says = "7 bytes have no room for its number; choose --size 8 or more, --op send_imm";
     assert!(outcome.warnings.iter().any(|w| w.contains(says)), "{outcome:?}");
     assert!(outcome.count("lost").is_some());
-    // One that has room for its number says it.
+    // A datagram with room for its number has a time.
     let outcome = measure(&point(Experiment::BLAST, &format!("{text} size=8")));
     assert_eq!(series(&outcome, DUE).samples.len(), 200);
     assert_eq!(outcome.warnings, Vec::<String>::new());
 }
 
-/// Credits on UD are messages themselves, and come where messages would.
+/// Credits on UD are messages too, and use the same receives as the measured messages.
 #[test]
 fn credits_fit_into_receives_of_one_byte() {
     for experiment in [Experiment::BLAST, Experiment::ONEWAY] {
@@ -117,8 +117,8 @@ fn poisson_arrivals_have_their_rate_on_average() {
     assert!((offered / 20000.0 - 1.0).abs() < 0.1, "{offered}");
 }
 
-/// A receiver that needs 2 ms for each message cannot keep up with one each ms: the wait that
-/// grows is in the time from the intended start.
+/// A receiver that needs 2 ms for each message cannot keep up with one message per ms. The growing
+/// wait is part of the time from the intended start.
 #[test]
 fn what_waits_for_a_slow_end_is_counted() {
     let _turn = crate::turn();
@@ -129,10 +129,10 @@ fn what_waits_for_a_slow_end_is_counted() {
     there.expect("rank 1 goes well");
     let outcome = here.expect("rank 0 goes well");
     let due = series(&outcome, DUE);
-    // The last one is due after 39 ms, and over after 80.
+    // The last message is due after 39 ms, and its round trip ends after 80 ms.
     let last = due.samples[39];
     assert!(last > 40e6, "{last}");
-    // The shortest one: the machine may be late with any, the first one too.
+    // Compare with the shortest: a busy machine may delay any other trip, even the first.
     let trips = outcome.series.iter().find(|s| s.label.is_empty()).expect("round trips");
     let trip = trips.samples.iter().copied().fold(f64::INFINITY, f64::min);
     assert!(last > 5.0 * trip, "{last} after {trip}");
@@ -140,7 +140,7 @@ fn what_waits_for_a_slow_end_is_counted() {
     assert!(achieved < 0.6 * offered, "{achieved} of {offered}");
 }
 
-/// What so many threads found: each has sent its messages, and has results of its own.
+/// Runs an experiment with several threads, and checks that each sent its messages and has results.
 fn of_threads(experiment: Experiment, threads: u64, options: &str) -> Outcome {
     let text = format!("messages=300 runs=2 warm-up=10 threads={threads} {options}");
     let outcome = measure(&point(experiment, &text));
@@ -187,7 +187,7 @@ fn threads_share_queue_pairs() {
         (Experiment::BLAST, "op=write size=64 buffers=16 qps=2 tx-depth=64"),
         (Experiment::BLAST, "op=write size=64 buffers=8 list=4 signal-every=8 tx-depth=32"),
         (Experiment::BLAST, "op=read size=64 buffers=8"),
-        // What arrives says whose it is.
+        // The immediate data or the payload tell to which thread a message belongs.
         (Experiment::ONEWAY, "op=send_imm pause=0"),
         (Experiment::ONEWAY, "op=send pause=0 size=100 qps=2 rx-depth=32"),
         (Experiment::ONEWAY, "op=write_imm rate=3000"),
@@ -215,7 +215,7 @@ fn threads_share_queue_pairs() {
     }
 }
 
-/// Datagrams may be lost, and what is lost of one thread is no other one's.
+/// Datagrams may be lost; a lost datagram of one thread does not count as lost by another.
 #[test]
 fn threads_share_queue_pairs_for_datagrams() {
     for (experiment, options) in [
@@ -235,8 +235,8 @@ fn threads_share_queue_pairs_for_datagrams() {
     }
 }
 
-/// Threads fill a send queue of the device's largest size, with completions only where they must
-/// be: one that took more than its share would be refused (`ENOMEM`).
+/// Threads fill a send queue of the device's largest size and signal as few requests as they can. A
+/// thread that used more than its share would be refused (`ENOMEM`).
 #[test]
 fn threads_have_their_share_of_a_send_queue() {
     let text = "op=write size=8 messages=20000 runs=1 warm-up=0 pause=0 tx-depth=16384 \
@@ -311,8 +311,8 @@ fn who_is_interrupted_keeps_what_all_threads_have() {
     }
 }
 
-/// One thread hears sooner than the other that it is to stop: it has less to tell, in fewer rounds
-/// of 1 MiB, and no part begins that not all of them begin.
+/// One thread is told to stop earlier than the other, so it has fewer samples, in fewer rounds of 1
+/// MiB. No thread begins a part that not all threads begin.
 #[test]
 fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
     let table = Table { stop_threads_after: vec![1000, u64::MAX], ..Table::default() };
@@ -322,7 +322,7 @@ fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
     let (here, there) = (here.expect("an outcome"), there.expect("an outcome"));
     assert_eq!(here.cut_short.as_deref(), Some("interrupted"));
     assert_eq!(there.cut_short.as_deref(), Some("interrupted"));
-    // Of the one that was stopped, maybe none arrived.
+    // Maybe no message of the stopped thread arrived, so check only the sender's samples.
     assert_eq!(series(&here, "t_lat, thread 0").samples.len(), 1000);
     assert_eq!(series(&here, "t_lat, thread 1").counted().count(), 50_000);
 }

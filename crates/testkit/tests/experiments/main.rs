@@ -1,4 +1,4 @@
-//! Experiments on the soft device: each option once at least, and whether what they say is true.
+//! Experiments on the soft device: each option at least once, and whether the times are true.
 
 mod calls;
 mod fan;
@@ -11,9 +11,9 @@ mod truth;
 mod two;
 mod waits;
 
-/// The turn of a test that needs the processors in time, or takes one for milliseconds without
-/// letting others have it; kept until it is dropped. More spinning ranks than that at once, and
-/// pauses of the scheduler are all that there is to be found.
+/// The turn of a test that depends on prompt scheduling or keeps a processor busy for milliseconds;
+/// the turn lasts until it is dropped. With more spinning ranks at once, pauses of the scheduler
+/// would hide everything that the tests look for.
 fn turn() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! The connection manager of the verbs, over our librdmacm and the soft device of this process.
+//! The connection manager of the verbs crate, on our librdmacm and the soft device of this process.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn event(channel: &CmChannel, kind: CmEventKind) -> CmEvent {
     event
 }
 
-/// A listener on loopback, and where it is.
+/// A listener on loopback, and its address.
 fn listener(channel: &CmChannel) -> (CmId, CmAddress) {
     let id = channel.create_id().expect("an id");
     id.bind(&CmAddress::loopback()).expect("loopback is ours");
@@ -34,7 +34,7 @@ fn listener(channel: &CmChannel) -> (CmId, CmAddress) {
     (id, at)
 }
 
-/// An id that knows the way.
+/// An id whose address and route are resolved.
 fn resolved(channel: &CmChannel, to: &CmAddress) -> CmId {
     let id = channel.create_id().expect("an id");
     assert!(id.context().is_none());
@@ -45,7 +45,7 @@ fn resolved(channel: &CmChannel, to: &CmAddress) -> CmId {
     id
 }
 
-/// A queue pair on an id, with its queue, in the manager's device.
+/// A queue pair on an id, with its CQ, in the device that the manager chose.
 struct End {
     qp: Qp,
     cq: Cq,
@@ -66,7 +66,7 @@ fn end(id: &CmId) -> End {
     End { qp, cq, pd, context }
 }
 
-/// Two connected ends: who asked, and who was asked.
+/// Two connected ends: the active one and the passive one.
 fn connected() -> [(End, CmId, CmChannel); 2] {
     let (here, there) = (channel(), channel());
     let (listener, at) = listener(&there);
@@ -88,7 +88,7 @@ fn a_connection_carries_messages_and_ends_at_both_ends() {
     let [(ours, id, here), (theirs, asked, there)] = connected();
     for end in [&ours, &theirs] {
         assert_eq!(end.qp.state(), Ok(QpState::ReadyToSend));
-        // As the kernel's manager leaves it.
+        // The kernel's connection manager leaves this value, too.
         assert_eq!(end.qp.min_rnr_timer(), Ok(0));
         end.qp.set_min_rnr_timer(12).expect("it can be changed");
         assert_eq!(end.qp.min_rnr_timer(), Ok(12));
@@ -113,8 +113,8 @@ fn a_connection_carries_messages_and_ends_at_both_ends() {
     assert_eq!(ours.qp.state(), Ok(QpState::Error));
 }
 
-/// Handles may go in any order, and on any thread: a queue pair keeps its id, and with it the
-/// device.
+/// Handles may be dropped in any order and on any thread: a queue pair keeps its id alive, and the
+/// id keeps the device.
 #[test]
 fn what_is_needed_stays() {
     let [(ours, id, here), (theirs, asked, there)] = connected();

@@ -1,13 +1,13 @@
-//! Every option goes through, and everything that was sent is accounted for.
+//! Every option works, and each message sent is counted.
 
 use rdmalab_experiments::{Experiment, Inline, Memory, Op, Point, Transport, options};
 use rdmalab_measure::{Outcome, Quantity};
 
 use crate::two::{measure, point};
 
-/// Few messages, a warm-up and two runs, in front of all options of these tests.
+/// Few messages, a warm-up and two runs: the first options of all these tests.
 const SMALL: &str = "messages=300 runs=2 warm-up=20";
-/// The messages of these.
+/// The number of messages with these options.
 const TOTAL: usize = 620;
 
 fn series(outcome: &Outcome, quantity: Quantity) -> &rdmalab_measure::Series {
@@ -37,7 +37,7 @@ fn assert_sound(point: &Point, outcome: &Outcome) {
     assert_eq!(shares.count(), 2, "{point:?}");
 }
 
-/// What was asked for is what was used.
+/// Checks that the run used the options that it was given.
 fn assert_granted(point: &Point, outcome: &Outcome) {
     let fact = |name| outcome.fact(name).expect("a fact");
     match point.common.inline {
@@ -107,7 +107,7 @@ fn oneway_with_each_option() {
     ";
     try_each(Experiment::ONEWAY, cases, |point, outcome| {
         assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
-        // What is expected of the experiment is expected of its first series.
+        // An expectation of the user applies to the first series of the experiment.
         assert_eq!(outcome.series[0].quantity, Quantity::OneWay);
         let t_lat = series(outcome, Quantity::OneWay);
         assert_eq!((t_lat.samples.len(), t_lat.warm_up), (TOTAL, 20));
@@ -237,7 +237,7 @@ fn blast_with_each_option() {
     });
 }
 
-/// The lists above are to grow with the options.
+/// Fails if an option is missing in the lists above.
 #[test]
 fn no_option_is_forgotten() {
     let text = [

@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::two::{TRAFFIC, device, point};
 
-/// Marks the processes that are workers.
+/// An environment variable that marks worker processes.
 const MARK: &str = "RDMALAB_TEST_EXPERIMENT_WORKER";
-/// A wait that only a hang outlasts.
+/// A limit that only a hang reaches.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// The worker: no test, unless this program was started as one.
+/// The worker process. It does nothing when run as a test.
 #[test]
 fn worker_process() {
     if std::env::var_os(MARK).is_some() {
@@ -28,7 +28,7 @@ fn worker_process() {
     }
 }
 
-/// A job is an experiment and its options; what comes home is one line for each thing found.
+/// Runs a job, which is an experiment and its options. The result has one line for each finding.
 fn work(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
     let text = String::from_utf8_lossy(job);
     let (name, options) = text.split_once(' ').unwrap_or((&text, ""));
@@ -56,35 +56,35 @@ fn describe(outcome: &Outcome) -> String {
     text
 }
 
-/// This program as a worker.
+/// The command that starts this program as a worker.
 pub fn command() -> WorkerCommand {
     let args = ["--exact", "process::worker_process", "--nocapture", "--test-threads=1"];
     let mut command = WorkerCommand::this_program(args).expect("this program");
     command.envs.push((MARK.into(), "1".into()));
-    // Built here and once: ranks that need the connection manager would each ask cargo for it, in
-    // the middle of what they measure.
+    // Build the library here, once. Otherwise each rank that needs the connection manager would run
+    // cargo during its measurement.
     command.envs.push(("RDMALAB_LIBDIR".into(), library_dir().into()));
     command
 }
 
-/// Counts the ticks of a job from when its ranks measure. They spin then, so the processor time
-/// that they have used says it, also where a busy machine takes seconds until they have had it.
+/// Counts the ticks of a job from the time at which its ranks measure. Ranks spin while they
+/// measure, so their processor time shows when that begins, even on a busy machine.
 pub struct Underway {
     pids: Vec<u32>,
     ticks: u32,
 }
 
 impl Underway {
-    /// A rank needs less than 50 ms until it measures.
+    /// More than a rank needs before it measures: less than 50 ms.
     const SETUP: Duration = Duration::from_millis(150);
 
-    /// Of a workers that has done nothing yet: of those ranks that spin.
+    /// Watches those ranks of a new worker group that spin.
     pub fn of(workers: &WorkerGroup, ranks: std::ops::Range<usize>) -> Self {
         let pids = workers.infos().map(|info| info.pid).collect::<Vec<_>>();
         Self { pids: pids[ranks].to_vec(), ticks: 0 }
     }
 
-    /// To be told of each event. Ticks so far, the first one at which they measure included.
+    /// Counts an event, if it is a tick. Returns the ticks since the ranks began to measure.
     pub fn after(&mut self, event: &TeamEvent) -> u32 {
         let is_there = || self.pids.iter().all(|pid| processor_time(*pid) >= Self::SETUP);
         if *event == TeamEvent::Tick && (self.ticks > 0 || is_there()) {
@@ -94,7 +94,7 @@ impl Underway {
     }
 }
 
-/// What all threads of a process have used so far. None where there is no such process.
+/// Processor time of all threads of a process; zero if there is no such process.
 fn processor_time(pid: u32) -> Duration {
     const TICKS_PER_S: u64 = 100; // Of the kernel's interface, whatever its clock does.
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -113,7 +113,7 @@ fn team_of(ranks: usize) -> WorkerGroup {
     WorkerGroup::start(&vec![spec; ranks]).expect("workers")
 }
 
-/// A job that takes longer than any of these tests lets it.
+/// A job that takes longer than any of these tests waits.
 fn endless(experiment: Experiment) -> String {
     let options = match experiment.name() {
         "blast" => "messages=1000 runs=1000000 warm-up=0 size=64",
@@ -129,12 +129,12 @@ fn jobs(job: &str) -> Vec<Vec<u8>> {
     vec![job.as_bytes().to_vec(); 2]
 }
 
-/// What came home.
+/// A result as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What rank 0 brings home.
+/// Runs a job and returns the result of rank 0.
 fn found(workers: &mut WorkerGroup, job: &str) -> String {
     let result = workers.run(&jobs(job), LONG, &AtomicBool::new(false), |_| {});
     text(&result.unwrap_or_else(|e| panic!("{job}: {e}"))[0])
@@ -249,11 +249,11 @@ fn an_interrupted_team_brings_home_what_both_ends_have() {
 #[test]
 fn a_long_wait_keeps_the_other_end_patient() {
     let _turn = crate::turn();
-    // Many samples longer together than a rank waits for the other one, and one that alone is.
+    // Many samples that take longer than the patience together, and one that does so by itself.
     for (options, samples) in [("timeout=18 retry-cnt=0", 10), ("timeout=20", 1)] {
         let job = format!("timeout messages={samples} {options}");
-        // Less than 10.7 s, and than the 8.6 s of two time-outs; and more than a busy machine keeps
-        // a rank from its processor.
+        // Less than 10.7 s, and less than the 8.6 s of two time-outs, but longer than a busy
+        // machine keeps a rank from its processor.
         let patience = Duration::from_secs(5);
         let result = workers().run(&jobs(&job), patience, &AtomicBool::new(false), |_| {});
         let found = text(&result.unwrap_or_else(|e| panic!("{options}: {e}"))[0]);
@@ -267,7 +267,7 @@ fn spinning(experiment: Experiment) -> std::ops::Range<usize> {
     if TRAFFIC.contains(&experiment) { 0..2 } else { 0..1 }
 }
 
-/// Does that to rank 1 while an endless job runs.
+/// Sends `signal` to rank 1 while an endless job runs.
 fn hit(
     experiment: Experiment,
     options: &str,
@@ -290,7 +290,7 @@ fn hit(
 #[test]
 fn who_loses_its_other_end_keeps_what_was_measured() {
     let _turn = crate::turn();
-    // In `mr` rank 1 has nothing to do, and is through at once.
+    // In `mr` rank 1 has nothing to do and ends at once.
     for experiment in Experiment::all().filter(|e| *e != Experiment::MR) {
         let error = hit(experiment, "", Signal::KILL, LONG);
         assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{error}");
@@ -313,7 +313,7 @@ fn a_stopped_other_end_is_no_hang() {
             Signal::STOP,
             Duration::from_secs(3),
         );
-        // A WRITE needs no hand of its target: then it is missed when both meet.
+        // A WRITE needs no program at its target, so the stop shows only at the next exchange.
         let says = [
             "did not come: rank 1",
             "did not come within 3 s",

@@ -1,4 +1,4 @@
-//! `recvq`: each option, the order of what comes home, and whether a pattern is found.
+//! `recvq`: each option, the samples of both ranks in order, and the search for a pattern.
 
 use rdmalab_experiments::{Experiment, Limits, check};
 use rdmalab_measure::{Outcome, Quantity};
@@ -74,16 +74,16 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
     }
 }
 
-/// A cause that strikes once in so many messages, far above what a busy machine does to most. Where
-/// others take the processors at the same time their pauses may hide it; whether they did, the
-/// samples themselves say, and only such a series proves nothing. In the others the cause is found,
-/// whole, but in one run: with a few pauses about one series in a hundred is told of half the
-/// period, and both ends' series have the same pauses.
+/// An artificial delay strikes every sixteenth message and exceeds most pauses of a busy machine.
+/// Other pauses may hide it; the samples show if they do, and such a series is not judged. In the
+/// others the search must find the delay with its full period, except in one run: with a few
+/// pauses, about one series in a hundred is given half the period, and both ends' series have the
+/// same pauses.
 #[test]
 fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     let _turn = crate::turn();
     let point = point(Experiment::RECVQ, STRUCK);
-    // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
+    // Rank 1 waits twice per trip: for the message, and for the completion of its answer.
     let table = || Table { delay_ns: 3_000_000, delay_every: 32, ..Table::default() };
     let (mut judged, mut missed) = (0, Vec::new());
     for _ in 0..40 {
@@ -112,7 +112,7 @@ fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     assert!(judged > missed.iter().flatten().count(), "{missed:?}");
 }
 
-/// Whether so many others want the processors that nothing can be seen; says it then.
+/// Whether the machine is too busy for this test to see anything; if so, prints that it is skipped.
 fn is_hidden_by_load(test: &str) -> bool {
     let load = load_of_a_processor();
     let is_hidden = load > 3.0;
@@ -122,16 +122,16 @@ fn is_hidden_by_load(test: &str) -> bool {
     is_hidden
 }
 
-/// How many programs want a processor.
+/// The load average per processor.
 fn load_of_a_processor() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
     load / std::thread::available_parallelism().map_or(1, usize::from) as f64
 }
 
-/// Without the cause no peak of its height is found, not once: what others take of the processors
-/// has no period, if it is not most of them. (The device has: every 16, 64 or 128 messages
-/// something takes it microseconds.)
+/// Without the artificial delay no peak of its height is ever found: pauses due to other programs
+/// have no period, unless they hit most samples. (The device itself has a pattern: every 16, 64 or
+/// 128 messages some work takes it microseconds.)
 #[test]
 fn what_does_not_strike_is_never_found() {
     let _turn = crate::turn();
@@ -155,17 +155,17 @@ fn what_does_not_strike_is_never_found() {
     assert!(judged > 0, "of forty runs none was free of pauses");
 }
 
-/// Of the peak that the cause makes, in nanoseconds.
+/// The range of the peak that the delay makes, in nanoseconds.
 const HEIGHTS: std::ops::Range<f64> = 2.5e6..60e6;
 const STRUCK: &str = "messages=400 runs=1 warm-up=20 size=64";
 
-/// Which samples are slow.
+/// Indices of the slow samples.
 fn slow(samples: &[f64]) -> impl Iterator<Item = usize> {
     samples.iter().enumerate().filter(|(_, ns)| **ns > HEIGHTS.start / 2.0).map(|(i, _)| i)
 }
 
-/// The place of each sixteen at which samples are slow, where at most one in a hundred is
-/// otherwise than that says; `None` where more are. Places count from the first message of all.
+/// The position within each sixteen samples, from the very first message, that is slow. `None` if
+/// more than one sample in a hundred does not fit that.
 fn struck_place(samples: &[f64]) -> Option<usize> {
     let mut found = [0; 16];
     slow(samples).for_each(|i| found[i % 16] += 1);
@@ -175,13 +175,13 @@ fn struck_place(samples: &[f64]) -> Option<usize> {
     (others * 100 <= samples.len()).then_some(place)
 }
 
-/// The error is the period, where that is another.
+/// Checks the pattern that was found; an error if its period is wrong.
 fn strike_is_found(outcome: &Outcome, label: &str, place: usize) -> Result<(), String> {
     let of = |quantity| {
         let found = outcome.figures.iter().find(|f| f.quantity == quantity && f.label == label);
         found.unwrap_or_else(|| panic!("{label}: no {quantity} in {:?}", outcome.facts)).value
     };
-    // The device may have a pattern of its own on top, of a longer period.
+    // The device may add a pattern with a longer period.
     let period = of(Quantity::Period);
     if period % 16.0 != 0.0 {
         return Err(format!("{label}: a period of {period}"));

@@ -6,7 +6,7 @@ use rdmalab_rank::Stopped;
 
 use crate::two::{TRAFFIC, Table, at_both, device, measure, point};
 
-/// The shortest one: the machine may be busy, which only adds.
+/// The shortest sample: other load on the machine only adds time.
 fn shortest(outcome: &Outcome, quantity: Quantity) -> f64 {
     let series = outcome.series.iter().find(|s| s.quantity == quantity).expect("that quantity");
     series.counted().fold(f64::MAX, f64::min)
@@ -19,7 +19,7 @@ fn median(outcome: &Outcome, quantity: Quantity) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// A rank 1 that sees what it waits for late by `delay_ns`.
+/// Runs a point whose rank 1 sees everything that it waits for `delay_ns` late.
 fn late(point: &Point, delay_ns: u64) -> Outcome {
     let table = Table { delay_ns, ..Table::default() };
     let [here, there] = at_both(&table, [point, point]);
@@ -34,7 +34,7 @@ fn a_receiver_that_is_late_shows_in_the_one_way_time() {
     for options in ["op=send_imm", "op=write", "op=send transport=ud"] {
         let text = format!("messages=30 runs=1 warm-up=0 pause=4ms pause-by=spin {options}");
         let point = point(Experiment::ONEWAY, &text);
-        // What is there before it is waited for is not late.
+        // A message that arrives before rank 1 waits for it is not late, so take the median.
         let t_lat = median(&late(&point, delay_ns), Quantity::OneWay);
         assert!(t_lat >= delay_ns as f64, "{options}: {t_lat}");
         let without = shortest(&measure(&point), Quantity::OneWay);
@@ -79,8 +79,8 @@ fn a_pause_takes_its_time_and_is_in_no_sample() {
 #[test]
 fn who_is_interrupted_keeps_what_was_measured() {
     for experiment in TRAFFIC {
-        // Three exchanges: options, kind of address, connection; and one before each part: in the
-        // sixth, one part is done.
+        // Three exchanges come first (options, kind of address, connection), then one before each
+        // part. In the sixth exchange at least one part is done.
         let table = Table { stop_in_round: 6, ..Table::default() };
         let point = point(experiment, "messages=100 runs=1000 warm-up=0 size=64");
         let [here, there] = at_both(&table, [&point, &point]);

@@ -1,4 +1,4 @@
-//! Two ranks as threads of the test, each with the soft device opened for itself.
+//! Two ranks as threads of the test; each opens the soft device for itself.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -16,61 +16,61 @@ use rdmalab_softnic::{SoftNic, management_c};
 use rdmalab_testkit::programs::library_dir;
 use rdmalab_verbs::{CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, SoftHooks};
 
-/// No wait of a test takes so long unless something is broken.
+/// A limit that no wait of a test reaches unless something is broken.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
-/// The experiments that send messages from end to end.
+/// The experiments that send messages between the ranks.
 pub const TRAFFIC: [Experiment; 3] = [Experiment::ONEWAY, Experiment::PING, Experiment::BLAST];
 
-/// What the two share.
+/// The state that the two ranks share, and the test's settings.
 #[derive(Default)]
 pub struct Table {
-    /// What was given in each round of exchange.
+    /// The data given in each round of exchange.
     pub rounds: Mutex<Rounds>,
-    /// Something was given.
+    /// Signalled when data were given.
     pub changed: Condvar,
     /// Both are asked to stop.
     pub stop: AtomicBool,
     /// Both are asked to stop in their n-th round of exchange; 0: never.
     pub stop_in_round: u64,
-    /// How often each thread of rank 0 may ask whether it is to stop until it is, and with it that
-    /// of rank 1; none: never.
+    /// How often each thread of rank 0 may ask whether to stop before it is told to, together with
+    /// the same thread of rank 1; empty: never.
     pub stop_threads_after: Vec<u64>,
-    /// Threads that have to.
+    /// Threads that have been told to stop.
     pub stopped_threads: [AtomicBool; 4],
-    /// What rank 0 waits for does not come within a limit of its own.
+    /// Waits of rank 0 with a limit end without what they wait for.
     pub is_slow: bool,
-    /// So much later than it is does rank 1 see all that it waits for.
+    /// How much later than it happens rank 1 sees each thing that it waits for.
     pub delay_ns: u64,
-    /// Only one time in so many; 0: each time.
+    /// The delay applies only to one wait in this many; 0: to each.
     pub delay_every: u64,
 }
 
 thread_local! {
-    /// Which of a rank's threads this is, and how often it has asked.
+    /// The index of this thread within its rank, and how often it has asked whether to stop.
     static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What was given in each round, by each rank.
+/// The data given in each round, by rank.
 #[derive(Default)]
 pub struct Rounds {
     given: [Vec<Vec<u8>>; 2],
     gone: Option<String>,
 }
 
-/// One of two threads.
+/// A rank that is a thread.
 pub struct ThreadRank<'a> {
     index: usize,
     table: &'a Table,
     clock: Clock,
     round: AtomicU64,
-    /// What it waited for and saw so far.
+    /// How many waits of this rank have succeeded.
     seen: AtomicU64,
 }
 
 impl ThreadRank<'_> {
-    /// Whether it sees this later than it is.
+    /// Whether the delay applies to this wait.
     fn is_late(&self) -> bool {
         if self.index != 1 || self.table.delay_ns == 0 {
             return false;
@@ -153,7 +153,7 @@ impl Rank for ThreadRank<'_> {
             if start.elapsed() >= Duration::from_nanos(limit_ns) {
                 return Ok(None);
             }
-            // The other one may have the same core.
+            // The other rank may need the same core.
             std::thread::yield_now();
         }
     }
@@ -231,7 +231,7 @@ impl Rank for ThreadRank<'_> {
     }
 
     fn cpu_time(&self) -> CpuTime {
-        // Both threads are one process; what counts here is that it grows.
+        // Both ranks are threads of one process; the tests only need a time that grows.
         CpuTime { user_ns: self.clock.ns_between(Stamp(0), self.now()) as u64, system_ns: 0 }
     }
 }
@@ -267,7 +267,7 @@ pub fn device() -> Device {
     library.devices().expect("a soft device").remove(0)
 }
 
-/// Runs two points, one at each end.
+/// Runs two points, one on each rank.
 pub fn at_both(table: &Table, points: [&Point; 2]) -> [Result<Outcome, Stopped>; 2] {
     let clock = Clock::new();
     let device = device();
@@ -289,7 +289,7 @@ pub fn at_both(table: &Table, points: [&Point; 2]) -> [Result<Outcome, Stopped>;
     })
 }
 
-/// Runs a point that must go well.
+/// Runs a point that must succeed.
 pub fn measure(point: &Point) -> Outcome {
     let [here, there] = at_both(&Table::default(), [point, point]);
     let outcome = here.unwrap_or_else(|e| panic!("rank 0: {e}\n{point:?}"));
@@ -298,7 +298,7 @@ pub fn measure(point: &Point) -> Outcome {
     outcome
 }
 
-/// The only point that these options (`name=value`, separated by blanks) make.
+/// The single point for these options (`name=value`, separated by blanks).
 pub fn point(experiment: Experiment, options: &str) -> Point {
     let pairs: Vec<_> =
         options.split_whitespace().map(|o| o.split_once('=').expect("name=value")).collect();
@@ -307,8 +307,8 @@ pub fn point(experiment: Experiment, options: &str) -> Point {
     points.remove(0)
 }
 
-/// Has each point checked against the soft device: why it is refused has to say so; nothing where
-/// it is not to be refused.
+/// Checks each point against the soft device. The refusal must contain the third string; an empty
+/// string means that the point must not be refused.
 pub fn refused(cases: &[(Experiment, &str, &str)]) {
     let context = device().open().expect("the soft device opens");
     let limits = Limits::query(&context, 1).expect("limits");

@@ -1,5 +1,5 @@
-//! Waits of one end for another: a machine that is busy makes none of them end early, and who waits
-//! in vain says for what.
+//! Waits of one rank for another. A busy machine does not make a wait end early, and a rank that
+//! waits in vain says what it waited for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,14 +19,14 @@ fn jobs(workers: &WorkerGroup, job: &str) -> Vec<Vec<u8>> {
     vec![job.as_bytes().to_vec(); workers.infos().count()]
 }
 
-/// A receiver that is kept from its processor tells nothing of what it has taken. That is no sign
-/// of a loss: who takes it for one sends more than there are receives.
+/// A receiver without a processor sends no credits. That is no sign of a loss: a sender that took
+/// it for one would send more messages than there are receives.
 #[test]
 fn a_receiver_that_is_kept_waiting_loses_nothing() {
     let _turn = crate::turn();
     for options in ["op=send transport=uc", "op=send_imm transport=ud"] {
-        // A receiver that yields to others may not have begun to spin before a short run is over,
-        // which proves nothing. The next run is twice as long.
+        // A receiver that yields may not yet have spun long enough when a short run ends; such a
+        // run proves nothing, so the next run is twice as long.
         let mut messages = 7_500;
         let longer = || {
             messages *= 2;
@@ -37,8 +37,8 @@ fn a_receiver_that_is_kept_waiting_loses_nothing() {
     }
 }
 
-/// Stops the receiver in the middle of a run, of many more messages than its queue takes in that
-/// time; nothing may be lost. Returns whether the run was long enough for it.
+/// Stops the receiver in the middle of a run. In that time more messages are due than its queue
+/// holds, and none may be lost. Returns whether the run was long enough.
 fn stops_the_receiver(options: &str, messages: u32) -> bool {
     let signal = |pid: u32, signal| {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
@@ -64,7 +64,7 @@ fn stops_the_receiver(options: &str, messages: u32) -> bool {
     ticks >= 9
 }
 
-/// What the other end of a link that loses everything says is that it was not met.
+/// Rank 0 reports the missing answers before rank 1 reports that rank 0 missed the exchange.
 #[test]
 fn who_gets_no_answer_any_more_says_so_before_it_is_missed() {
     let mut deaf = command();
@@ -78,19 +78,19 @@ fn who_gets_no_answer_any_more_says_so_before_it_is_missed() {
     assert!(error.what.contains("answers of rank 1 in a row did not come"), "{error}");
 }
 
-/// Of three ranks one reads, one is read from and one has no part in it. Those two wait for longer
-/// than anybody may wait for a message.
+/// Of three ranks one reads, one is read from and one takes no part. The latter two must be able to
+/// wait longer than the limit for a message.
 #[test]
 fn who_has_nothing_to_do_waits_for_as_long_as_the_others_take() {
     let patience = Duration::from_secs(2);
     let mut workers = workers([command(), command(), command()]);
     let interrupt = AtomicBool::new(false);
-    // Of a size that takes minutes wherever it runs.
+    // A job that takes minutes on any machine.
     let job = "fan op=read direction=out peers=1 size=262144 messages=10000000 runs=1 warm-up=0";
     let (mut ticks, jobs) = (0, jobs(&workers, job));
     let result = workers.run(&jobs, patience, &interrupt, |event| {
         ticks += u32::from(event == TeamEvent::Tick);
-        // More than twice the patience, for which an exchange waits.
+        // More than twice as long as an exchange may wait.
         interrupt.store(ticks >= 50, Ordering::Relaxed);
     });
     let found = text(&result.unwrap_or_else(|e| panic!("{e}"))[0]);

@@ -1,8 +1,8 @@
-//! A guest with Debian's kernel and its software RoCE device, and the wire between it and us.
+//! A guest with Debian's kernel and its software RoCE device, and the link between it and the host.
 //!
-//! The guest is made by `tests/guest/build`, runs in software emulation, and hangs on a tap device
-//! in a network namespace of its own: our programs are the other host there. Everything goes when
-//! the [`Guest`] is dropped, and the emulator with this process.
+//! `tests/guest/build` makes the guest. It runs in software emulation and is connected to a tap
+//! device in a network namespace of its own; our programs run there as the other host. Dropping the
+//! [`Guest`] removes everything; the emulator also ends when this process does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -12,44 +12,44 @@ use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Process};
 
-/// The guest's addresses, and ours.
+/// The guest's address.
 pub const GUEST: &str = "10.91.0.2";
-/// See above.
+/// The guest's IPv6 address.
 const GUEST6: &str = "fd91::2";
-/// See above.
+/// Our address.
 pub const HOST: &str = "10.91.0.1";
-/// See above.
+/// Our IPv6 address.
 const HOST6: &str = "fd91::1";
-/// The name of our end of the wire.
+/// The name of the tap device.
 const INTERFACE: &str = "rl0";
 /// How long the guest may take to boot.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// How long a command in the guest may take. It is stopped there after 100 s of the guest's own
-/// time, which may be several of ours where the machine is busy.
+/// How long a command in the guest may take. `timeout` stops it there after 100 s of guest time,
+/// which may be several times as long here if the machine is busy.
 const COMMAND_LIMIT: Duration = Duration::from_secs(400);
 
-/// What a command in the guest came to.
+/// The result of a command in the guest.
 #[derive(Debug)]
 pub struct Done {
     /// The command.
     pub command: String,
-    /// Its exit status; 124 when its time was over.
+    /// Its exit status; 124 if it was stopped by `timeout`.
     pub status: i32,
-    /// Both of its streams.
+    /// Its standard output and standard error.
     pub output: String,
 }
 
 impl Done {
-    /// The output, after a success.
+    /// The output of a command that must have succeeded.
     ///
     /// # Panics
-    /// When it failed, with all that is known.
+    /// When it failed, with a report.
     pub fn expect(self) -> String {
         assert!(self.status == 0, "{}", self.report());
         self.output
     }
 
-    /// Everything about it.
+    /// The command, its exit status and its output.
     pub fn report(&self) -> String {
         format!("guest$ {}\n  exit status {}\n{}", self.command, self.status, self.output)
     }
@@ -62,21 +62,21 @@ pub struct Guest {
     orders: UnixStream,
     answers: BufReader<UnixStream>,
     directory: PathBuf,
-    /// Rules of `RDMALAB_FAULTS` for programs of this side.
+    /// Rules of `RDMALAB_FAULTS` for programs on our side.
     pub faults: &'static str,
 }
 
-/// Why there can be no guest here.
+/// The reason why no guest can run here.
 pub struct Unable(pub String);
 
 impl Guest {
-    /// Boots a guest whose Ethernet has this MTU.
+    /// Boots a guest whose Ethernet device has this MTU.
     ///
     /// # Errors
-    /// When this machine lacks something for it.
+    /// When this machine lacks something that the guest needs.
     ///
     /// # Panics
-    /// When the guest does not come up.
+    /// When the guest does not boot.
     pub fn boot(name: &str, mtu: usize) -> Result<Self, Unable> {
         let image = image()?;
         let namespace = format!("rdmalab-{name}-{}", std::process::id());
@@ -109,7 +109,7 @@ impl Guest {
         Self { emulator, namespace, orders, answers, directory, faults: "" }
     }
 
-    /// What the guest's kernel and its first process said.
+    /// The output of the guest's kernel and of its first process.
     fn console(&self) -> String {
         std::fs::read_to_string(self.directory.join("console.log")).unwrap_or_default()
     }
@@ -142,25 +142,25 @@ impl Guest {
         }
     }
 
-    /// Runs a command in the guest, with a shell.
+    /// Runs a shell command in the guest.
     pub fn run(&mut self, command: &str) -> Done {
         self.order(&format!("run timeout 100 {command}"));
         self.answer(command)
     }
 
-    /// Starts a command in the guest; [`Guest::wait`] asks for its end.
+    /// Starts a command in the guest; [`Guest::wait`] waits for its end.
     pub fn start(&mut self, name: &str, command: &str) {
         self.order(&format!("start {name} timeout 100 {command}"));
         assert_eq!(self.line(COMMAND_LIMIT), "@started");
     }
 
-    /// Waits for the end of a command that was started.
+    /// Waits for the end of a command that [`Guest::start`] started.
     pub fn wait(&mut self, name: &str) -> Done {
         self.order(&format!("wait {name}"));
         self.answer(name)
     }
 
-    /// Waits until somebody in the guest listens on a TCP port.
+    /// Waits until a program in the guest listens on a TCP port.
     pub fn await_port(&mut self, port: u16) {
         let hex = format!("{port:04X}");
         let seen = self.run(&format!(
@@ -175,7 +175,7 @@ impl Guest {
         self.directory.join("share")
     }
 
-    /// Starts a program of this machine at our end of the wire, on our library.
+    /// Starts a program of this machine in the namespace with our end of the link, on our library.
     pub fn start_here(&self, program: &Path, arguments: &[String]) -> Process {
         let mut all: Vec<String> = ["netns", "exec", &self.namespace].map(str::to_owned).to_vec();
         all.push(program.display().to_string());
@@ -198,7 +198,7 @@ impl Drop for Guest {
     }
 }
 
-/// Makes the image, or finds it made.
+/// Builds the image unless it exists.
 fn image() -> Result<PathBuf, Unable> {
     for tool in ["qemu-system-x86_64", "setpriv"] {
         if programs::find(tool).is_none() {
@@ -216,7 +216,7 @@ fn image() -> Result<PathBuf, Unable> {
     }
 }
 
-/// The namespace with our end of the wire.
+/// Makes the namespace with the tap device.
 fn wire(namespace: &str, mtu: usize) -> Result<(), Unable> {
     let mtu = mtu.to_string();
     tell("ip", &["netns", "add", namespace])?;

@@ -1,14 +1,14 @@
 //! The Linux kernel as a peer: Debian's kernel with `rdma_rxe` in a guest, our library on the host,
-//! a tap device between them.
+//! and a tap device between them.
 //!
 //! ```sh
 //! RDMALAB_GUEST=1 cargo test -p rdmalab-testkit --test guest -- --nocapture
 //! ```
 //!
-//! Needs root (a network namespace and a tap device), QEMU and some packages of Debian, which
-//! `.ci/run` installs; without them the tests skip themselves and say what is missing. Without
-//! `RDMALAB_GUEST` too: the first run downloads a kernel of 70 MB. The emulation is slow: nothing
-//! here measures.
+//! Needs root (for a network namespace and a tap device), QEMU and some Debian packages, which
+//! `.ci/run` installs. If anything is missing, the tests skip themselves and name it. They also
+//! skip themselves without `RDMALAB_GUEST`, because the first run downloads a kernel of 70 MB. The
+//! emulation is slow, so no test here measures time.
 
 mod guest;
 mod peers;
@@ -17,7 +17,7 @@ mod system;
 use guest::{Guest, Unable};
 use rdmalab_testkit::programs::skipped;
 
-/// A guest, or `None` after saying why not.
+/// A guest; `None`, after printing the reason, if it cannot run.
 fn boot(name: &str, mtu: usize) -> Option<Guest> {
     if std::env::var_os("RDMALAB_GUEST").is_none() {
         skipped(

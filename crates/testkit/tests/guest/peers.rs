@@ -1,5 +1,5 @@
-//! Our library on the host, the kernel's rxe in the guest: the same unmodified programs at both
-//! ends, each as server and as client.
+//! Our library on the host, the kernel's rxe in the guest. Both ends run the same unmodified
+//! programs, each as server and as client.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use rdmalab_testkit::programs::{self, Ended, Process, turn};
 use crate::boot;
 use crate::guest::{Done, GUEST, Guest, HOST};
 
-/// How long our side may take: the guest emulates each packet of it.
+/// How long our end may take: the guest is emulated and slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Programs with their options; `@gid` stands for the GID of the family that is used. Device and
-/// port are added. perftest asks its own device for as many READs under way as the peer can serve,
-/// which is 128 for rxe and 16 for us: `-o` says how many both can.
+/// Programs with their options. `@gid` stands for the GID index of the address family; device and
+/// port are added. perftest takes the number of outstanding READs from its own device, which is 128
+/// for rxe and 16 for us, but the peer may serve fewer: `-o` sets a number that both can serve.
 const PAIRS: &str = "
     ibv_rc_pingpong -g @gid -n 20
     ibv_rc_pingpong -g @gid -n 5 -m 256 -c
@@ -37,9 +37,9 @@ const PAIRS: &str = "
     ib_read_bw -x @gid -o 16 -n 20 -s 65536 -F
 ";
 
-/// What loss must not break. Pingpongs are not among it: their ends leave as soon as they have
-/// heard the last message, and where its acknowledgement is lost nobody is left to repeat it, so
-/// that one run in thirty ends with `IBV_WC_RETRY_EXC_ERR`. perftest's ends meet before they leave.
+/// Programs that must work in spite of loss. Pingpongs are missing: their ends exit after the last
+/// message. If its acknowledgement is lost, the retransmission meets no peer, so one run in thirty
+/// ends with `IBV_WC_RETRY_EXC_ERR`. perftest's ends synchronise before they exit.
 const UNDER_LOSS: &str = "
     ib_send_lat -x @gid -n 40 -s 4000 -F
     ib_send_bw -x @gid -n 20 -s 20000 -F
@@ -48,7 +48,7 @@ const UNDER_LOSS: &str = "
     ib_atomic_lat -x @gid -o 16 -n 20 -F
 ";
 
-/// Which side serves.
+/// The side that runs the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Kernel,
@@ -63,7 +63,7 @@ enum Family {
 }
 
 impl Family {
-    /// Index of its GID, the same for the kernel and for us.
+    /// Index of its GID, the same on the kernel's device and ours.
     fn gid(self) -> &'static str {
         match self {
             Self::V4 => "1",
@@ -72,7 +72,7 @@ impl Family {
     }
 }
 
-/// Both ends of a run: ours and the kernel's.
+/// The results of both ends.
 struct Ends {
     here: Ended,
     there: Done,
@@ -87,9 +87,8 @@ impl Ends {
         format!("{}{}", self.here.report(), self.there.report())
     }
 
-    /// Whether one end had all that it wanted, and the other one only lacks an acknowledgement:
-    /// pingpongs leave as soon as they have heard the last message, and where its acknowledgement
-    /// is lost nobody is left to repeat it.
+    /// Whether one end succeeded and the other only lacks an acknowledgement. Pingpongs exit after
+    /// the last message; if its acknowledgement is lost, the peer's retransmissions get no answer.
     fn left_one_behind(&self) -> bool {
         const TIMED_OUT: i32 = 124;
         let has_all = |output: &str| output.contains(" iters in ");
@@ -111,7 +110,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Runs both ends; what went wrong the last time, if something did.
+    /// Runs both ends; returns the report of the last attempt if it failed.
     fn run(&mut self) -> Result<(), String> {
         let once = || {
             let ends = self.run_once();
@@ -133,11 +132,11 @@ impl Pair<'_> {
     fn is_spoiled(&self, ends: &Ends) -> bool {
         let report = ends.report();
         let is = |names: [&str; 2]| names.contains(&self.words[0].as_str());
-        // Where a busy machine loses a packet, these wait for it until they are stopped.
+        // Without retransmission: after a loss on a busy machine these wait until killed.
         let is_unreliable = is(["ibv_uc_pingpong", "ibv_ud_pingpong"])
             || self.words.iter().any(|w| ["UC", "UD"].contains(&w.as_str()));
-        // Before any RDMA: a busy machine emulates too slowly for TCP and its neighbours. And
-        // perftest may not come to measure its clock.
+        // Failures before any RDMA: TCP or neighbour resolution times out because the emulation is
+        // too slow, or perftest cannot measure its clock.
         is_unreliable
             || report.contains("Couldn't connect to ")
             || programs::are_disturbed(&report)
@@ -152,7 +151,7 @@ impl Pair<'_> {
         let client = self.guest.start_here(Path::new(&program), &arguments);
         let client = client.end_by(Instant::now() + LIMIT);
         if !client.succeeded() {
-            // What it was waiting for does not come any more.
+            // The program waits for a peer that has ended.
             self.guest.run(&format!("killall {}", self.words[0]));
         }
         (client, self.guest.wait("server"))
@@ -168,18 +167,18 @@ impl Pair<'_> {
         (server.end_by(Instant::now() + patience), done)
     }
 
-    /// The command line in the guest.
+    /// The command line for one end.
     fn line(&self, device: &str, is_client: bool) -> String {
         let mut words = self.words.clone();
         words.extend(["-d".to_owned(), device.to_owned()]);
         words.extend(["-p".to_owned(), self.port.to_string()]);
-        // The programs find each other by IPv4, whatever the packets travel by.
+        // The programs always meet over IPv4, whatever address family the packets use.
         let server = if self.server == Server::Kernel { GUEST } else { HOST };
         words.extend(is_client.then(|| server.to_owned()));
         words.join(" ")
     }
 
-    /// Our program and its arguments.
+    /// Our program's name and arguments.
     fn ours(&self, is_client: bool) -> (String, Vec<String>) {
         let line = self.line("soft0", is_client);
         let mut words = line.split_whitespace().map(str::to_owned);
@@ -189,8 +188,8 @@ impl Pair<'_> {
     }
 }
 
-/// Waits until somebody in the network namespace of a process listens on a TCP port, or the process
-/// is gone.
+/// Waits until a program in the network namespace of a process listens on a TCP port, or until the
+/// process has ended.
 fn await_port(process: u32, port: u16) {
     let until = Instant::now() + LIMIT;
     while !rdmalab_testing::listens(process, port) && Instant::now() < until {
@@ -201,7 +200,7 @@ fn await_port(process: u32, port: u16) {
     }
 }
 
-/// Runs each line with each server, and fails with all that went wrong.
+/// Runs each line with each side as the server. Fails with the reports of all failed runs.
 #[track_caller]
 fn check(guest: &mut Guest, table: &str, family: Family) {
     let only = std::env::var("RDMALAB_INTEROP_ONLY").unwrap_or_default();
@@ -252,8 +251,8 @@ fn also_over_ipv6() {
 fn loss_costs_time_and_nothing_else() {
     let _turn = turn();
     let Some(mut guest) = boot("loss", 1500) else { return };
-    // The guest loses what it sends: our requests are answered late, its own come with gaps. And we
-    // lose requests: it finds gaps in those, and says so.
+    // The guest loses packets that it sends, so our requests are answered late and its requests
+    // arrive with gaps. Our side loses requests, so the guest finds gaps and sends NAKs.
     guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 3%").expect();
     guest.faults = "drop 3% of request";
     check(&mut guest, UNDER_LOSS, Family::V4);
@@ -261,7 +260,7 @@ fn loss_costs_time_and_nothing_else() {
     assert!(told.output.contains("dropped ") && !told.output.contains("dropped 0,"), "{told:?}");
 }
 
-/// Programs that connect by rdma_cm: the server's command and the client's; `@a` is the server's
+/// Programs that connect by rdma_cm, each with its server and client command; `@a` is the server's
 /// address.
 const CONNECTED: [[&str; 2]; 4] = [
     ["rping -s -a @a -C 5", "rping -c -a @a -C 5 -v"],
@@ -275,28 +274,28 @@ fn connections_by_rdma_cm_are_made_both_ways() {
     let _turn = turn();
     let Some(mut guest) = boot("cm", 1500) else { return };
     check_connected(&mut guest, &CONNECTED, false);
-    // Now the guest loses one packet in eight, requests and answers of its manager among them.
+    // Now the guest loses one packet in eight, including messages of its connection manager.
     guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 12%").expect();
     check_connected(&mut guest, &CONNECTED[..2], true);
 }
 
-/// How long a server may take until it listens, for which there is nothing to look at. Where it
-/// takes longer, its client is refused, and the pair runs again.
+/// How long to wait until a server listens; the host cannot see when it does. If the server takes
+/// longer, its client is refused, and the pair runs again.
 const UNTIL_IT_LISTENS: Duration = Duration::from_secs(3);
 
-/// How long our server may take to end after its client, where the client's only DREQ may be lost.
+/// How long our server may take to end after its client, whose only DREQ may be lost.
 const UNTIL_DISCONNECTED: Duration = Duration::from_secs(30);
 
-/// Why a pair under loss runs again.
+/// Why a pair runs again under loss.
 const DREQ_LOST: &str = "the guest's only DREQ may have been lost: a destroyed id repeats none";
 
-/// What became of a pair.
+/// The results of a pair.
 struct Connected {
     /// Our end.
     here: Ended,
     /// The kernel's.
     there: Done,
-    /// Whether it says nothing about us.
+    /// Whether the failure is no fault of our library.
     is_spoiled: bool,
 }
 
@@ -316,7 +315,7 @@ fn connected_to_the_kernel(guest: &mut Guest, [server, client]: [&str; 2]) -> Co
         guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
     }
     let server = guest.wait("server");
-    // Its client was refused, and it waited for another one until it was killed.
+    // The client came too early and was refused; the server waited for another until killed.
     let is_spoiled = programs::is_refused(&client) && server.status == TERMINATED;
     Connected { here: client, there: server, is_spoiled }
 }
@@ -339,7 +338,7 @@ fn connected_to_us(guest: &mut Guest, [server, client]: [&str; 2], loses: bool) 
     Connected { here: server, there: client, is_spoiled }
 }
 
-/// Runs each pair with each server, and fails with all that went wrong.
+/// Runs each pair with each side as the server. Fails with the reports of all failed runs.
 #[track_caller]
 fn check_connected(guest: &mut Guest, pairs: &[[&str; 2]], loses: bool) {
     let is_spoiled = |ends: &Connected| ends.is_spoiled;
@@ -350,7 +349,7 @@ fn check_connected(guest: &mut Guest, pairs: &[[&str; 2]], loses: bool) {
         let why = if loses { DREQ_LOST } else { programs::SPOILED };
         let us = programs::again_while(why, || connected_to_us(guest, *pair, loses), is_spoiled);
         for (who, Connected { here, there, .. }) in [("the kernel", kernel), ("us", us)] {
-            // rping's server ends with an error when its client has gone; what it says counts.
+            // rping's server exits with an error when its client has left; its output counts.
             let fine = here.succeeded() && there.status == 0;
             println!("{}, served by {who}: {}", pair[0], if fine { "passed" } else { "FAILED" });
             if !fine {

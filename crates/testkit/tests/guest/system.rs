@@ -7,7 +7,7 @@ use crate::boot;
 use crate::guest::Guest;
 use rdmalab_testkit::programs::{again_while, turn};
 
-/// Our binary, built as the test was.
+/// Our binary, in the same profile as the test.
 fn binary() -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(["build", "--package", "rdmalab", "--message-format", "json"])
@@ -20,8 +20,8 @@ fn binary() -> PathBuf {
     PathBuf::from(binary.expect("cargo names the binary that it built"))
 }
 
-/// What was found out and agreed on: the packets that fit an Ethernet frame, and the first address
-/// that routers forward.
+/// Facts that both ranks found or agreed on: the MTU that fits an Ethernet frame, and the first GID
+/// with a routable address.
 const FACTS: [&str; 5] = [
     "\"placement\": \"adapter\"",
     "\"link_layer\": \"Ethernet\"",
@@ -38,7 +38,7 @@ fn the_kernels_device_is_found_and_measured() {
     let devices = guest.run("/host/rdmalab devices").expect();
     assert!(devices.contains("rxe0"), "{devices}");
     let counts = "--messages 100 --runs 1 --warm-up 10";
-    // Neither the GID, nor the MTU, nor what may go inline is asked for.
+    // No option sets GID, MTU or inline size.
     for what in [
         "ping --transport rc --size 8,1000",
         "ping --transport uc,ud --size 8,1000",
@@ -67,8 +67,8 @@ fn the_kernels_device_is_found_and_measured() {
     measured(&mut guest, "timeout --timeout 8 --messages 3 --runs 1");
 }
 
-/// What a run says, of which no message may be lost. Where it promises nothing else, the emulated
-/// machine loses one now and then, and it runs again.
+/// The result of a run in which no message may be lost. An unreliable transport may lose a message
+/// in the emulated machine; then the run is repeated.
 fn measured(guest: &mut Guest, what: &str) -> String {
     let command = format!("/host/rdmalab run {what} --device rxe0 --format json --no-record");
     let is_lossless = |result: &String| {

@@ -1,25 +1,25 @@
-//! A command line for two: how it is written, run, and judged.
+//! A command line for a server and its client: how it is written, run, and judged.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Ended};
 
-/// After this a pair is taken to hang. Nothing waits for it unless something is broken, or the
-/// machine is very busy.
+/// A pair that takes longer counts as hung. This happens only if something is broken or the machine
+/// is very busy.
 pub const LIMIT: Duration = Duration::from_secs(100);
-/// What a server is given to notice that its client failed.
+/// How long a server may take to notice that its client failed.
 const GRACE: Duration = Duration::from_secs(2);
-/// `ibv_rc_pingpong -t -e` takes it for an error (2, `ENOENT`) when a completion came between its
-/// asking for an event and its emptying the CQ, so that the event finds nothing: rare, and its own.
+/// `ibv_rc_pingpong -t -e` reports an error (2, `ENOENT`) if it finds an empty CQ after an event,
+/// because it polled the completion between arming the CQ and waiting. Rare, and its own bug.
 const EVENT_OF_NOTHING: &str = "poll CQ failed 2";
 
-/// Whether the long lists are asked for.
+/// Whether the user asked for the long lists.
 pub fn full() -> bool {
     std::env::var("RDMALAB_INTEROP").is_ok_and(|wanted| wanted == "full")
 }
 
-/// The same of a test that is nothing but such a list; if not, it says so.
+/// As [`full`], for a test that consists of a long list only; if false, prints that it is skipped.
 pub fn is_full(test: &str) -> bool {
     if !full() {
         programs::skipped(test, "a long list; RDMALAB_INTEROP=full runs it");
@@ -54,18 +54,18 @@ impl Case {
         self.options.iter().any(|word| word == option)
     }
 
-    /// The word behind an option.
+    /// The word after an option.
     pub fn text(&self, option: &str) -> Option<&str> {
         let at = self.options.iter().position(|word| word == option)?;
         self.options.get(at + 1).map(String::as_str)
     }
 
-    /// The number behind an option, or what the program takes without it.
+    /// The number after an option, or `default` without the option.
     pub fn number(&self, option: &str, default: u64) -> u64 {
         self.text(option).map_or(default, |word| word.parse().expect("a number"))
     }
 
-    /// Runs a server and its client, again if their complaint says nothing about us.
+    /// Runs a server and its client, again if the failure is no fault of our library.
     fn run(&self, path: &Path) -> (Ended, Option<Ended>) {
         let is_spoiled =
             |side: &Ended| programs::is_disturbed(side) || side.stderr.contains(EVENT_OF_NOTHING);
@@ -85,7 +85,7 @@ impl Case {
         arguments.extend(["-p".to_owned(), port.to_string()]);
         arguments.extend(self.options.iter().cloned());
         let mut server = programs::start(path, &arguments, &self.variables);
-        // Before, our libraries may have been built.
+        // Started only now, because building our libraries may have taken a while.
         let until = Instant::now() + LIMIT;
         if !server.wait_until_it_listens(port) {
             return (server.end_by(Instant::now()), None);
@@ -97,11 +97,11 @@ impl Case {
     }
 }
 
-/// What is wrong with the output of one side: nothing, or a sentence.
+/// Checks the output of one side; the error is a sentence.
 pub type Judge = fn(&Case, &Ended) -> Result<(), String>;
 
-/// Runs every case of the tables, and fails with all that went wrong. `judge` sees what the client
-/// printed and, when `both`, what the server did.
+/// Runs every case of the tables and fails with all failures. `judge` checks the client's output
+/// and, if `both`, the server's.
 #[track_caller]
 pub fn check_pairs(tables: &[&str], both: bool, judge: Judge) {
     let only = std::env::var("RDMALAB_INTEROP_ONLY").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the devices look like to the programs that list them.
+//! How the devices appear to the programs that list them.
 
 use std::time::Instant;
 
@@ -6,12 +6,12 @@ use rdmalab_testkit::programs::{self, Ended};
 
 use crate::case::{Case, LIMIT};
 
-/// Runs one program alone; `None` when it is not installed.
+/// Runs one program alone; `None` if it is not installed.
 fn run(line: &str) -> Option<Ended> {
     run_beside(line, || ())
 }
 
-/// [`run`] while what `beside` makes is there.
+/// As [`run`]; the value that `beside` returns exists while the program runs.
 fn run_beside<T>(line: &str, beside: impl FnOnce() -> T) -> Option<Ended> {
     let case = Case::parse(line);
     let Some(path) = programs::find(&case.program) else {
@@ -26,7 +26,7 @@ fn run_beside<T>(line: &str, beside: impl FnOnce() -> T) -> Option<Ended> {
     Some(ended)
 }
 
-/// The values behind `name:` in the output, in order.
+/// The values after `name:` in the output, in order.
 fn values<'a>(ended: &'a Ended, name: &str) -> Vec<&'a str> {
     let lines = ended.stdout.lines().filter_map(|line| line.trim().split_once(':'));
     lines.filter(|(found, _)| *found == name).map(|(_, value)| value.trim()).collect()
@@ -91,7 +91,7 @@ fn ibv_devinfo_shows_the_other_personality_and_the_other_device() {
     );
 }
 
-/// A profile's limits are the device's, and its name stands behind the version.
+/// `ibv_devinfo` shows the limits of the profile, and its name after the version.
 #[test]
 fn ibv_devinfo_tells_what_a_profile_takes_away() {
     let path = std::env::temp_dir().join(format!("rdmalab-small-{}.toml", std::process::id()));
@@ -131,7 +131,7 @@ fn ibv_devinfo_lists_the_names() {
     assert!(names.contains(&"soft0") && names.contains(&"soft1"), "{}", ended.report());
 }
 
-/// Processes of two versions are not there for each other, and would wait for ever.
+/// Processes of two versions cannot see each other and would wait for ever, so the user is warned.
 #[test]
 fn another_version_on_the_host_is_told() {
     use std::os::linux::net::SocketAddrExt as _;
@@ -142,7 +142,7 @@ fn another_version_on_the_host_is_told() {
         let name = SocketAddr::from_abstract_name(format!("rdmalab/999/{uid}/7")).expect("a name");
         UnixDatagram::bind_addr(&name).expect("nobody has it")
     };
-    // One name for all tests of this machine.
+    // All tests of this machine use the same name.
     let _turn = programs::machine_turn("other-version");
     let Some(ended) = run_beside("ibv_devinfo -d soft0", hold_a_slot) else { return };
     let told = "a program with another version of rdmalab runs on this host (999 of what";

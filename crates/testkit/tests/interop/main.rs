@@ -11,13 +11,13 @@
 //! RDMALAB_INTEROP_ONLY='ib_send_bw -c UD' cargo test -p rdmalab-testkit --test interop
 //! ```
 //!
-//! A program that is not installed skips its cases with the reason. How the library gets here is
-//! told at [`rdmalab_testkit::programs::library_dir`]. Pairs run one after the other: each spins
-//! on two processors. What spins without calling the library (`ib_write_lat` does) needs a time
-//! slice per message where processors are short, so such cases have few iterations.
+//! A program that is not installed skips its cases and says so. The library comes from
+//! [`rdmalab_testkit::programs::library_dir`]. Pairs run one after the other: each spins on two
+//! processors. A program that spins without calling the library (`ib_write_lat`) needs a time
+//! slice per message if processors are short, so its cases have few iterations.
 //!
-//! Not here: XRC, DC and on-demand paging; `ib_send_bw -g` on InfiniBand ports, where it asks the
-//! subnet manager for its group through umad devices. On Ethernet ports it asks nobody.
+//! Not tested: XRC, DC and on-demand paging; `ib_send_bw -g` on InfiniBand ports, where it asks the
+//! subnet manager for its group through umad devices. On Ethernet ports it does not.
 
 mod case;
 mod compiled;

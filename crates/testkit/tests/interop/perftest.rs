@@ -59,12 +59,12 @@ const ATOMIC: &str = "
     RDMALAB_LANE=off ib_atomic_lat -A CMP_AND_SWAP
 ";
 
-/// What each program is run with in the long list, and the options among which one is chosen.
+/// The cases of a program in the long list: one for each combination of transport and option.
 fn long(program: &str, transports: &[&str]) -> String {
     let is_bw = program.ends_with("_bw");
     let is_send = program.starts_with("ib_send");
     let is_write = program.starts_with("ib_write");
-    // Such a program spins on memory: few iterations where processors are short.
+    // Such a program spins on memory: few iterations, in case processors are short.
     let n = if is_write && !is_bw { 20 } else { 200 };
     let mut options: Vec<String> = ["", "-m 256", "-m 512", "-m 1024", "-m 2048", "-m 4096"]
         .map(|option| format!("{option} -n {n}"))
@@ -84,7 +84,7 @@ fn long(program: &str, transports: &[&str]) -> String {
     add(!is_send && !is_write, &["-o 1", "-o 2", "-o 16"]);
     add(is_atomic, &["-A CMP_AND_SWAP", "-A FETCH_AND_ADD"]);
     add(true, &["--use_old_post_send", "-d soft1", "-x 0", "-x 1"]);
-    // A latency takes perftest a second per size, whatever the iterations: it measures the clock.
+    // A latency takes a second per size, at any number of iterations: perftest measures its clock.
     if !is_atomic {
         options.push(format!("-a -n {}", n / 10 + 3));
     }
@@ -103,9 +103,9 @@ fn long(program: &str, transports: &[&str]) -> String {
     kept.join("\n")
 }
 
-/// Whether a line can succeed. UD's messages fit into one packet whatever `-m` says. And where
-/// nothing is sent again, more messages than receives (`-r`, 512 by default, which an SRQ divides
-/// among its QPs) may be lost, and perftest waits for them for ever.
+/// Whether a line can succeed. UD messages must fit into one packet, whatever `-m` says. And
+/// without retransmission, messages beyond the posted receives (`-r`, 512 by default, which an SRQ
+/// divides among its QPs) may be lost, and perftest waits for them for ever.
 fn makes_sense(line: &str) -> bool {
     let (is_uc, is_ud) = (line.contains("-c UC"), line.contains("-c UD"));
     let may_lose = line.starts_with("ib_send_bw")
@@ -113,11 +113,11 @@ fn makes_sense(line: &str) -> bool {
     !(is_ud && line.contains("-m ") || (is_uc || is_ud) && may_lose)
 }
 
-/// Complaints that perftest makes without changing its exit code, or before it does.
+/// Error messages that perftest prints without, or before, setting its exit code.
 const COMPLAINTS: [&str; 5] =
     ["Couldn't", "Failed to", "Unable to", "Completion with error", "syndrome"];
 
-/// The rows of the result: numbers under the line that starts with `#bytes`.
+/// The rows of the result: the lines of numbers after the line that starts with `#bytes`.
 fn rows(output: &str) -> Vec<Vec<f64>> {
     let lines = output.lines().skip_while(|line| !line.trim().starts_with("#bytes")).skip(1);
     let row = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect();
@@ -128,7 +128,7 @@ fn rows(output: &str) -> Vec<Vec<f64>> {
 fn sizes(case: &Case) -> Vec<u64> {
     let is_ud = case.text("-c") == Some("UD");
     if case.has("-a") {
-        // UD ends with the MTU, everything else with 8 MiB.
+        // UD ends at the MTU, the other transports at 8 MiB.
         return (1..=if is_ud { 12 } else { 23 }).map(|power| 1 << power).collect();
     }
     let default = match case.program.as_str() {
@@ -167,19 +167,19 @@ fn judge(case: &Case, ended: &Ended) -> Result<(), String> {
     Ok(())
 }
 
-/// Minimum, maximum, typical, mean, deviation, 99 %, 99.9 %.
+/// Columns: minimum, maximum, typical, mean, deviation, 99 %, 99.9 %.
 fn is_sane_latency(row: &[f64]) -> bool {
     let [_, _, min, max, typical, mean, deviation, p99, p999] = row[..] else { return false };
     let inside = |value: f64| min <= value && value <= max;
-    // Squares are kept in 32 bits: one pause of 46 ms, and their sum is negative.
+    // perftest adds squares in 32 bits: after one pause of 46 ms the sum is negative.
     let is_beyond = (max - mean).powi(2) > f64::from(i32::MAX);
     let has_deviation = deviation >= 0.0 || (deviation.is_nan() && is_beyond);
-    // The mean is printed beyond the maximum by a rounding error at times.
+    // A rounding error sometimes prints the mean above the maximum.
     min > 0.0 && inside(typical) && inside(p99) && p99 <= p999 && mean > 0.0 && has_deviation
 }
 
-/// Peak, mean, messages. The peak is of the best interval, and thus not below the mean; what is
-/// slow may round to zero.
+/// Columns: peak, mean, messages. The peak is of the best interval, and so not below the mean. Low
+/// rates may round to zero.
 fn is_sane_bandwidth(row: &[f64]) -> bool {
     let [_, _, peak, mean, messages] = row[..] else { return false };
     peak >= 0.0 && mean >= 0.0 && messages > 0.0 && mean.is_finite() && peak.is_finite()

@@ -1,4 +1,4 @@
-//! The pingpongs of rdma-core, which validate what they receive when told to (`-c`).
+//! The pingpongs of rdma-core, which check the data they receive if told to (`-c`).
 
 use rdmalab_testkit::programs::Ended;
 

@@ -1,5 +1,5 @@
-//! qperf, whose server takes one test after the other until it is told to quit. `ver_*` checks
-//! every answer that an atomic gave.
+//! qperf, whose server runs one test after the other until it is told to quit. `ver_*` checks every
+//! value that an atomic returned.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,11 +8,11 @@ use rdmalab_testkit::programs::{self, Ended};
 
 use crate::case::{LIMIT, is_full};
 
-/// A second each, which qperf ends by a signal: a wait for an event has to fail then.
+/// A second each. qperf ends a test by a signal, and its wait for a CQ event must then fail.
 const SHORT: &str = "rc_lat rc_bw rc_rdma_read_lat rc_rdma_write_bw rc_compare_swap_mr \
     ver_rc_fetch_add uc_lat uc_rdma_write_bw ud_lat ud_bw";
 
-/// Connected by rdma_cm.
+/// Tests that connect by rdma_cm.
 const CONNECTED: &str = "rc_lat rc_bw rc_rdma_read_lat rc_rdma_write_bw uc_lat ud_lat";
 
 const LONG: &str = "rc_bi_bw rc_rdma_read_bw rc_rdma_write_lat rc_rdma_write_poll_lat \
@@ -26,7 +26,7 @@ fn client(path: &Path, port: u16, words: &str) -> Ended {
     programs::start(path, &arguments, &[]).end_by(Instant::now() + LIMIT)
 }
 
-/// Every `name = number unit` of a result.
+/// Every `name = number unit` in the output.
 fn results(output: &str) -> Vec<(String, f64)> {
     let lines = output.lines().filter_map(|line| line.split_once('='));
     let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse().ok());

@@ -1,6 +1,6 @@
-//! Debian's programs that connect by the connection manager, on our `librdmacm.so.1`.
+//! Debian's programs that use the connection manager, on our `librdmacm.so.1`.
 //!
-//! Not here, with the reason: `udpong` has datagram sockets.
+//! Not tested: `udpong`, because it uses datagram sockets.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
@@ -11,8 +11,8 @@ use rdmalab_testkit::programs::{self, Connected, Ended, Process};
 
 use crate::case::{Case, LIMIT, full, is_full};
 
-/// One pair: what the server is called with, what the client is, whether the server ends by itself,
-/// and words that must stand in what they print, `|` between them.
+/// A pair: arguments of server and client, whether the server ends by itself, and words that their
+/// output must contain, separated by `|`.
 struct Pair {
     server: &'static str,
     client: &'static str,
@@ -30,7 +30,7 @@ const fn pair(
     Pair { server, client, ends: true, server_says, client_says }
 }
 
-/// `PORT` is replaced. `udaddy` has no option for it: its port is [`UDADDY_PORT`].
+/// `PORT` is replaced. `udaddy` has no option for its port, which is [`UDADDY_PORT`].
 const SHORT: &[Pair] = &[
     pair(
         "rping -s -p PORT -C 10 -v",
@@ -77,7 +77,7 @@ const SHORT: &[Pair] = &[
         "rdma_xserver: end 0",
         "rdma_xclient: end 0",
     ),
-    // Its server has no way to end: it takes events in a loop for ever.
+    // This server never ends: it handles events in an endless loop.
     Pair {
         server: "cmtime -p PORT",
         client: "cmtime -s 127.0.0.1 -p PORT -c 20",
@@ -109,7 +109,7 @@ const SHORT: &[Pair] = &[
         "rdma_cm",
         "2       300",
     ),
-    // It spins on memory: a time slice for each transfer where processors are short.
+    // It spins on memory and needs a time slice for each transfer if processors are short.
     pair(
         "riostream -p PORT -S 5000 -I 10 -C 3",
         "riostream -s 127.0.0.1 -p PORT -S 5000 -I 10 -C 3",
@@ -132,7 +132,7 @@ const LONG: &[Pair] = &[
 /// Where `udaddy` listens.
 const UDADDY_PORT: u16 = 7174;
 
-/// The same over a personality.
+/// The same pairs run with each of these personalities.
 const PERSONALITIES: [&str; 2] = ["infiniband", "ethernet"];
 
 fn start(line: &str, port: u16, personality: &str) -> Option<Process> {
@@ -151,7 +151,7 @@ fn lacks(ended: &Ended, words: &str) -> Option<String> {
     Some(format!("does not say {missing:?}"))
 }
 
-/// Starts both ends, the client once the server is bound; `None` where they are not installed.
+/// Starts the server, and the client once the server is bound; `None` if they are not installed.
 fn start_pair(pair: &Pair, port: u16, personality: &str) -> Option<[Process; 2]> {
     let mut server = start(pair.server, port, personality)?;
     programs::wait_until_bound(&mut server, port);
@@ -171,7 +171,7 @@ fn run(pair: &Pair, personality: &str) -> Result<(), String> {
     let wrong = if !client.succeeded() {
         Some("the client failed".to_owned())
     } else if programs::is_refused(&client) {
-        // cmtime measures how fast it is refused.
+        // A cmtime whose client is refused succeeds: it measures how fast the refusal comes.
         Some("the client was refused".to_owned())
     } else if pair.ends && !server.succeeded() {
         Some("the server failed".to_owned())
@@ -201,7 +201,7 @@ fn check(pairs: &[Pair], personality: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// An interface that was named and is not there is an error, and not as if none had been named.
+/// A missing interface is an error. It is not treated as if no interface had been named.
 #[test]
 fn an_interface_that_is_not_there_is_told() {
     let Some(path) = programs::find("rping") else {
@@ -232,7 +232,7 @@ fn programs_connect_often() {
     }
 }
 
-/// A persistent server serves one client after the other, also after one that was killed.
+/// A persistent server serves one client after the other, even after one was killed.
 #[test]
 fn a_persistent_server_goes_on() {
     let _turn = programs::turn();
@@ -264,7 +264,7 @@ fn a_persistent_server_goes_on() {
     );
 }
 
-/// A client that goes away without a word ends its server, which is for one client.
+/// The server is for one client and ends when this client vanishes without disconnecting.
 #[test]
 fn a_killed_client_is_noticed() {
     let _turn = programs::turn();
@@ -276,7 +276,7 @@ fn a_killed_client_is_noticed() {
         while !has_talked(&server) && !client.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Here it is killed, unless it was refused.
+        // Kill the client, unless it was refused.
         let is_too_early =
             programs::is_refused(&client.end_by(Instant::now())) && !server.has_ended();
         let patience = if is_too_early { Duration::ZERO } else { LIMIT };
@@ -290,7 +290,7 @@ fn a_killed_client_is_noticed() {
     assert!(server.stdout.contains("server ping data"), "{}", server.report());
 }
 
-/// What is not there is said, also to who did not set `RDMALAB_DEBUG`.
+/// The reason for a refusal is printed even without `RDMALAB_DEBUG`.
 #[test]
 fn xrc_is_refused_with_the_reason() {
     for line in ["rdma_xserver -c x -p PORT", "rdma_xclient -c x -s 127.0.0.1 -p PORT"] {
@@ -324,8 +324,8 @@ fn a_port_that_is_taken_is_told() {
     assert!(ended.stderr.contains("is taken on this host"), "{}", ended.report());
 }
 
-/// Every receiver hears all ten datagrams, though the sender posts them, takes its queue pair away
-/// and ends without asking what became of them. (It sleeps for 3 s between joining and sending.)
+/// Every receiver gets all ten datagrams, although the sender posts them, destroys its queue pair
+/// and exits without polling for completions. (It sleeps for 3 s between joining and sending.)
 #[test]
 fn a_group_is_joined_and_sent_to() {
     for round in 0..2 {
@@ -370,14 +370,14 @@ fn a_file_is_copied() {
         let client = arguments(&[&from.display().to_string(), &target, "-p", &number]);
         Some([server, programs::start(&path, &client, &[])])
     };
-    // It serves for ever.
+    // The server never ends.
     let ends = programs::connected(start, LIMIT, Duration::from_millis(500)).expect("rcopy");
     let copied = std::fs::read(&to).unwrap_or_default();
     let _ = (std::fs::remove_file(&from), std::fs::remove_file(&to));
     assert!(copied == bytes, "{} bytes arrived\n{}", copied.len(), ends.report());
 }
 
-/// The connection manager's ports are not the kernel's: neither keeps the other from one.
+/// The connection manager's ports and the kernel's are separate: both may use the same number.
 #[test]
 fn ports_of_ip_are_others() {
     let _turn = programs::turn();

@@ -1,9 +1,9 @@
-//! Programs that look behind the back of libibverbs, under `rdmalab exec`: UCX, and Open MPI above
-//! it. Both are Debian's, unmodified.
+//! Programs that look for devices without libibverbs, and so run under `rdmalab exec`: UCX, and
+//! Open MPI above it. Both are Debian's, unmodified.
 //!
-//! `UCX_TLS` names the only transports that UCX may take, so what runs has run on our device.
-//! `rc_v` and `ud_v` are UCX's names for RC and UD over plain verbs; RC alone (`rc_verbs`) cannot
-//! be named, on adapters neither: UCX exchanges the addresses of its QPs over UD.
+//! `UCX_TLS` names the only transports that UCX may use, so a successful run has used our device.
+//! `rc_v` and `ud_v` are UCX's names for RC and UD over plain verbs. RC alone (`rc_verbs`) cannot
+//! be chosen, on adapters neither: UCX exchanges the addresses of its QPs over UD.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use rdmalab_testkit::programs::{self, Ended, Process};
 
 use crate::case::{Case, LIMIT};
 
-/// Two ways to ask: of UCP, which chooses among transports, and of UCT, the transport itself.
+/// Tests of two layers: of UCP, which chooses among transports, and of UCT, the transport itself.
 const PAIRS: &str = "
     UCX_TLS=rc_v ucx_perftest -t tag_lat
     UCX_TLS=rc_v ucx_perftest -t tag_bw
@@ -40,10 +40,10 @@ const PAIRS: &str = "
     RDMALAB_LANE=off UCX_TLS=rc_v ucx_perftest -t ucp_put_bw
 ";
 
-/// Iterations, unless the case says how many.
+/// Iterations, unless the case sets a number.
 const ITERATIONS: u64 = 500;
 
-/// Where `exec` is to put what programs find: nobody else's `rdmalab clean` takes it away here.
+/// The directory for the files of `exec`. It is private: no other `rdmalab clean` removes them.
 const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A program under `rdmalab exec`.
@@ -55,7 +55,7 @@ fn start(program: &Path, arguments: &[String], variables: &[(String, String)]) -
     programs::start(programs::rdmalab(), &all, &variables)
 }
 
-/// What an MPI program may take. Its processes spin: beside a dozen compilers it took up to 94 s.
+/// How long an MPI program may take. Its processes spin: beside a dozen compilers it took 94 s.
 const MPI_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a program alone, until its end.
@@ -84,7 +84,7 @@ fn every_way_to_look_for_a_file_finds_it() {
             let ended = run(&program, &[], &variables);
             assert!(ended.succeeded() && ended.stdout == "all passed\n", "{}", ended.report());
         }
-        // Without the variable's consent nothing is put in front, and nothing is found.
+        // With `RDMALAB_PATHS=off` no path is redirected, and the program finds no device files.
         let off = [("RDMALAB_PATHS".to_owned(), "off".to_owned())];
         let ended = run(&program, &[], &off);
         let has_driver = Path::new("/dev/infiniband").exists();
@@ -124,7 +124,7 @@ fn ucx_lists_both_devices_with_rc_and_ud() {
     }
 }
 
-/// A server and its client; what is wrong, if anything.
+/// Runs a server and its client; an error says what is wrong.
 fn pair(program: &Path, case: &Case) -> Result<(), String> {
     let port = programs::free_port();
     let count = case.number("-n", ITERATIONS);
@@ -140,7 +140,7 @@ fn pair(program: &Path, case: &Case) -> Result<(), String> {
     arguments.extend(["-w".to_owned(), "10".to_owned()]);
     arguments.extend(case.options.iter().cloned());
     let mut server = start(program, &arguments, &variables);
-    // Before, our libraries may have been built.
+    // Started only now, because building our libraries may have taken a while.
     let until = Instant::now() + LIMIT;
     if !server.wait_until_it_listens(port) {
         return Err(format!("the server never listened\n{}", server.end_by(until).report()));
@@ -152,7 +152,7 @@ fn pair(program: &Path, case: &Case) -> Result<(), String> {
     if !client.succeeded() || !server.succeeded() {
         return Err(both());
     }
-    // Final: ITERATIONS, then what it measured.
+    // The columns: `Final:`, iterations, results.
     let last = client.stdout.lines().rfind(|line| line.starts_with("Final:"));
     let measured = last.and_then(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -177,10 +177,10 @@ fn ucx_perftest_between_two_processes() {
     assert!(failures.is_empty(), "{} failed\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Runs our MPI program in two processes, on these transports of UCX and nothing else.
+/// Runs our MPI program in two processes, on these UCX transports only.
 fn mpi(program: &Path, launcher: &Path, line: &str) {
     let variables = Case::parse(&format!("{line} program")).variables;
-    // `--timeout` ends all processes; we know only of one.
+    // `--timeout` ends all processes; killing the launcher would not.
     let options = "-np 2 --allow-run-as-root --oversubscribe --timeout 280 --mca pml ucx \
                    --mca osc ucx --mca btl ^openib";
     let mut arguments: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
@@ -201,7 +201,7 @@ fn open_mpi_over_ucx() {
     for line in [
         "UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1",
         "UCX_TLS=self,ud_v UCX_NET_DEVICES=soft0:1",
-        // Rails over both devices.
+        // Messages use both devices at once.
         "UCX_TLS=self,rc_v",
         "RDMALAB_PERSONALITY=ethernet UCX_TLS=self,rc_v UCX_NET_DEVICES=soft1:1",
         "RDMALAB_LANE=off UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1",
@@ -210,7 +210,7 @@ fn open_mpi_over_ucx() {
     }
 }
 
-/// Whether `exec` brings a `librdmacm.so.1` of ours.
+/// Whether `exec` provides our `librdmacm.so.1`.
 fn has_connection_manager() -> bool {
     let shell = Path::new("/bin/sh");
     let script = "test -e \"${LD_LIBRARY_PATH%%:*}/librdmacm.so.1\"";
@@ -232,7 +232,7 @@ fn libfabric_over_verbs() {
     }
 }
 
-/// Both ends of libfabric's ping-pong, by endpoints of that kind, up to messages that long.
+/// Runs both ends of libfabric's ping-pong over endpoints of one kind, up to a longest size.
 fn pingpong(program: &Path, provider: &str, kind: &str, longest: &str) {
     let port = programs::free_port();
     let line = format!("-p {provider} -e {kind} -I 100 -c -B {port}");

@@ -1,5 +1,5 @@
-//! What leaves a host, as another device will see it: packets one by one, cut by the kernel out of
-//! the runs that we hand it, each with the identification that its invariant CRC covers.
+//! The packets that leave a host, as another device sees them. The kernel cuts runs of segments
+//! into packets, each with the IPv4 identification that its invariant CRC covers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use rdmalab_wire::packet::Packet;
 
 use crate::lab::{INTERFACE, LIMIT, Lab};
 
-/// The frames of a capture file in the classic format of this machine's byte order, with the time
-/// of each.
+/// The frames of a capture file with their times. The file has the classic pcap format in the byte
+/// order of this machine.
 fn frames(capture: &[u8]) -> Vec<(Duration, &[u8])> {
     const HEADER: usize = 24;
     let mut rest = capture.get(HEADER..).expect("a capture has a header");
@@ -28,16 +28,16 @@ fn frames(capture: &[u8]) -> Vec<(Duration, &[u8])> {
     found
 }
 
-/// What programs send and receive, seen by host 1 as frames; each line runs on both hosts.
+/// Runs each line as a pair on both hosts; returns a capture of the frames at host 1.
 fn capture(lab: &Lab, name: &str, lines: &[&str]) -> Vec<u8> {
     for host in [1, 2] {
-        // The interface takes no runs: the kernel cuts them before.
+        // The interface accepts no runs of segments: the kernel cuts them before the capture.
         lab.must(&format!("-n {} link set {INTERFACE} gso_max_segs 1", lab.namespace(host)));
     }
     let directory = std::env::temp_dir().join(format!("rdmalab-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory for the capture");
     let file = directory.join("wire.pcap");
-    // Not as another user: the directory is ours.
+    // With its own user, tcpdump could not write into our directory.
     let line = format!("tcpdump -Z root -U -n -i {INTERFACE} -w {} udp port 4791", file.display());
     let mut tcpdump = lab.start(1, &line);
     let started = Instant::now() + LIMIT;
@@ -47,7 +47,7 @@ fn capture(lab: &Lab, name: &str, lines: &[&str]) -> Vec<u8> {
     for line in lines {
         lab.pair(line, line).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
-    // What it has taken and not yet written is lost, and not missed.
+    // tcpdump may not have written its last packets yet; the test does not need them.
     let _ = tcpdump.end_by(Instant::now() + Duration::from_millis(500));
     let capture = std::fs::read(&file).expect("a capture");
     let _ = std::fs::remove_dir_all(&directory);
@@ -75,23 +75,24 @@ fn every_packet_on_the_wire_has_its_invariant_crc() {
     assert!(packets > 300 && identified > 100, "{packets} packets, {identified} of them in runs");
 }
 
-/// Answers before their acknowledgement that show that there is credit.
+/// So many answers before their acknowledgement show that the host has credit.
 const ENOUGH: u32 = 20;
-/// Answers at once, behind as many in a row as earn it: 4, and 64 more after credit in vain.
+/// With so many prompt answers, each after [`EARNING`] others in a row, a host must have credit:
+/// 4 in a row earn it, and 64 more if the credit before was of no use.
 const MANY: u32 = 200;
 const EARNING: u32 = 68;
 
-/// What stands between the messages of a ping-pong.
+/// The order of messages and acknowledgements in a ping-pong.
 #[derive(Debug, Default)]
 struct Talk {
-    /// Answers that left before the acknowledgement of what they answer, and behind it.
+    /// Answers that left before the acknowledgement of the message they answer, and after it.
     before: u32,
     behind: u32,
-    /// Answers that came in [`PROMPT`], as [`EARNING`] of that host before them did.
+    /// Answers within [`PROMPT`], after [`EARNING`] such answers of that host in a row.
     prompt: u32,
 }
 
-/// An answer that earns credit, on the wire.
+/// An answer within this time on the wire earns credit.
 const PROMPT: Duration = Duration::from_micros(15);
 
 fn talk(capture: &[u8]) -> Talk {
@@ -124,15 +125,15 @@ fn talk(capture: &[u8]) -> Talk {
     talk
 }
 
-/// An acknowledgement is a system call of its own, which would stand before the answer that the
-/// peer waits for.
+/// Sending an acknowledgement takes a system call. Before the answer, it would delay the peer,
+/// which waits for that answer.
 #[test]
 fn an_answer_leaves_before_the_acknowledgement_of_what_it_answers() {
     let test = "an_answer_leaves_before_the_acknowledgement_of_what_it_answers";
     let Some(lab) = Lab::of_programs(test, 1500, &["tcpdump", "ibv_rc_pingpong"]) else { return };
-    // Who loses the processor in between does not answer at once, and earns credit anew: of 2000
-    // trips it is most on a quiet machine, and some on any. Without credit it is none. Where hardly
-    // any answer came at once there was none to earn.
+    // A host that loses its processor does not answer promptly and must earn credit again. Of 2000
+    // trips most have credit on a quiet machine, and some on any; a host without credit has none.
+    // With too few prompt answers no credit can be earned, and the run proves nothing.
     let once = || {
         let capture = capture(&lab, "answers", &["ibv_rc_pingpong -g 1 -s 64 -n 2000"]);
         let talk = talk(&capture);

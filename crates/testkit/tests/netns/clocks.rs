@@ -1,5 +1,5 @@
-//! One-way times between hosts whose clocks are two: a server that takes itself for another
-//! machine. In truth both have one clock.
+//! One-way times between hosts with two clocks: one server claims to be another machine. In truth
+//! both hosts have the same clock.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use rdmalab_testkit::programs;
 
 use crate::lab::{LIMIT, Lab};
 
-/// The number that follows this text.
+/// The number after the first occurrence of `name`.
 fn number_after(text: &str, name: &str) -> Option<f64> {
     let rest = &text[text.find(name)? + name.len()..];
     let rest = rest.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-');
@@ -15,7 +15,7 @@ fn number_after(text: &str, name: &str) -> Option<f64> {
     rest[..end.unwrap_or(rest.len())].parse().ok()
 }
 
-/// Runs `oneway` from host 2 to host 1, whose worker is on this machine; what it said as JSON.
+/// Runs `oneway` from host 2 to host 1, whose worker claims to be `machine`; returns the JSON.
 fn oneway(lab: &Lab, machine: &str) -> String {
     let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
     let rdmalab = programs::rdmalab().display();
@@ -35,11 +35,11 @@ fn oneway(lab: &Lab, machine: &str) -> String {
 #[test]
 fn one_way_times_between_clocks_say_their_error_or_are_not_shown() {
     let _turn = programs::turn();
-    // What takes long is done before the hosts are made: young ones are part of the test.
+    // Build the binary before the hosts are made: the test needs new hosts.
     let _built = programs::rdmalab();
     let Some(lab) = Lab::with("one_way_times_between_clocks", 2, 1500) else { return };
     let said = oneway(&lab, "another");
-    // The link-local GID comes first in the table, and nobody answers for it so early.
+    // The link-local GID is first in the table, but on a new host nobody answers for it yet.
     assert!(said.contains("\"gid\": \"::ffff:10.91.0.2\""), "{said}");
     let error_ns = number_after(&said, "clock_error_ns").expect("an error");
     assert!(error_ns > 1.0 && error_ns < 1e9, "{said}");

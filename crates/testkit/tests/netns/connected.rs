@@ -1,4 +1,4 @@
-//! Programs that connect by the connection manager, on two hosts: its datagrams go to QP 1.
+//! Programs that use the connection manager, on two hosts: its datagrams go to QP 1.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::lab::Lab;
 /// How long a pair may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Server, client with its option for the server's address, and least packets. The process that
-/// serves a connection of qperf ends without disconnecting; the library says so to the client,
-/// which would ask for 105 s.
+/// Server, client with its option for the server's address, and least number of packets. The qperf
+/// process that serves a connection exits without disconnecting. The library then tells the client,
+/// whose own time-outs would last 105 s.
 const PAIRS: [(&str, &str, u64); 10] = [
     ("rping -s -C 20", "rping -c -C 20 -a 10.91.0.1", 100),
     ("rping -s -C 5", "rping -c -C 5 -a fd91::1", 30),
@@ -26,11 +26,11 @@ const PAIRS: [(&str, &str, u64); 10] = [
     ("qperf", "qperf 10.91.0.1 -t 1 -cm 1 rc_lat quit", 100),
 ];
 
-/// Who is bound listens next.
+/// How long a server may take from bind to listen.
 const LISTENS: Duration = Duration::from_millis(200);
 
-/// Waits until a server, started by this line, is ready for its client. The manager asks again by
-/// itself, but only after seconds.
+/// Waits until a server, started by this line, is ready for its client. The connection manager
+/// would retransmit the request, but only after seconds.
 fn wait_for(server: &mut Process, line: &str) {
     match line.split(' ').next().unwrap_or_default() {
         "qperf" => assert!(server.wait_until_it_listens(19_765), "{line} does not listen"),
@@ -43,7 +43,7 @@ fn wait_for(server: &mut Process, line: &str) {
     std::thread::sleep(LISTENS);
 }
 
-/// Waits until the host of a program is a member of 239.255.9.9.
+/// Waits until the network namespace of a program is a member of 239.255.9.9.
 fn wait_until_it_is_member(program: &mut Process) {
     const GROUP: &str = "0909FFEF"; // In the order of this machine's bytes.
     let table = format!("/proc/{}/net/igmp", program.id());
@@ -79,8 +79,8 @@ fn programs_connect_to_another_host() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// A new IPv6 address is not in use for a second or two: resolving waits for it, so that no message
-/// is lost to that.
+/// A new IPv6 address cannot be used for a second or two. Address resolution waits for it, so that
+/// no message is lost.
 #[test]
 fn a_new_address_is_waited_for_before_anything_is_sent() {
     let test = "a_new_address_is_waited_for_before_anything_is_sent";
@@ -187,7 +187,7 @@ fn a_request_that_is_lost_is_sent_again() {
 fn an_experiment_connects_to_another_host() {
     let _turn = programs::turn();
     let Some(lab) = Lab::with("an_experiment_connects", 2, 1500) else { return };
-    // It may have to be built first.
+    // Build the binary first.
     let rdmalab = programs::rdmalab().display();
     let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
     let serve = format!("{rdmalab} serve --bind 10.91.0.1:{port}");
@@ -203,11 +203,11 @@ fn an_experiment_connects_to_another_host() {
     let server = server.end_by(Instant::now());
     assert!(client.succeeded(), "{}{}", client.report(), server.report());
     assert!(client.stdout.contains("request until established"), "{}", client.stdout);
-    // Of each of 36 connections a request, a reply, a ready and two for its end, at least.
+    // Each of the 36 connections needs at least REQ, REP, RTU, DREQ and DREP.
     assert!(crossed > 36 * 5, "{crossed} packets");
 }
 
-/// Where programs use RDMA and none the connection manager, the host refuses as a kernel does.
+/// A host whose RDMA programs do not use the connection manager refuses as a kernel does.
 #[test]
 fn a_host_without_managers_refuses() {
     let test = "refused";
@@ -230,7 +230,7 @@ fn a_host_without_managers_refuses() {
         let said = format!("{}{}", client.stdout, client.stderr);
         assert!(client.status.is_some() && said.contains(words), "{}", client.report());
     }
-    // Nobody at all: nothing is answered, and who asks goes on asking.
+    // No program uses RDMA now: nobody answers, and the client goes on retransmitting.
     drop(bystander);
     let asking = lab.start(2, "rping -c -C 1 -a 10.91.0.1");
     let ended = asking.end_by(Instant::now() + Duration::from_secs(5));

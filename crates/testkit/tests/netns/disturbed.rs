@@ -10,8 +10,8 @@ use rdmalab_trace::packet::Icrc;
 
 use crate::lab::{GRACE, LIMIT, Lab};
 
-/// A server on host 1 and its client on host 2, both captured, the client disturbed by rules; again
-/// where perftest was disturbed by others.
+/// Runs a server on host 1 and its client on host 2. Both are captured, and the client has fault
+/// rules. Runs again if other load disturbed perftest.
 fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
     let is_disturbed = |(server, client): &(Ended, Ended)| {
         programs::is_disturbed(server) || programs::is_disturbed(client)
@@ -21,7 +21,7 @@ fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended)
 
 fn pair_once(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
     for file in files {
-        // Of the run before, if there was one.
+        // The previous attempt may have left a capture.
         let _ = std::fs::remove_file(file);
     }
     let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
@@ -30,7 +30,7 @@ fn pair_once(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, E
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
     let variables = [("RDMALAB_CAPTURE", files[1]), ("RDMALAB_FAULTS", faults)];
     let client = lab.start_with(2, &format!("{call} 10.91.0.1"), &variables).end_by(until);
-    // A server whose client failed waits for ever.
+    // A server whose client failed may wait for ever.
     let patience = if client.succeeded() { until } else { Instant::now() + GRACE };
     (server.end_by(patience), client)
 }
@@ -39,7 +39,7 @@ fn rows_with(trace: &Trace, is: impl Fn(&Note) -> bool + Copy) -> usize {
     trace.conversations.iter().map(|conversation| conversation.rows_with(is)).sum()
 }
 
-/// Packets whose invariant CRC is not as it should be.
+/// Packets with a wrong invariant CRC.
 fn bad(trace: &Trace) -> usize {
     let rows = trace.conversations.iter().flat_map(|conversation| &conversation.rows);
     rows.filter(|row| row.packet.icrc != Icrc::Good).count()
@@ -93,8 +93,7 @@ fn captures_and_faults_between_hosts() {
     std::fs::remove_dir_all(&directory).expect("the directory");
 }
 
-/// A rule that is for payloads out of memory leaves those alone that came with the work request,
-/// and the other way round.
+/// A rule for `gathered` payloads spares inline payloads, and the other way round.
 #[test]
 fn faults_tell_where_a_payload_came_from() {
     let test = "faults_tell_where_a_payload_came_from";

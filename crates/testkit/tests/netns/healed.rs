@@ -1,4 +1,4 @@
-//! What is lost for a time between hosts is sent again when the time is over.
+//! Packets between hosts are lost for a time. Afterwards they are retransmitted.
 
 use std::time::Instant;
 
@@ -6,16 +6,16 @@ use rdmalab_testkit::programs::{self, Ended};
 
 use crate::lab::{LIMIT, Lab};
 
-/// Times are of the client's device, which is open before anything is sent; the pair takes about
-/// three seconds, since each of its messages is late. None lasts as long as all retries do, which
-/// is 1.6 s.
+/// Times count from the opening of the client's device, before anything is sent. The pair takes
+/// about three seconds, because each of its messages is delayed. Each disturbance ends before all
+/// retries are used up, which takes 1.6 s.
 const RULES: [&str; 3] = [
     "delay 1ms of send; partition 600ms..1200ms",
     "delay 1ms of send; drop of send 500ms..1s",
     "delay 1ms of send; corrupt 30% of request 400ms..1500ms",
 ];
 
-/// A server on host 1 and its disturbed client on host 2.
+/// Runs a server on host 1 and its client, with fault rules, on host 2.
 fn pair(lab: &Lab, faults: &str) -> [Ended; 2] {
     let port = programs::free_port();
     let line = format!("ibv_rc_pingpong -c -n 3000 -s 256 -g 1 -p {port}");
@@ -26,7 +26,7 @@ fn pair(lab: &Lab, faults: &str) -> [Ended; 2] {
     [client.end_by(until), server.end_by(until)]
 }
 
-/// Whether the second rule of the client met a packet.
+/// Whether the last rule of the client met a packet.
 fn has_met(client: &Ended) -> bool {
     let mut rules = client.stderr.lines().filter(|line| line.contains("rdmalab: fault \""));
     rules.next_back().is_some_and(|line| !line.contains(" met 0 packets"))
@@ -37,7 +37,7 @@ fn what_ends_is_over() {
     let test = "what_ends_is_over";
     let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
     for faults in RULES {
-        // A machine may be too busy to send anything in that time.
+        // A busy machine may have sent nothing in that time.
         let ends = programs::again_while(
             programs::SPOILED,
             || pair(&lab, faults),

@@ -8,40 +8,40 @@ use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Ended, Process};
 
-/// After this a program is taken to hang.
+/// A program that takes longer counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(100);
-/// What a server is given to notice that its client failed.
+/// How long a server may take to notice that its client failed.
 pub const GRACE: Duration = Duration::from_secs(3);
-/// Where every host reaches the others.
+/// The interface by which each host reaches the others.
 pub const INTERFACE: &str = "eth0";
 
-/// A switch and its hosts; they go when this does.
+/// A switch and its hosts. Dropping this removes them.
 pub struct Lab {
     ip: PathBuf,
     switch: String,
     hosts: Vec<String>,
-    /// Of who runs programs; dropped after the hosts.
+    /// The turn to run programs; dropped after the hosts.
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Lab {
-    /// Two hosts for installed programs, and the turn to run them for as long as the hosts are
-    /// there. `None`, said aloud, where one is not installed, or as of [`Lab::with`].
+    /// Two hosts, and the turn to run programs while they exist. `None`, with a message, if one of
+    /// `names` is not installed or [`Lab::with`] gives `None`.
     pub fn of_programs(test: &str, mtu: u32, names: &[&str]) -> Option<Lab> {
         if let Some(name) = names.iter().find(|name| programs::find(name).is_none()) {
             programs::skipped(test, format!("{name} is not installed"));
             return None;
         }
         let turn = programs::turn();
-        // What takes long is done before the hosts are made: a test may be about young ones.
+        // Build the libraries before the hosts are made: some tests need new hosts.
         programs::library_dir();
         let mut lab = Lab::with(test, 2, mtu)?;
         lab._turn = Some(turn);
         Some(lab)
     }
 
-    /// Hosts with addresses 10.91.0.N and fd91::N from N = 1. `None`, said aloud, where the
-    /// machine does not let us.
+    /// Hosts with addresses 10.91.0.N and fd91::N from N = 1. `None`, with a message, if this
+    /// machine does not allow namespaces.
     pub fn with(test: &str, hosts: usize, mtu: u32) -> Option<Lab> {
         let Some(ip) = programs::find("ip") else {
             programs::skipped(test, "no `ip` (Debian: iproute2)");
@@ -52,7 +52,7 @@ impl Lab {
         let base = format!("rdmalab-{}-{number}", std::process::id());
         let switch = format!("{base}-switch");
         let mut lab = Lab { ip, switch: switch.clone(), hosts: Vec::new(), _turn: None };
-        // Nothing may be asserted until we know that this machine lets us.
+        // This machine may not allow namespaces, so the first errors must not fail the test.
         if let Err(why) = lab.ip(&format!("netns add {switch}")) {
             programs::skipped(test, format!("no network namespaces here (root needed): {why}"));
             return None;
@@ -94,7 +94,7 @@ impl Lab {
         }
     }
 
-    /// `ip` with arguments, of which this test needs that they work.
+    /// Runs `ip` with arguments and panics if it fails.
     #[track_caller]
     pub fn must(&self, arguments: &str) {
         if let Err(why) = self.ip(arguments) {
@@ -102,7 +102,7 @@ impl Lab {
         }
     }
 
-    /// The network namespace of a host, from 1.
+    /// The network namespace of a host; the first host is 1.
     pub fn namespace(&self, host: usize) -> &str {
         &self.hosts[host - 1]
     }
@@ -112,7 +112,7 @@ impl Lab {
         self.start_with(host, line, &[])
     }
 
-    /// The same with variables whose values hold blanks.
+    /// As [`Lab::start`], with variables whose values may contain blanks.
     pub fn start_with(&self, host: usize, line: &str, variables: &[(&str, &str)]) -> Process {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let variables: Vec<(String, String)> = variables.iter().map(owned).collect();
@@ -135,7 +135,7 @@ impl Lab {
         counts.iter().sum()
     }
 
-    /// UDP datagrams that a host sent, also to itself.
+    /// UDP datagrams that a host sent, including those to itself.
     pub fn datagrams(&self, host: usize) -> u64 {
         let output = Command::new(&self.ip)
             .args(["netns", "exec", self.namespace(host), "cat", "/proc/net/snmp"])
@@ -149,7 +149,7 @@ impl Lab {
         sent.parse().expect("a number")
     }
 
-    /// What a host's kernel counts of datagrams, in words.
+    /// The UDP counters of a host's kernel, as text.
     pub fn udp_counters(&self, host: usize) -> String {
         let output = Command::new(&self.ip)
             .args(["netns", "exec", self.namespace(host), "grep", "^Udp", "/proc/net/snmp"])
@@ -163,8 +163,8 @@ impl Lab {
         self.pair_on([1, 2], server, client)
     }
 
-    /// Runs a server and its client, on one host or two; `client` is what the client has to say
-    /// besides. Both must succeed; again where perftest was disturbed.
+    /// Runs a server and its client on one host or two; `client` holds the options that only the
+    /// client gets. Both must succeed. Runs again if other load disturbed perftest.
     pub fn pair_on(
         &self,
         hosts: [usize; 2],
@@ -189,7 +189,7 @@ impl Lab {
     ) -> Result<(Ended, Ended), String> {
         let port = programs::free_port();
         let mut listening = self.start(here, &format!("{server} -p {port}"));
-        // Before, our libraries may have been built.
+        // Started only now, because building our libraries may have taken a while.
         let until = Instant::now() + LIMIT;
         if !listening.wait_until_it_listens(port) {
             return Err(format!("never listened\n{}", listening.end_by(Instant::now()).report()));
@@ -208,7 +208,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for name in self.hosts.iter().chain([&self.switch]) {
-            // An interface goes with its namespace.
+            // Deleting a namespace deletes its interfaces.
             let _ = self.ip(&format!("netns delete {name}"));
         }
     }

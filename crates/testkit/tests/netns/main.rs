@@ -1,6 +1,6 @@
-//! Hosts that share nothing but a network: Debian's programs in network namespaces that a switch
-//! of veth pairs connects, on our `libibverbs.so.1` with `RDMALAB_INTERFACE`. Interface counters
-//! prove that packets crossed.
+//! Hosts that share only a network: Debian's programs on our `libibverbs.so.1` with
+//! `RDMALAB_INTERFACE`, in network namespaces. A switch with veth pairs connects these. Interface
+//! counters prove that packets crossed.
 //!
 //! Needs root (for the namespaces, not for the device) and `ip`; skipped otherwise.
 

@@ -2,8 +2,8 @@
 
 use crate::lab::Lab;
 
-/// How each is called, with what follows for IPv4 and IPv6, and the packets that it takes at least:
-/// iterations, acknowledgements not counted.
+/// The command line of each program, to be followed by a GID index for IPv4 or IPv6, and the least
+/// number of packets: those of all iterations without acknowledgements.
 const PINGPONGS: [(&str, u64); 6] = [
     ("ibv_rc_pingpong -c -n 200", 1600),
     ("ibv_rc_pingpong -c -e -n 100 -s 65536 -m 1024", 6400),
@@ -28,8 +28,8 @@ const PERFTEST: [(&str, u64); 12] = [
     ("ib_atomic_bw -n 300", 600),
 ];
 
-/// Multicast, which perftest does with datagrams and one queue pair. Its own group has an
-/// interface-local GID (ff01::/16), and its GIDs are to be of the group's IP version.
+/// Multicast, which perftest supports for datagrams with one queue pair. Its default group has an
+/// interface-local GID (ff01::/16), and its GIDs must have the group's IP version.
 const GROUPS: [(&str, u64); 5] = [
     ("ib_send_bw -c UD -g -n 200 -x 2", 200),
     ("ib_send_bw -c UD -g -n 200 -x 0", 200),
@@ -53,13 +53,13 @@ fn check(test: &str, lines: &[(&str, u64)], gid_option: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Runs a pair; the error says what was wrong with it.
+/// Runs a pair; the error says what went wrong.
 fn run(lab: &Lab, call: &str, packets: u64) -> Result<(), String> {
     let before = lab.packets(1);
     lab.pair(call, call).map_err(|wrong| format!("{call}\n{wrong}"))?;
     let crossed = lab.packets(1) - before;
     println!("{crossed:7} packets  {call}");
-    // A run of segments counts as one packet on a veth: a sixty-fourth at the worst.
+    // The counters of a veth count a run of segments as one packet, of at most 64 segments.
     match crossed < packets / 64 + 10 {
         true => Err(format!("{call}\nonly {crossed} packets crossed")),
         false => Ok(()),
@@ -85,7 +85,7 @@ fn groups_between_hosts() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// A kernel writes a link-local source where the destination is one, unless it is told another.
+/// For a link-local destination, the kernel chooses a link-local source unless told otherwise.
 #[test]
 fn each_end_takes_a_gid_of_another_scope() {
     let test = "each_end_takes_a_gid_of_another_scope";
@@ -114,7 +114,7 @@ fn jumbo_frames() {
     lab.pair(call, call).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
-/// Nothing listens beyond the host, and nothing leaves it, unless an interface is named.
+/// Without a named interface the library opens no port to other hosts and sends no packets to them.
 #[test]
 fn without_an_interface_nothing_leaves_the_host() {
     let test = "without_an_interface_nothing_leaves_the_host";
@@ -124,8 +124,8 @@ fn without_an_interface_nothing_leaves_the_host() {
     assert!(wrong.is_err_and(|wrong| !wrong.contains("never listened")), "it must not connect");
 }
 
-/// GID 0 is link-local. When a host is young, the kernel still looks whether somebody else has it,
-/// and nobody answers for it: who asks for it waits.
+/// GID 0 is link-local. On a new host, duplicate address detection is still running, and nobody
+/// answers for the address; a program that resolves it waits.
 #[test]
 fn an_address_that_is_not_in_use_yet_is_waited_for() {
     let test = "an_address_that_is_not_in_use_yet_is_waited_for";
@@ -136,13 +136,13 @@ fn an_address_that_is_not_in_use_yet_is_waited_for() {
     }
 }
 
-/// What does not fit the way to its host never arrives, however often it is sent: the program sees
-/// its time-out only, and its user the reason.
+/// A packet too long for its path never arrives, however often it is sent. The program only gets a
+/// time-out; the user is told the reason.
 #[test]
 fn a_path_that_is_too_narrow_is_told() {
     let test = "a_path_that_is_too_narrow_is_told";
     let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
-    // As the kernel has it when a router on the way said what fits.
+    // The kernel has such a route after a router reported its smaller MTU.
     lab.must(&format!("-n {} route add 10.91.0.1/32 dev eth0 mtu 900", lab.namespace(2)));
     let wrong = lab.pair("ibv_rc_pingpong -g 1 -n 9", "ibv_rc_pingpong -g 1 -n 9");
     let wrong = wrong.expect_err("1024 bytes do not fit");

@@ -1,5 +1,5 @@
-//! Several processes of a host behind one port: packets find theirs, and the port survives the
-//! death of its reader.
+//! Several processes of a host share one UDP port. Each gets its own packets, and the others go on
+//! when the process that reads the port dies.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rdmalab_testkit::programs::{self, Ended, Process};
 
 use crate::lab::{LIMIT, Lab};
 
-/// A pair under way: servers on host 1, clients on host 2.
+/// A running pair: server on host 1, client on host 2.
 struct Pair {
     server: Process,
     client: Process,
@@ -33,8 +33,8 @@ fn two_processes_of_a_host_share_the_port() {
     let test = "two_processes_of_a_host_share_the_port";
     let names = ["ibv_rc_pingpong", "ibv_ud_pingpong"];
     let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
-    // The first reads the port, and ends first: a datagram that its heir dropped would not come
-    // again.
+    // The first process reads the port and exits first. UD would not repeat a datagram that the
+    // next reader dropped.
     let calls = [
         "ibv_rc_pingpong -c -e -g 1 -n 300",
         "ibv_rc_pingpong -c -e -g 2 -n 2000",
@@ -42,18 +42,18 @@ fn two_processes_of_a_host_share_the_port() {
     ];
     let pairs: Vec<Pair> = calls.iter().map(|call| start(&lab, call, &[])).collect();
     let ends: Vec<Ended> = pairs.into_iter().flat_map(finish).collect();
-    // Who reads counts what is dropped, whosever it was, and says so at its end: all of them tell.
+    // The reader of the port counts all dropped packets and reports them: print all reports.
     let reports: String = ends.iter().map(Ended::report).collect();
     let kernel = [1, 2].map(|host| lab.udp_counters(host)).join("");
     assert!(ends.iter().all(Ended::succeeded), "{reports}{kernel}");
 }
 
-/// Packets by which a pair is under way; it has forty times as many.
+/// A pair is under way after this many packets; in all it has forty times as many.
 const UNDER_WAY: u64 = 1000;
-/// Has 10000 round trips last for 5 s on any machine.
+/// Makes 10000 round trips take 5 s on any machine.
 const SLOWLY: [(&str, &str); 1] = [("RDMALAB_FAULTS", "delay 500us of send")];
 
-/// The first process of each host reads the port; when it is killed, the second goes on.
+/// The first process of each host reads the port. When it is killed, the second takes over.
 #[test]
 fn the_port_outlives_its_reader() {
     let test = "the_port_outlives_its_reader";
@@ -68,10 +68,10 @@ fn the_port_outlives_its_reader() {
     assert!(in_time, "it was too fast for this test each time");
 }
 
-/// A pair whose hosts lose their readers, both ended; whether it was under way when the second one
-/// went.
+/// Runs a pair whose hosts both lose their readers. Returns whether the pair was still running when
+/// the second reader was killed.
 fn pair_without_readers(lab: &Lab) -> (bool, [Ended; 2]) {
-    // Sleeps in get_cq_event from the start: nobody ever connects to it.
+    // This process sleeps in ibv_get_cq_event from the start, since nobody connects to it.
     let port = programs::free_port();
     let mut owners = Vec::new();
     for host in [1, 2] {
@@ -85,13 +85,13 @@ fn pair_without_readers(lab: &Lab) -> (bool, [Ended; 2]) {
         while lab.packets(1) < before + UNDER_WAY && !pair.client.has_ended() {
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Dropping a program kills it, as kill -9 does.
+        // Dropping a program kills it with SIGKILL.
         drop(owner);
     }
     (!pair.client.has_ended(), finish(pair))
 }
 
-/// Somebody else has the port: one clear line, and another port helps.
+/// If another user has the port, one clear line says so, and choosing another port helps.
 #[test]
 fn a_taken_port_is_told_with_what_to_do() {
     let test = "a_taken_port_is_told_with_what_to_do";
@@ -100,7 +100,7 @@ fn a_taken_port_is_told_with_what_to_do() {
     let port = programs::free_port();
     let mut first = lab.start(1, &format!("ibv_rc_pingpong -g 1 -p {port}"));
     assert!(first.wait_until_it_listens(port), "{}", first.end_by(Instant::now()).report());
-    // The library may lie where only root gets: what matters is who the kernel takes us for.
+    // Other users may be unable to read the library. The test needs another user id for the kernel.
     let other = "setpriv --reuid 12345 --clear-groups --inh-caps -all --bounding-set -all";
     let line = format!("{other} ibv_devinfo");
     let refused = lab.start(1, &line).end_by(Instant::now() + LIMIT);
@@ -115,7 +115,7 @@ fn a_taken_port_is_told_with_what_to_do() {
     assert!(free.succeeded() && free.stdout.contains("PORT_ACTIVE"), "{}", free.report());
 }
 
-/// What a user may is enough: both ends are one that has no rights.
+/// No privileges are needed: both ends run as a user without any.
 #[test]
 fn users_without_rights_talk_to_another_host() {
     let test = "users_without_rights_talk_to_another_host";

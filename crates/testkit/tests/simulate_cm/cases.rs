@@ -1,4 +1,4 @@
-//! Cases by hand: one order of events each, without faults.
+//! Hand-written cases: each plays one order of events without faults.
 
 use rdmalab_engine::cm::{CommId, Manager};
 use rdmalab_wire::cm::{Rej, reason};
@@ -19,7 +19,7 @@ impl World {
         }
     }
 
-    /// Host 0 asks host 1 for a connection with that queue pair.
+    /// Host 0 sends host 1 a REQ for a connection with the given queue pair.
     fn ask(&mut self, qpn: u32) -> CommId {
         let mut req = req(qpn);
         req.ca_guid = self.hosts[0].cm.guid();
@@ -29,7 +29,7 @@ impl World {
         id
     }
 
-    /// Host 0 asks host 1 for a connection: as each names it.
+    /// As `ask`, but returns the connection's id at host 0 and at host 1, after the REQ arrived.
     fn asked(&mut self) -> (CommId, CommId) {
         self.next_qpn += 1;
         let active = self.ask(self.next_qpn);
@@ -38,7 +38,7 @@ impl World {
         (active, passive)
     }
 
-    /// A connection from host 0 to host 1, as each names it.
+    /// A connection from host 0 to host 1; returns its id at both.
     fn connected(&mut self) -> (CommId, CommId) {
         let (active, passive) = self.asked();
         let qpn = self.next_qpn;
@@ -78,7 +78,7 @@ fn both_may_ask_for_the_end_at_once() {
 fn a_stale_queue_pair_is_refused() {
     let mut world = calm();
     let (active, passive) = world.connected();
-    // The peer's process ended without a word, and its successor got the same queue pair.
+    // Host 0's process ended without disconnecting, and a new process got the same queue pair.
     world.hosts[0].seen.remove(&active);
     world.hosts[0].cm = Manager::new(config(0, 9));
     world.is_tracing = true;
@@ -86,13 +86,13 @@ fn a_stale_queue_pair_is_refused() {
     world.settle();
     assert_eq!(world.hosts[0].seen[&id], Seen::Over);
     assert!(world.trace.iter().any(|line| line.contains("REJ")), "{:?}", world.trace);
-    // What the peer forgot is over here as well, and its queue pair can be connected.
+    // The old connection ends at host 1 as well, and its queue pair can be connected again.
     assert_eq!(world.hosts[1].seen[&passive], Seen::Over);
     world.next_qpn -= 1;
     world.connected();
 }
 
-/// The same, seen from the end that asked: the peer accepts with a queue pair that is connected.
+/// The same for the active side: the peer accepts with a queue pair that is still connected.
 #[test]
 fn a_stale_reply_is_refused() {
     let mut world = calm();
@@ -110,7 +110,7 @@ fn a_stale_reply_is_refused() {
     world.settle();
     assert_eq!(world.hosts[1].seen[&asked], Seen::Over);
     assert_eq!(world.hosts[0].seen[&active], Seen::Over);
-    // The question was not answered: it is asked again, and the queue pair is free now.
+    // The REQ is still unanswered and is retransmitted; by now the queue pair is free.
     assert_eq!(world.hosts[0].seen[&id], Seen::Asked);
     while world.hosts[1].unseen.is_empty() {
         world.settle();
@@ -137,7 +137,7 @@ fn a_backlog_is_a_bound() {
     assert_eq!(refused, 3);
 }
 
-/// A request that was refused holds no place, though its owner keeps its identifier.
+/// A rejected request leaves the backlog, even while its owner keeps the id.
 #[test]
 fn what_was_refused_leaves_the_backlog() {
     let mut world = calm();
@@ -175,7 +175,7 @@ fn a_dead_peer_ends_its_connections() {
     world.hosts[1].cm.peer_gone(now_ns, &0);
     world.drain(1);
     assert_eq!(world.hosts[1].seen[&passive], Seen::Disconnected);
-    // Its queue pair went with it: another process may have the same one at once.
+    // Its queue pair is free as well: another process may get the same number at once.
     world.hosts[0].seen.remove(&active);
     world.hosts[0].cm = Manager::new(config(0, 9));
     world.next_qpn -= 1;

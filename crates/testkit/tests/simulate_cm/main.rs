@@ -1,8 +1,8 @@
-//! The connection manager against random orders of events: two hosts, random commands, a network
-//! that loses, repeats and reorders, and the oracles of what each owner may see.
+//! The connection manager in random orders of events: two hosts send random commands over a network
+//! that loses, repeats and reorders messages. Oracles check the events that each owner gets.
 //!
-//! `RDMALAB_SEEDS=N` plays so many seeds, `RDMALAB_SEED=N cargo test -p rdmalab-testkit --test
-//! simulate_cm replay -- --nocapture` plays one and prints what happened.
+//! `RDMALAB_SEEDS=N` plays that number of seeds, `RDMALAB_SEED=N cargo test -p rdmalab-testkit
+//! --test simulate_cm replay -- --nocapture` plays one and prints what happened.
 
 mod cases;
 
@@ -15,20 +15,20 @@ use rdmalab_wire::cm::{IpHeader, Mad, Message, Path, Rej, Rep, Req, SidrRep, Sid
 use rdmalab_wire::ids::{Psn, Qpn};
 
 const SEEDS: u64 = 2_000;
-/// Seeds that once found a bug. Of the 120 000 that were played so far none did.
+/// Seeds that once found a bug: none of the 120 000 played so far.
 const REGRESSIONS: &[u64] = &[];
 const SERVICE: u64 = 0x0106_1c06;
 const DATAGRAMS: u64 = 0x0111_1c06;
 const BACKLOG: usize = 8;
 const STEPS: usize = 300;
-/// What is sent again is sent so often again.
+/// How often the manager retransmits a message.
 const MAX_CM_RETRIES: u8 = 15;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// What an owner has seen of a connection, as a little automaton: which event may follow.
+/// The events of a connection that its owner has seen, as a state that allows certain next events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     Asked,
@@ -44,16 +44,16 @@ enum Seen {
 struct Host {
     cm: Manager<usize>,
     seen: BTreeMap<CommId, Seen>,
-    /// Requests that the owner was told of and did not look at, with their service.
+    /// Requests whose event the owner has not looked at yet, with their service.
     unseen: BTreeMap<CommId, u64>,
-    /// What the peer calls a connection, as it said in its request or its reply.
+    /// The peer's id of each connection, from its REQ or REP.
     peers: BTreeMap<CommId, CommId>,
     /// How often REPs and DREQs of a connection were sent.
     sent: BTreeMap<(CommId, u16), u8>,
-    /// Connections that one end may have for established and the other not: a REJ, which is not
-    /// confirmed, was sent about them, or their REP or DREQ was never answered.
+    /// Connections that may be established at one end only: a REJ, which gets no answer, was sent
+    /// for them, or all copies of their REP or DREQ were lost.
     torn: BTreeSet<CommId>,
-    /// Connections that were established once.
+    /// How many connections have been established.
     was_up: u32,
 }
 
@@ -74,12 +74,12 @@ impl Host {
 struct World {
     random: Random,
     hosts: Vec<Host>,
-    /// Datagrams on their way: when they arrive, from, to, what.
+    /// Messages under way: arrival time, sender, receiver, message.
     wire: Vec<(u64, usize, usize, Mad)>,
     now_ns: u64,
     next_qpn: u32,
     is_faulty: bool,
-    /// Ends of connections that were compared with the other end.
+    /// How many established ends were compared with the other end.
     compared: u32,
     is_tracing: bool,
     trace: VecDeque<String>,
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Carries out what a host's manager wants.
+    /// Sends the messages and delivers the events of a host's manager.
     fn drain(&mut self, at: usize) {
         while let Some(output) = self.hosts[at].cm.output() {
             match output {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Notes what may leave the two ends of a connection in disagreement.
+    /// Records messages after which the ends of a connection may disagree.
     fn count(&mut self, from: usize, to: usize, mad: &Mad) {
         let id = match &mad.message {
             Message::Rej(rej) => {
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// An event reaches its owner; it must be one that may follow.
+    /// Delivers an event to its owner and checks that the owner's state allows it.
     fn hear(&mut self, at: usize, event: Event<usize>) {
         self.note(|| format!("{at} hears {event:.60?}"));
         let host = &mut self.hosts[at];
@@ -270,7 +270,7 @@ impl World {
             }
             Event::Disconnected { id, .. } => {
                 let seen = before(host, &id);
-                // A DREQ may overtake the RTU that it follows.
+                // A DREQ may overtake the RTU that was sent before it.
                 let may = [Seen::Replied, Seen::Accepted, Seen::Established, Seen::Disconnecting];
                 assert!(seen.is_some_and(|seen| may.contains(&seen)), "ended while {seen:?}");
                 host.seen.insert(id, Seen::Disconnected);
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// A host does something that its connections allow, or that they do not.
+    /// A host issues a random command, whether its connection allows it or not.
     fn act(&mut self) {
         let at = self.random.below(2) as usize;
         let (now_ns, peer) = (self.now_ns, 1 - at);
@@ -346,7 +346,7 @@ impl World {
         self.waits_as_told(at);
     }
 
-    /// A place in a backlog is held by exactly the requests that nobody looked at.
+    /// The backlog counts exactly the requests that the owner has not looked at.
     fn waits_as_told(&self, at: usize) {
         for service in [SERVICE, DATAGRAMS] {
             let host = &self.hosts[at];
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// A queue pair: mostly a new one.
+    /// A queue pair number, mostly a new one.
     fn draw_qpn(&mut self) -> u32 {
         self.next_qpn += 1;
         if self.random.chance(100) {
@@ -384,7 +384,7 @@ impl World {
         self.drain(at);
     }
 
-    /// Time goes on to the next arrival or deadline, at most `limit_ns`.
+    /// Advances time to the next arrival or deadline, at most by `limit_ns`.
     fn go_on(&mut self, limit_ns: u64) {
         let arrival = self.wire.iter().map(|(at, ..)| *at).min();
         let timers = self.hosts.iter().filter_map(|host| host.cm.next_deadline_ns()).min();
@@ -395,7 +395,7 @@ impl World {
         self.wire = later;
         let due: Vec<(u64, usize, usize, Mad)> = due;
         for (_, from, to, mad) in due {
-            // As bytes, so that what the formats do not keep is not kept here either.
+            // Encoded and parsed again, so that only what the wire format carries arrives.
             let mad = Mad::parse(&mad.to_bytes()).expect("a datagram of ours");
             self.hosts[to].cm.receive(self.now_ns, from, mad);
             self.drain(to);
@@ -418,7 +418,7 @@ impl World {
         self.heal();
     }
 
-    /// Faults end; every connection must come to rest in bounded time.
+    /// Ends the faults; every connection must come to rest in bounded time.
     fn heal(&mut self) {
         self.is_faulty = false;
         for _ in 0..20_000 {
@@ -449,7 +449,7 @@ impl World {
             if self.hosts.iter().all(|host| host.cm.is_empty()) {
                 return;
             }
-            // What the other one asked for meanwhile is let go as well.
+            // Also destroy the requests that arrived meanwhile.
             for at in 0..2 {
                 let ids: Vec<CommId> = self.hosts[at].seen.keys().copied().collect();
                 for id in ids {
@@ -463,8 +463,8 @@ impl World {
         panic!("connections are left: {} and {}", self.hosts[0].cm.len(), self.hosts[1].cm.len());
     }
 
-    /// What is established here is so there: the end of a connection that was lost on its way was
-    /// said again, and reached this host. How many were compared.
+    /// Checks that connections established here are established at the other host: a DREQ from
+    /// there would have been retransmitted until it arrived. Returns how many were compared.
     fn agrees(&self, at: usize) -> u32 {
         let (here, there) = (&self.hosts[at], &self.hosts[1 - at]);
         let up = here.seen.keys().filter(|id| here.cm.state(**id) == Some(State::Established));
@@ -481,7 +481,7 @@ impl World {
         compared
     }
 
-    /// With nothing on its way and no timer, each state is one that waits for an owner.
+    /// With no message under way and no timer armed, each connection must wait for its owner.
     fn at_rest(&self, at: usize) {
         for (id, seen) in &self.hosts[at].seen {
             let state = self.hosts[at].cm.state(*id);
@@ -506,7 +506,7 @@ impl World {
     }
 }
 
-/// How many ends of connections were compared.
+/// Plays a seed; returns how many ends of connections were compared.
 fn play(seed: u64) -> u32 {
     let mut world = World::new(seed);
     if catch_unwind(AssertUnwindSafe(|| world.play())).is_err() {

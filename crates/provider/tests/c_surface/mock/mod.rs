@@ -1,7 +1,7 @@
-//! A backend that does everything simply: in memory, at once, within the process.
+//! A simple backend in memory, within the process, which completes everything at once.
 //!
-//! It is here to be driven through the C surface; it is no model of an adapter, and knows no
-//! packets, timers or retries.
+//! It serves to test the C interface. It does not model an adapter: it has no packets, timers or
+//! retries.
 
 pub mod objects;
 mod transport;
@@ -27,11 +27,11 @@ pub const GUID: u64 = 0x0201_02ff_fe03_0405;
 
 /// The backend.
 pub struct Mock {
-    /// What its devices are called, before their number.
+    /// The first part of its devices' names; the number follows.
     pub name: &'static str,
-    /// How many there are.
+    /// The number of devices.
     pub count: u32,
-    /// Whether events can be polled for. Waiting works without.
+    /// Whether events have file descriptors. Waiting works without them.
     pub has_descriptors: bool,
 }
 
@@ -157,7 +157,7 @@ impl Backend for Mock {
         })
     }
 
-    /// The table has a hole at 0, so that index and count differ.
+    /// The table has a hole at index 0, so that index and count differ.
     fn query_gid(_: &Arc<Ctx>, port: u8, index: u32) -> VerbsResult<GidEntry> {
         match (port, index) {
             (1, 1) => Ok(GidEntry { gid: Gid(GID), gid_type: GidType::RoceV2, ifindex: 7 }),
@@ -227,7 +227,7 @@ impl Backend for Mock {
             present.users.remove();
             *present = Arc::clone(pd);
         }
-        // The tag moves on, so that a test sees the new key.
+        // The key changes, so that a test can see the new one.
         *key += 1;
         Ok(MrInfo { lkey: *key, rkey: *key })
     }
@@ -305,7 +305,7 @@ impl Backend for Mock {
         Ok(state.capacity)
     }
 
-    /// Events that are queued stay queued, so that the provider must recognise them.
+    /// Leaves queued events in the channel, so that the provider must recognise them.
     fn destroy_cq(cq: &Arc<Cq>) -> VerbsResult<()> {
         cq.users.none()?;
         cq.ctx.users.remove();
@@ -419,7 +419,7 @@ impl Backend for Mock {
         Ok((qp, Qpn::new(qpn), cap))
     }
 
-    /// Takes every attribute as it comes; goes to ERR from anywhere, else only one state on.
+    /// Accepts every attribute; ERR is allowed from any state, otherwise only the next state.
     fn modify_qp(qp: &Arc<Qp>, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
         use QpState as S;
         let mut state = lock(&qp.state);

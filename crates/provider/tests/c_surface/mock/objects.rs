@@ -1,4 +1,4 @@
-//! The objects of the mock, and the tables by which they find each other.
+//! The objects of the mock, and the tables through which they find each other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -9,12 +9,12 @@ use rdmalab_engine::backend::{AsyncEvent, Deadline, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::{AsyncEventType, QpAttr, QpCap, QpType, Sge, Wc};
 use rdmalab_wire::ids::Gid;
 
-/// Locks; a test that panicked elsewhere must not hide behind a second panic here.
+/// Locks; if another test panicked with the lock held, that panic alone shall be reported.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A descriptor that counts what waits.
+/// An eventfd that counts waiting items.
 #[derive(Debug)]
 struct Bell(RawFd);
 
@@ -31,7 +31,7 @@ impl Bell {
         assert_eq!(written, 8);
     }
 
-    /// Takes one, of those that are there.
+    /// Subtracts one from the count, which must not be 0.
     fn take_one(&self) {
         let mut one = 0u64;
         // SAFETY: the descriptor is open while `self` lives; 8 bytes are written to `one`.
@@ -47,7 +47,7 @@ impl Drop for Bell {
     }
 }
 
-/// Things that wait, where it was asked for with a descriptor that says so.
+/// A queue of items, which may have a file descriptor that is readable while it is not empty.
 #[derive(Debug)]
 pub struct Waiting<T> {
     bell: Option<Bell>,
@@ -74,8 +74,8 @@ impl<T> Waiting<T> {
         self.came.notify_one();
     }
 
-    /// The first, which may come until then. The clock is [`tick`], which does not move by itself:
-    /// a time is over as soon as nothing waits.
+    /// Takes the first item; waits for one only if `until` is `Never`. [`tick`], the mock's clock,
+    /// does not advance by itself, so an empty queue ends any other wait at once.
     pub fn take(&self, until: Deadline) -> VerbsResult<T> {
         let mut items = lock(&self.items);
         loop {
@@ -93,7 +93,7 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Counts what uses an object, and refuses to let go of it meanwhile.
+/// Counts the users of an object; the object cannot be destroyed while it has any.
 #[derive(Debug, Default)]
 pub struct Users(AtomicU32);
 
@@ -144,7 +144,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Where `length` bytes at `iova` are, if they are the region's.
+    /// The address of `length` bytes at `iova`, if they are inside the region.
     pub fn find(&self, iova: u64, length: u64) -> Option<u64> {
         let offset = iova.checked_sub(self.iova)?;
         (offset.checked_add(length)? <= self.length).then(|| self.addr + offset)
@@ -173,12 +173,12 @@ pub struct Channel {
     pub waiting: Waiting<u64>,
 }
 
-/// A completion with what a poll needs to know.
+/// A completion, with the data that polling it needs.
 #[derive(Debug)]
 pub struct Cqe {
     pub wc: Wc,
     pub timestamp: u64,
-    /// A QP whose send queue this frees slots of, and how many.
+    /// The QP whose send queue slots this completion frees, and how many.
     pub frees: Option<(Arc<Qp>, u32)>,
 }
 
@@ -242,7 +242,7 @@ impl Cq {
     }
 }
 
-/// The mock's clock: it ticks when it is read.
+/// The mock's clock, which advances each time it is read.
 pub fn tick() -> u64 {
     static NOW: AtomicU64 = AtomicU64::new(1000);
     NOW.fetch_add(1, Ordering::SeqCst)
@@ -291,23 +291,23 @@ pub struct Qp {
 pub struct QpInside {
     pub attr: QpAttr,
     pub posted: VecDeque<Posted>,
-    /// Slots of the send queue that no polled completion has freed.
+    /// Slots of the send queue that no polled completion has freed yet.
     pub sq_used: u32,
-    /// Of those, how many the next signalled completion frees.
+    /// How many slots the next signaled completion frees.
     pub unsignalled: u32,
     pub groups: Vec<Gid>,
 }
 
-/// How objects of all contexts find each other.
+/// The tables of all contexts.
 #[derive(Debug, Default)]
 pub struct World {
     pub qps: BTreeMap<u32, Arc<Qp>>,
-    /// By the upper 24 bits of the key.
+    /// Keyed by the upper 24 bits of the memory key.
     pub regions: BTreeMap<u32, (u32, Region)>,
 }
 
 impl World {
-    /// The memory of a key, if the key is its present one and covers it.
+    /// The address for a key, if the key is the present one and covers the range.
     pub fn memory(&self, key: u32, iova: u64, length: u64, access: u32) -> Option<u64> {
         let (present, region) = self.regions.get(&(key >> 8))?;
         if *present != key || region.access & access != access {
@@ -320,7 +320,7 @@ impl World {
 pub static WORLD: Mutex<World> =
     Mutex::new(World { qps: BTreeMap::new(), regions: BTreeMap::new() });
 
-/// A number that was not used before: of a QP, or the upper 24 bits of a key.
+/// A new number for a QP, or for the upper 24 bits of a key.
 pub fn fresh() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0x11);
     NEXT.fetch_add(1, Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! How the mock carries out a send: at once, within the process, one at a time.
+//! The mock executes each send at once, within the process, one at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ pub fn blank_wc(wr_id: u64, status: WcStatus, opcode: WcOpcode, qp_num: u32) -> 
     }
 }
 
-/// What can be refused without looking at memory.
+/// The checks that need no access to memory.
 pub fn check(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
     let state = lock(&qp.state);
     if !matches!(state.attr.qp_state, State::Rts | State::Err) {
@@ -55,7 +55,7 @@ pub fn check(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
     Ok(())
 }
 
-/// Carries out a request that [`check`] let pass, and completes it.
+/// Executes and completes a request that passed [`check`].
 pub fn execute(world: &mut World, qp: &Arc<Qp>, wr: &SendWr<'_>) {
     let is_flushed = lock(&qp.state).attr.qp_state == State::Err;
     let outcome = if is_flushed { Err(WcStatus::WrFlushErr) } else { run(world, qp, wr) };
@@ -77,7 +77,7 @@ pub fn execute(world: &mut World, qp: &Arc<Qp>, wr: &SendWr<'_>) {
     }
 }
 
-/// Bytes read from the peer, or how it failed.
+/// Executes a request; returns the number of bytes read from the peer, or the error.
 fn run(world: &mut World, qp: &Arc<Qp>, wr: &SendWr<'_>) -> Result<u32, WcStatus> {
     match wr.opcode {
         WrOpcode::LocalInv => {
@@ -107,7 +107,7 @@ fn run(world: &mut World, qp: &Arc<Qp>, wr: &SendWr<'_>) -> Result<u32, WcStatus
         WrOpcode::Send | WrOpcode::SendImm | WrOpcode::SendInv => {
             let payload = gather(world, wr)?;
             let to = match peer(world, qp, wr) {
-                // A datagram to nobody is lost.
+                // A datagram to a QP that does not exist is lost.
                 Err(_) if qp.qp_type == QpType::Ud => return Ok(0),
                 found => found?,
             };
@@ -215,7 +215,7 @@ fn take_receive(to: &Qp) -> Option<Posted> {
     posted
 }
 
-/// Uses up a receive of the peer, for the payload if there is one, and completes it.
+/// Takes a receive of the peer, writes the payload into it if there is one, and completes it.
 fn deliver(
     world: &mut World,
     from: &Qp,
@@ -260,7 +260,7 @@ fn deliver(
     placed.map_err(|_| WcStatus::RemOpErr)
 }
 
-/// The 40 bytes before a datagram: from the port's own GID, to the same.
+/// The 40 bytes (GRH) before a datagram; both GIDs are the port's own.
 fn route_header() -> [u8; 40] {
     let mut header = [0; 40];
     header[..4].copy_from_slice(&0x6010_0007_u32.to_be_bytes());
