@@ -70,14 +70,15 @@ use rdmalab_rank::process::ProcessRank;
 
 use args::{Cli, Command};
 
-/// Does what the command line says, with the experiments of rdmalab and these of the caller; how it
+/// Does what the command line says, with the experiments of rdmalab and those of the caller; how it
 /// ended, for `main` to return. The program calls it first of all: it is also each rank of a run,
 /// as `worker`.
 ///
 /// Experiments that clash with others are a mistake of the call: the exit code is 2.
 #[must_use]
 pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
-    if let Err(why) = rdmalab_experiments::add(added) {
+    let clashes = added.iter().map(Runner::experiment).try_for_each(run::args::clashes);
+    if let Err(why) = clashes.and_then(|()| rdmalab_experiments::add(added)) {
         errln!("rdmalab: {why}");
         return ExitCode::from(2);
     }

@@ -42,7 +42,7 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
 fn ranges(point: &Point) -> Result<(), Fault> {
     for option in point.experiment().options() {
         let text = option.get(point);
-        if text != "mixed" {
+        if option.name != "poll" || text != "mixed" {
             let set = option.set(&mut point.clone(), &text);
             set.map_err(|error| (option.name, error.reason))?;
         }

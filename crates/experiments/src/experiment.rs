@@ -6,7 +6,6 @@ use std::fmt::{self, Debug};
 use std::ops::RangeInclusive;
 
 use rdmalab_measure::Quantity;
-use serde::{Serialize, Serializer};
 
 use crate::common::limits::Limits;
 use crate::common::option::{Choice, Opt};
@@ -154,11 +153,6 @@ impl Own {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
     }
-
-    /// The values of all of them, as text.
-    fn texts(&self) -> Vec<(&'static str, String)> {
-        self.0.own_options()
-    }
 }
 
 impl Clone for Own {
@@ -169,7 +163,7 @@ impl Clone for Own {
 
 impl PartialEq for Own {
     fn eq(&self, other: &Self) -> bool {
-        self.0.experiment() == other.0.experiment() && self.texts() == other.texts()
+        self.0.experiment() == other.0.experiment() && self.0.own_options() == other.0.own_options()
     }
 }
 
@@ -177,13 +171,7 @@ impl Eq for Own {}
 
 impl Debug for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple(self.0.experiment().name()).field(&self.texts()).finish()
-    }
-}
-
-impl Serialize for Own {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.0.experiment().name(), self.texts()).serialize(serializer)
+        f.debug_tuple(self.0.experiment().name()).field(&self.0.own_options()).finish()
     }
 }
 

@@ -47,7 +47,7 @@ pub use experiment::Experiment;
 pub use list::add;
 pub use options::{option, options};
 pub use pair::{Pair, PairSender};
-pub use point::{Impossible, Point};
+pub use point::{Impossible, PlainPoint, Point};
 pub use run::{run, run_in_process};
 pub use runner::Runner;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};

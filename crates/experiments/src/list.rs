@@ -5,12 +5,10 @@ use std::sync::OnceLock;
 
 use rdmalab_rank::Rank;
 use rdmalab_rank::process::ProcessRank;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
 
 use crate::common::option::Opt;
 use crate::common::words::no_such;
-use crate::experiment::{Experiment, Own};
+use crate::experiment::Experiment;
 use crate::runner::Runner;
 
 macro_rules! experiments {
@@ -52,28 +50,52 @@ static ADDED: OnceLock<Vec<Runner<ProcessRank>>> = OnceLock::new();
 /// process that is a rank, before anything asks what experiments there are.
 ///
 /// # Errors
-/// A name or letter that is in use, an option that means something else elsewhere, or a second
+/// A name that is in use or is none, an option that means something else elsewhere, or a second
 /// call.
 pub fn add(added: Vec<Runner<ProcessRank>>) -> Result<(), String> {
     let mut known = Experiment::STANDARD.to_vec();
-    for runner in &added {
-        let new = runner.experiment();
-        if known.contains(&new) {
-            return Err(format!("there are two experiments {new}: choose another name"));
-        }
+    for new in added.iter().map(Runner::experiment) {
+        fits(new, &known)?;
         known.push(new);
-        let all: Vec<&Opt> = known.iter().flat_map(|experiment| experiment.options()).collect();
-        for option in new.options() {
-            if let Some(other) = all.iter().find(|other| other.clashes_with(option)) {
-                return Err(format!(
-                    "--{} of {new} is another option than --{} of other experiments: choose \
-                     another name and letter",
-                    option.name, other.name
-                ));
-            }
-        }
     }
     ADDED.set(added).map_err(|_| "experiments were added before: add all at once".to_owned())
+}
+
+/// Whether an experiment can stand beside those that there are.
+fn fits(new: Experiment, known: &[Experiment]) -> Result<(), String> {
+    if known.contains(&new) {
+        return Err(format!("there are two experiments {new}: choose another name"));
+    }
+    if !is_word(new.name(), '_') || new.name() == "help" {
+        return Err(format!(
+            "{:?} cannot be the name of an experiment: choose lower-case letters, digits and _",
+            new.name()
+        ));
+    }
+    let all: Vec<&Opt> = known.iter().chain([&new]).flat_map(|e| e.options()).collect();
+    for option in new.options() {
+        // A record has the experiment under that name, beside the options.
+        if !is_word(option.name, '-') || option.name == "experiment" {
+            return Err(format!(
+                "--{} of {new} cannot be an option: choose lower-case letters, digits and -",
+                option.name
+            ));
+        }
+        if let Some(other) = all.iter().find(|other| other.clashes_with(option)) {
+            return Err(format!(
+                "--{} of {new} is another option than --{} of other experiments: choose another \
+                 name and letter",
+                option.name, other.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether it is of lower-case letters, digits and `joint`, and begins with a letter.
+fn is_word(text: &str, joint: char) -> bool {
+    let is_one = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == joint;
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(is_one)
 }
 
 /// Those that the program added.
@@ -108,24 +130,19 @@ impl std::str::FromStr for Experiment {
     }
 }
 
-impl<'de> Deserialize<'de> for Own {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (name, texts) = <(String, Vec<(String, String)>)>::deserialize(deserializer)?;
-        let experiment: Experiment = name.parse().map_err(D::Error::custom)?;
-        let (mut common, mut own) = experiment.defaults();
-        for (option, text) in texts {
-            let set = own.erased_mut().set(&mut common, &option, &text);
-            set.unwrap_or_else(|| Err(format!("{experiment} has no option --{option}")))
-                .map_err(D::Error::custom)?;
-        }
-        Ok(own)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rdmalab_measure::{Outcome, Quantity};
+    use rdmalab_rank::Stopped;
+    use rdmalab_verbs::Context;
+
     use super::*;
+    use crate::common::limits::Limits;
+    use crate::common::option::{Choice, Field, choices, number_field};
+    use crate::common::options::SIZE;
+    use crate::common::params::Common;
     use crate::point::Point;
+    use crate::workload::Workload;
 
     #[test]
     fn each_has_a_name_of_its_own_by_which_it_is_found() {
@@ -140,6 +157,58 @@ mod tests {
             unknown.contains("\"pong\" is no experiment") && unknown.contains("ping"),
             "{unknown}"
         );
+    }
+
+    /// An experiment of that name with an option of that name and letter.
+    macro_rules! other {
+        ($name:literal, $option:literal, $letter:expr) => {{
+            #[derive(Clone)]
+            struct Other {
+                number: u32,
+            }
+            const NUMBER: Field<Other> =
+        number_field!($option, $letter, number: u32, 0..=9u64, "N", "", "a number");
+            impl Workload for Other {
+                const NAME: &'static str = $name;
+                const SUMMARY: &'static str = "nothing";
+                const OPTIONS: &'static [Choice<Self>] = choices! { Common [SIZE] Own [NUMBER] };
+                const COMMON: Common = Common::DEFAULT;
+                const OWN: Self = Self { number: 1 };
+                fn quantities(&self, _: &Common) -> Vec<Quantity> {
+                    Vec::new()
+                }
+                fn message_ns(&self, _: &Common) -> f64 {
+                    1.0
+                }
+                fn run<R: Rank + Sync>(
+                    &self,
+                    _: &Common,
+                    _: &R,
+                    _: &Context,
+                    _: &Limits,
+                ) -> Result<Outcome, Stopped> {
+                    Ok(Outcome::default())
+                }
+            }
+            fits(Experiment::of::<Other>(), Experiment::STANDARD)
+        }};
+    }
+
+    #[test]
+    fn an_experiment_that_clashes_is_refused() {
+        assert_eq!(other!("other", "number", Some('N')), Ok(()));
+        let says = |found: Result<(), String>, what: &str| {
+            let why = found.expect_err(what);
+            assert!(why.contains(what), "{why}");
+        };
+        says(other!("ping", "number", None), "two experiments ping");
+        says(other!("help", "number", None), "cannot be the name");
+        says(other!("other-one", "number", None), "cannot be the name");
+        says(other!("Other", "number", None), "cannot be the name");
+        says(other!("other", "qps", None), "another option than --qps");
+        says(other!("other", "number", Some('s')), "is another option than");
+        says(other!("other", "a_number", None), "cannot be an option");
+        says(other!("other", "experiment", None), "cannot be an option");
     }
 
     #[test]

@@ -57,11 +57,18 @@ impl Pair {
         &self.links.qps[0]
     }
 
+    /// Where sends complete. Not to be polled beside a [`PairSender`].
+    #[must_use]
+    pub fn send_cq(&self) -> &Cq {
+        self.links.send.cq()
+    }
+
     /// A sender of such requests, `list` of them with each post, of which at most `capacity` are
-    /// under way and one in `signal_every` has a completion.
+    /// under way and one in `signal_every` has a completion. There may be one at a time: it takes
+    /// all completions of sends, and has to have taken them before the next one is made.
     ///
     /// # Panics
-    /// When `list` is 0, or more than `signal_every` or `capacity`: no post would ever fit.
+    /// When `list` is 0, or more than `capacity`: no post would ever fit.
     #[must_use]
     pub fn sender<'a>(
         &'a self,
@@ -70,7 +77,7 @@ impl Pair {
         capacity: u32,
         signal_every: u32,
     ) -> PairSender<'a> {
-        assert!((1..=signal_every.min(capacity)).contains(&list), "a list of {list} requests");
+        assert!((1..=capacity).contains(&list), "a list of {list} requests of {capacity}");
         PairSender {
             pair: self,
             qp: self.qp(),
@@ -166,10 +173,10 @@ impl PairSender<'_> {
         self.account.capacity()
     }
 
-    /// Whether a completion is yet to come.
+    /// Whether all that was posted has completed, or will.
     #[must_use]
-    pub fn is_awaiting(&self) -> bool {
-        self.account.is_awaiting()
+    pub fn is_flushed(&self) -> bool {
+        self.account.is_flushed()
     }
 
     /// Changes the immediate data of what is posted next.
@@ -184,6 +191,7 @@ impl PairSender<'_> {
     #[inline]
     pub fn post(&mut self, flush: bool) -> Result<(), Stopped> {
         let (last, list) = (self.batch.len() - 1, self.list());
+        debug_assert!(self.account.room() >= list, "there is no room for {list} requests");
         let signals = self.account.take_list(list, list, flush);
         if signals {
             self.batch.set_signaled(last, true);

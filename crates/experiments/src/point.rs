@@ -10,12 +10,45 @@ use crate::experiment::{Experiment, Own};
 use crate::options::unused;
 
 /// One measurement: an experiment with its options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// The options that several experiments have.
     pub common: Common,
     /// Those of the experiment alone.
     pub(crate) own: Own,
+}
+
+/// A point as it travels to the ranks, which may be of another program: the options of the
+/// experiment alone go as text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlainPoint {
+    experiment: String,
+    common: Common,
+    own: Vec<(String, String)>,
+}
+
+impl From<&Point> for PlainPoint {
+    fn from(point: &Point) -> Self {
+        let own = point.own.erased().own_options().into_iter();
+        Self {
+            experiment: point.experiment().name().to_owned(),
+            common: point.common.clone(),
+            own: own.map(|(name, text)| (name.to_owned(), text)).collect(),
+        }
+    }
+}
+
+impl TryFrom<PlainPoint> for Point {
+    type Error = String;
+
+    fn try_from(plain: PlainPoint) -> Result<Self, String> {
+        let mut point = Self::default_for(plain.experiment.parse()?);
+        for (name, text) in plain.own {
+            point.set(&name, &text).map_err(|error| error.to_string())?;
+        }
+        point.common = plain.common;
+        Ok(point)
+    }
 }
 
 /// A point that cannot be measured.

@@ -28,7 +28,11 @@ const COST_SAMPLES: usize = 1000;
 /// versions, a work request fails, another end is gone, or nothing comes for too long: one line
 /// with the likely causes.
 pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
-    run_one_of(&standard(), rank, device, point)
+    let experiment = point.experiment();
+    let all = standard();
+    let runner = all.iter().find(|runner| runner.experiment() == experiment);
+    let unknown = || failed(format!("a rank of this kind runs no {experiment}"));
+    measure(runner.ok_or_else(unknown)?, rank, device, point)
 }
 
 /// The same for a rank that is a process, also of an experiment that the program
@@ -41,20 +45,10 @@ pub fn run_in_process(
     device: &Device,
     point: &Point,
 ) -> Result<Outcome, Stopped> {
-    let is_added = added().iter().any(|runner| runner.experiment() == point.experiment());
-    if is_added { run_one_of(added(), rank, device, point) } else { run(rank, device, point) }
-}
-
-fn run_one_of<R: Rank + Sync>(
-    runners: &[Runner<R>],
-    rank: &R,
-    device: &Device,
-    point: &Point,
-) -> Result<Outcome, Stopped> {
-    let experiment = point.experiment();
-    let runner = runners.iter().find(|runner| runner.experiment() == experiment);
-    let unknown = || failed(format!("a rank of this kind runs no {experiment}"));
-    measure(runner.ok_or_else(unknown)?, rank, device, point)
+    match added().iter().find(|runner| runner.experiment() == point.experiment()) {
+        Some(runner) => measure(runner, rank, device, point),
+        None => run(rank, device, point),
+    }
 }
 
 fn measure<R: Rank + Sync>(
@@ -69,8 +63,7 @@ fn measure<R: Rank + Sync>(
     let limits = Limits::query(&context, point.common.port).map_err(failed)?;
     check(point, &limits).map_err(failed)?;
     if point.common.rate_per_s == Point::SWEEP {
-        let why = "--rate sweep is for whoever makes the points: a point has one rate";
-        return Err(failed(why));
+        return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
     }
     let common = &gid::chosen(rank, &context, &limits, &point.common)?;
     let mut outcome = runner.run(&point.own, common, rank, &context, &limits)?;

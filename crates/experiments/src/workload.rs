@@ -2,8 +2,8 @@
 //!
 //! A new experiment is a folder with a `mod.rs` that implements [`Workload`], its `mod` in
 //! `lib.rs`, a line in `list.rs`, and a row in the table of the book's chapter on numbers. Help
-//! texts, manual pages, plans, sweeps, studies, records and reports follow from these. A program
-//! of its own needs no more than the first: it [adds](crate::add) the experiment.
+//! texts, manual pages, plans, sweeps, studies, records and reports follow from these. In a program
+//! outside rdmalab the implementation is enough: the program [adds](crate::add) it.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,8 @@ use crate::common::option::Choice;
 use crate::common::params::Common;
 use crate::common::rules::Fault;
 
-/// An experiment. A value holds its own options, those that no other experiment has.
+/// An experiment. A value holds its own options, those that no other experiment has. Each field
+/// needs an option: values are compared, and sent to the ranks, as the texts of their options.
 pub trait Workload: Clone + Send + Sync + 'static {
     /// Its name, as in `rdmalab run NAME`.
     const NAME: &'static str;

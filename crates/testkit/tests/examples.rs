@@ -83,6 +83,7 @@ fn an_experiment_of_ones_own_is_run_and_reported() {
     let record = scratch.path().to_str().expect("a path in UTF-8");
     says(&program, &format!("run create_qp {sweep} --out {record}"), &["create", "destroy"]);
     says(programs::rdmalab(), &format!("report {record}"), &["create_qp", "256"]);
+    // A plain rdmalab has no such experiment, neither to run nor to serve.
     let unknown = programs::start(programs::rdmalab(), &["run".into(), "create_qp".into()], &[]);
     let unknown = unknown.end_by(Instant::now() + LIMIT);
     assert_eq!(unknown.status.and_then(|status| status.code()), Some(2), "{}", unknown.report());

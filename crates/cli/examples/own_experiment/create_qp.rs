@@ -4,7 +4,8 @@
 use std::fmt::Display;
 
 use rdmalab_experiments::shared::{MESSAGES, PORT, RX_DEPTH, TX_DEPTH, WARM_UP};
-use rdmalab_experiments::{Choice, Common, Field, Limits, Workload, choices, number_field};
+use rdmalab_experiments::{Choice, Common, Fault, Field, Limits, Workload};
+use rdmalab_experiments::{choices, number_field};
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, Qp, QpType};
@@ -31,6 +32,14 @@ impl Workload for CreateQp {
     const COMMON: Common = Common { messages: 1000, warm_up: 10, ..Common::DEFAULT };
     const OWN: Self = Self { max_inline: 0 };
     const WAITS: bool = false;
+
+    fn check(&self, _: &Common, limits: &Limits) -> Result<(), Fault> {
+        let most = limits.max_inline_bytes;
+        if self.max_inline > most {
+            return Err(("max-inline", format!("{} grants at most {most}", limits.device)));
+        }
+        Ok(())
+    }
 
     fn series(&self, _: &Common) -> u64 {
         2

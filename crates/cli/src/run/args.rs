@@ -131,6 +131,30 @@ impl RunArgs {
     }
 }
 
+/// Whether an experiment has no option that `run` has itself.
+///
+/// # Errors
+/// Which option, and what to do.
+pub fn clashes(experiment: Experiment) -> Result<(), String> {
+    let command = HowArgs::augment_args(Command::new("run"));
+    let own: Vec<(Option<&str>, Option<char>)> =
+        command.get_arguments().map(|arg| (arg.get_long(), arg.get_short())).collect();
+    let is_taken = |option: &&&Opt| {
+        let help = option.name == "help" || option.letter == Some('h');
+        let same = |(long, short): &(Option<&str>, Option<char>)| {
+            *long == Some(option.name) || short.is_some() && *short == option.letter
+        };
+        help || own.iter().any(same)
+    };
+    match experiment.options().iter().find(is_taken) {
+        None => Ok(()),
+        Some(option) => Err(format!(
+            "--{} of {experiment} is an option of `run` itself: choose another name and letter",
+            option.name
+        )),
+    }
+}
+
 /// Prefix of the identifiers of letters that need no value.
 const BARE: &str = "bare-";
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use rdmalab_experiments::{Limits, Point};
+use rdmalab_experiments::{Limits, PlainPoint, Point};
 use rdmalab_measure::{Outcome, Stamp};
 use rdmalab_rank::Rank;
 use rdmalab_rank::process::{
@@ -40,7 +40,7 @@ pub enum Job {
         /// The device.
         device: String,
         /// The point.
-        point: Box<Point>,
+        point: Box<PlainPoint>,
     },
     /// Do a part of a row of `bench self`.
     Bench {
@@ -209,8 +209,10 @@ fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, S
             Ok(JobResult::Limits(Limits { profile, ..limits }))
         }
         Job::Measure { point, .. } => {
+            let point = Point::try_from(PlainPoint::clone(point))
+                .map_err(|why| format!("{why}: start all ranks with the same program"))?;
             let before = hooks::State::of(&open.device);
-            rdmalab_experiments::run_in_process(rank, &open.device, point)
+            rdmalab_experiments::run_in_process(rank, &open.device, &point)
                 .map(|measured| before.labelled(measured, rank.index()))
                 .map(|outcome| JobResult::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())

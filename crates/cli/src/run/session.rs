@@ -1,6 +1,6 @@
 //! Ranks that stay up for a whole run, and what they measure point by point.
 
-use rdmalab_experiments::{Limits, Point};
+use rdmalab_experiments::{Limits, PlainPoint, Point};
 use rdmalab_measure::Outcome as Measured;
 use rdmalab_rank::process::{Cause, LaunchMethod, TeamEvent, WorkerCommand, WorkerGroup};
 
@@ -94,7 +94,7 @@ impl Session {
         point: &Point,
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Measured, Box<Cut>> {
-        let point = Box::new(point.clone());
+        let point = Box::new(PlainPoint::from(point));
         let results = self.run(&Job::Measure { device: self.device.clone(), point }, on_event)?;
         let results = results.into_iter().enumerate();
         let measured = results.filter_map(|(rank, result)| Some((rank, result.into_outcome()?)));
