@@ -1,5 +1,5 @@
-//! Whether a point can be measured at all: what the device cannot, and what makes no sense. Rules
-//! of one experiment are in its folder.
+//! Checks whether a point can be measured: whether the device supports its options, and whether the
+//! options make sense together. The rules of a single experiment are in that experiment's folder.
 
 use rdmalab_rank::process::FRAME_BYTES_MAX;
 
@@ -14,13 +14,13 @@ use crate::point::{Impossible, Point};
 
 /// Bytes of a sample.
 const SAMPLE_BYTES: u64 = 8;
-/// Most bytes of all samples: what an end hands in at once, and room for the rest of it.
+/// Most bytes of all samples together: one control frame, less room for the rest of the result.
 const RESULT_MAX_BYTES: u64 = FRAME_BYTES_MAX as u64 - (1 << 20);
 
 /// Whether a point can be measured on such a device.
 ///
 /// # Errors
-/// The first thing that cannot be: the option, the limit, and what to do.
+/// The first option that cannot be measured, with the limit that it breaks and what to do.
 pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
     ranges(point).and_then(|()| fits(point, limits)).map_err(|fault| point.impossible(fault))
 }
@@ -38,7 +38,7 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     signals(common)
 }
 
-/// Each value is one that its option takes: a point may come from a file.
+/// Checks that each option accepts its value: a point may come from a file.
 fn ranges(point: &Point) -> Result<(), Fault> {
     for option in point.experiment().options() {
         let text = option.get(point);
@@ -49,14 +49,14 @@ fn ranges(point: &Point) -> Result<(), Fault> {
     }
     let common = &point.common;
     let samples = common.total().saturating_mul(common.threads.into());
-    // At a rate also from when each message was due.
+    // With `--rate`, one more series counts from the time at which each message was due.
     let series = point.own.erased().series(common) + u64::from(common.rate_per_s > 0);
     must(series == 0 || samples <= SAMPLES_MAX, "messages", || {
         format!(
             "{samples} samples with all runs and threads, at most {SAMPLES_MAX} fit: take fewer"
         )
     })?;
-    // With several threads, of all together too.
+    // With several threads, each series exists per thread and once for all threads together.
     let series = if common.threads > 1 { 2 * series } else { series };
     let bytes = samples.saturating_mul(series * SAMPLE_BYTES);
     must(bytes <= RESULT_MAX_BYTES, "messages", || {
@@ -65,7 +65,7 @@ fn ranges(point: &Point) -> Result<(), Fault> {
              an end hands in at most {RESULT_MAX_BYTES}: take fewer, or fewer of them"
         )
     })?;
-    // The number of a message is immediate data of 32 bits.
+    // The message number travels in the 32-bit immediate data.
     must(samples < 1 << 32, "messages", || {
         format!("{samples} with all runs: at most {}; take fewer", u32::MAX)
     })
@@ -151,7 +151,7 @@ fn depths(common: &Common, limits: &Limits) -> Result<(), Fault> {
             )
         })?;
     }
-    // A queue pair of each, and what the device needs itself.
+    // One queue pair each; the device needs some itself.
     must(common.qps < limits.max_qp, "qps", || {
         format!("{} has at most {} queue pairs", limits.device, limits.max_qp)
     })?;
@@ -167,7 +167,7 @@ fn depths(common: &Common, limits: &Limits) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What one of several threads at a queue pair has to itself.
+/// Checks the share that each of several threads has of a shared queue pair.
 fn sharing(common: &Common, own: &dyn Erased) -> Result<(), Fault> {
     if !common.share_qp {
         return Ok(());
@@ -193,7 +193,7 @@ fn sharing(common: &Common, own: &dyn Erased) -> Result<(), Fault> {
     must(share.rx_depth >= 1, "rx-depth", || {
         format!("{0} threads share it, and each needs one: choose {0} or more", common.threads)
     })?;
-    // Their limits hold for a thread's share too.
+    // The limits of whole queues apply to a thread's share, too.
     own.check_queues(&share)
         .and_then(|()| signals(&share))
         .map_err(|(option, why)| (option, format!("of each thread's share: {why}")))

@@ -1,5 +1,5 @@
-//! An experiment, and the options that it has to itself, as values without their type: what all
-//! that needs no `Rank` asks of them.
+//! An experiment and its own options, with their types erased: the interface for all code that
+//! needs no `Rank`.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -13,11 +13,11 @@ use crate::common::params::Common;
 use crate::common::rules::Fault;
 use crate::workload::{Places, Workload};
 
-/// An experiment: what is done, and what is looked at.
+/// An experiment: the work that is done, and the quantities that are measured.
 #[derive(Clone, Copy)]
 pub struct Experiment(&'static About);
 
-/// What an experiment says of itself, without a point.
+/// The properties of an experiment that do not depend on a point.
 struct About {
     name: &'static str,
     summary: &'static str,
@@ -45,13 +45,13 @@ impl About {
 }
 
 impl Experiment {
-    /// The one of a workload.
+    /// The experiment that a workload implements.
     #[must_use]
     pub const fn of<W: Workload>() -> Self {
         Self(const { &About::of::<W>() })
     }
 
-    /// What it does unless told otherwise.
+    /// The default options.
     pub(crate) fn defaults(self) -> (Common, Own) {
         (self.0.defaults)()
     }
@@ -68,13 +68,13 @@ impl Experiment {
         self.0.summary
     }
 
-    /// How many ranks it takes, at least and at most. As many as at least unless asked otherwise.
+    /// The least and the most ranks that it takes. The default is the least.
     #[must_use]
     pub fn ranks(self) -> RangeInclusive<usize> {
         self.0.ranks.clone()
     }
 
-    /// Whether it can be run by so many ranks.
+    /// Checks whether `count` ranks can run it.
     ///
     /// # Errors
     /// A sentence that says how many it takes.
@@ -87,7 +87,7 @@ impl Experiment {
         }
     }
 
-    /// Whether it waits for answers of the device, so that a short try tells how long it takes.
+    /// Whether it waits for the device, so that a short trial run tells how long it takes.
     #[must_use]
     pub fn waits(self) -> bool {
         self.0.waits
@@ -99,7 +99,7 @@ impl Experiment {
         self.0.samples_each
     }
 
-    /// Whether its samples are runs, so that a shorter measurement keeps these.
+    /// Whether each run is one sample, so that a shorter measurement keeps the number of runs.
     #[must_use]
     pub fn samples_runs(self) -> bool {
         self.0.samples_runs
@@ -132,7 +132,7 @@ impl fmt::Display for Experiment {
     }
 }
 
-/// The options of an experiment's own, and with them the experiment.
+/// The options that only one experiment has; they also identify the experiment.
 pub(crate) struct Own(Box<dyn Erased>);
 
 impl Own {
@@ -148,7 +148,7 @@ impl Own {
         &mut *self.0
     }
 
-    /// The same with their type, where it is that one.
+    /// The options as a `W`, if that is their type.
     pub fn downcast<W: Workload>(&self) -> Option<&W> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
@@ -177,7 +177,7 @@ impl Debug for Own {
 
 macro_rules! erased {
     ($($name:ident($($arg:ident: $type:ty),+) -> $result:ty;)+) => {
-        /// A [`Workload`] without its type, for all that needs no `Rank`.
+        /// A [`Workload`] with its type erased, for all code that needs no `Rank`.
         pub(crate) trait Erased: Any + Send + Sync {
             /// Which experiment.
             fn experiment(&self) -> Experiment;

@@ -1,11 +1,11 @@
 //! The workloads of the studies, each in a folder: what it measures, its options as data, and how
-//! it runs. `list.rs` names them, `workload.rs` has the trait that each implements, and `common` is
-//! what they are made of. An experiment touches the world through `verbs` and
-//! [`rdmalab_rank::Rank`] only, so that it runs unchanged on adapters, on the soft device and,
-//! later, in virtual time.
+//! it runs. `list.rs` lists them, `workload.rs` has the trait that each implements, and `common`
+//! has the parts that they share. An experiment uses only `verbs` and [`rdmalab_rank::Rank`], so
+//! that it runs unchanged on adapters, on the soft device and, later, in virtual time.
 //!
-//! A measurement is a [`Point`]; [`options`] says what can be changed in it, [`sweep`] makes many
-//! of few words, [`check`] says which of them cannot be, and [`run`] measures one.
+//! A measurement is a [`Point`]; [`options`] lists the options of a point, [`sweep`] makes many
+//! points from a short text, [`check`] rejects a point that cannot be measured, and [`run`]
+//! measures one.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The list of experiments: a line for each. Help texts, plans, sweeps, studies, records and
-//! reports take from here what there is. A program may [add] experiments of its own.
+//! The list of experiments, one line for each. Help texts, plans, sweeps, studies, records and
+//! reports are made from this list. A program may [add] its own experiments.
 
 use std::sync::OnceLock;
 
@@ -19,11 +19,11 @@ macro_rules! experiments {
                 pub const $name: Self = Self::of::<crate::$module::$workload>();
             )+
 
-            /// Those that rdmalab comes with.
+            /// The experiments that are part of rdmalab.
             const STANDARD: &[Self] = &[$(Self::$name),+];
         }
 
-        /// How a rank runs those that rdmalab comes with.
+        /// The runners of the experiments that are part of rdmalab.
         pub(crate) fn standard<R: Rank + Sync>() -> Vec<Runner<R>> {
             vec![$(Runner::of::<crate::$module::$workload>()),+]
         }
@@ -43,15 +43,15 @@ experiments! {
     FAN: fan::Fan,
 }
 
-/// Those that the program added.
+/// The experiments that the program added.
 static ADDED: OnceLock<Vec<Runner<ProcessRank>>> = OnceLock::new();
 
-/// Adds experiments of the program to those that rdmalab comes with. To be called once, by every
-/// process that is a rank, before anything asks what experiments there are.
+/// Adds experiments of the program to those of rdmalab. Every process that is a rank must call
+/// this once, before anything reads the list of experiments.
 ///
 /// # Errors
-/// A name that is in use or is none, an option that means something else elsewhere, or a second
-/// call.
+/// A name is in use or has other characters than it may have, an option differs from one of the
+/// same name, or this is the second call.
 pub fn add(added: Vec<Runner<ProcessRank>>) -> Result<(), String> {
     let mut known = Experiment::STANDARD.to_vec();
     for new in added.iter().map(Runner::experiment) {
@@ -61,7 +61,7 @@ pub fn add(added: Vec<Runner<ProcessRank>>) -> Result<(), String> {
     ADDED.set(added).map_err(|_| "experiments were added before: add all at once".to_owned())
 }
 
-/// Whether an experiment can stand beside those that there are.
+/// Checks that an experiment has a name and options that can stand beside those of `known`.
 fn fits(new: Experiment, known: &[Experiment]) -> Result<(), String> {
     if known.contains(&new) {
         return Err(format!("there are two experiments {new}: choose another name"));
@@ -92,19 +92,19 @@ fn fits(new: Experiment, known: &[Experiment]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether it is of lower-case letters, digits and `joint`, and begins with a letter.
+/// Whether `text` consists of lower-case letters, digits and `joint`, and begins with a letter.
 fn is_word(text: &str, joint: char) -> bool {
     let is_one = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == joint;
     text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(is_one)
 }
 
-/// Those that the program added.
+/// The experiments that the program added.
 pub(crate) fn added() -> &'static [Runner<ProcessRank>] {
     ADDED.get().map_or(&[], Vec::as_slice)
 }
 
 impl Opt {
-    /// Whether both cannot be options of one command line.
+    /// Whether the two options cannot be on the same command line.
     fn clashes_with(&self, other: &Self) -> bool {
         let same_letter = self.letter.is_some() && self.letter == other.letter;
         self != other && (self.name == other.name || same_letter)
@@ -112,7 +112,7 @@ impl Opt {
 }
 
 impl Experiment {
-    /// All that there are.
+    /// All experiments.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::STANDARD.iter().copied().chain(added().iter().map(Runner::experiment))
     }

@@ -1,4 +1,4 @@
-//! The options of all experiments: for a command line, its help, its completions, for sweeps, and
+//! The options of all experiments, for the command line, its help and completions, for sweeps, and
 //! for the columns of a record.
 
 use rdmalab_measure::text;
@@ -11,7 +11,7 @@ use crate::experiment::Experiment;
 pub fn options() -> Vec<&'static Opt> {
     let mut all: Vec<&'static Opt> = Vec::new();
     for experiment in Experiment::all() {
-        // Behind the one before it.
+        // Insert each option behind its predecessor in this experiment.
         let mut at = 0;
         for option in experiment.options() {
             match all.iter().position(|known| known.name == option.name) {
@@ -26,10 +26,10 @@ pub fn options() -> Vec<&'static Opt> {
     all
 }
 
-/// The option of that name, dashes or underscores.
+/// The option of that name, which may be written with dashes or underscores.
 ///
 /// # Errors
-/// That there is none, with those that there are for the experiment.
+/// The experiment has no option of that name; the text lists the options that it has.
 pub fn option(experiment: Experiment, name: &str) -> Result<&'static Opt, OptionError> {
     let plain = name.trim_start_matches('-').replace('_', "-");
     let found = experiment.options().into_iter().find(|option| option.name == plain);
@@ -42,7 +42,7 @@ fn users(name: &str) -> Vec<&'static str> {
     Experiment::all().filter(uses).map(Experiment::name).collect()
 }
 
-/// That an experiment does not use an option: others do, or none.
+/// The error that an experiment does not use an option; it names the experiments that do.
 pub(crate) fn unused(experiment: Experiment, name: &str) -> OptionError {
     let others = users(name);
     let reason = if others.is_empty() {

@@ -1,6 +1,6 @@
-//! A connected queue pair between two ranks, for programs that have loops of their own, as
-//! `rdmalab bench self` has: set up like those of the experiments, and without their work. A sender
-//! keeps the account of its queue as theirs do.
+//! A connected queue pair between two ranks, for programs with their own measuring loops such as
+//! `rdmalab bench self`. It is set up as in the experiments, and [`PairSender`] counts the free
+//! slots of the send queue as the experiments do.
 
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, Cq, Mr, Qp, QpState, RemoteBuffer, SendBatch, SendRequest, Wc};
@@ -19,9 +19,9 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Creates a queue pair and `bytes` of memory, and connects it to that of the other rank.
-    /// `common` says how; its queue depths are lowered to what the device can. Both ranks have to
-    /// meet once more before one of them sends.
+    /// Creates a queue pair and `bytes` of memory, and connects the queue pair to that of the other
+    /// rank. `common` says how; its queue depths are lowered to the limits of the device. Both
+    /// ranks have to synchronize once more before either of them sends.
     ///
     /// # Errors
     /// When the device refuses something, or the other rank fails.
@@ -42,7 +42,7 @@ impl Pair {
             srq: false,
             max_sge: 1,
         };
-        // Only a port that is addressed by GIDs takes the index of one.
+        // A GID index makes sense only on a port that is addressed by GIDs.
         let gid_index = common.gid_index.filter(|_| limits.needs_gid);
         let common = Common { gid_index, ..common.clone() };
         let links = Links::connect(rank, context, &limits, &common, &options)?;
@@ -63,12 +63,12 @@ impl Pair {
         self.links.send.cq()
     }
 
-    /// A sender of such requests, `list` of them with each post, of which at most `capacity` are
-    /// under way and one in `signal_every` has a completion. There may be one at a time: it takes
-    /// all completions of sends, and has to have taken them before the next one is made.
+    /// A sender that posts `list` copies of the request at a time. At most `capacity` requests are
+    /// under way, and one in `signal_every` has a completion. A sender polls all completions of
+    /// sends, so there may be one at a time, which is finished before the next one is made.
     ///
     /// # Panics
-    /// When `list` is 0, or more than `capacity`: no post would ever fit.
+    /// When `list` is 0, or more than `capacity`: then no post would ever fit.
     #[must_use]
     pub fn sender<'a>(
         &'a self,
@@ -88,7 +88,7 @@ impl Pair {
         }
     }
 
-    /// Where receives complete.
+    /// The completion queue of the receive queue.
     #[must_use]
     pub fn recv_cq(&self) -> &Cq {
         self.links.recv.cq()
@@ -112,23 +112,23 @@ impl Pair {
         self.links.inline_bytes
     }
 
-    /// Why a completion is no success; for a flushed request, why the first one failed. `what` is
-    /// `send` or `receive`.
+    /// Why a completion failed; for a flushed request, why the first failed request failed. `what`
+    /// is `send` or `receive`.
     #[must_use]
     pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
         self.links.explain(wc, what)
     }
 
-    /// Why the first request failed, where one did.
+    /// Why the first failed request failed, if any did.
     #[must_use]
     pub fn first_failure(&self) -> Option<Stopped> {
         self.links.cause()
     }
 
-    /// Whether the queue pair still works. Leaves its completions alone as long as it does.
+    /// Checks that the queue pair still works. While it works, this polls no completions.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why the queue pair no longer works.
     pub fn check(&self) -> Result<(), Stopped> {
         match self.qp().state().map_err(failed)? {
             QpState::Error | QpState::SendQueueError => {
@@ -147,7 +147,7 @@ pub struct PairSender<'a> {
     cq: &'a Cq,
     batch: SendBatch<'a>,
     account: Account,
-    /// Memory for completions.
+    /// Buffer for polled completions.
     wcs: [Wc; TAKEN],
 }
 
@@ -179,15 +179,16 @@ impl PairSender<'_> {
         self.account.is_flushed()
     }
 
-    /// Changes the immediate data of what is posted next.
+    /// Sets the immediate data of the next post.
     pub fn set_imm(&mut self, imm: u32) {
         self.batch.set_imm(self.batch.len() - 1, imm);
     }
 
-    /// Posts the list once, which has to fit. `flush`: all that was posted has to complete.
+    /// Posts the list once; there must be room for it. With `flush`, the last request is signalled,
+    /// so that its completion covers everything posted so far.
     ///
     /// # Errors
-    /// Why it is refused, or why an earlier request failed.
+    /// Why the device refuses the post, or why an earlier request failed.
     #[inline]
     pub fn post(&mut self, flush: bool) -> Result<(), Stopped> {
         let (last, list) = (self.batch.len() - 1, self.list());
@@ -205,7 +206,7 @@ impl PairSender<'_> {
         Ok(())
     }
 
-    /// Takes the completions that there are, and says how many.
+    /// Polls the available completions and returns their number.
     ///
     /// # Errors
     /// When the queue cannot be polled, or a request failed.

@@ -14,7 +14,7 @@ use crate::options::unused;
 pub struct Point {
     /// The options that several experiments have.
     pub common: Common,
-    /// Those of the experiment alone.
+    /// The options that only this experiment has.
     pub(crate) own: Own,
 }
 
@@ -54,7 +54,7 @@ impl TryFrom<PlainPoint> for Point {
 /// A point that cannot be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impossible {
-    /// The option that is too much, or the second one of a pair that does not fit.
+    /// The option whose value is too large, or the second one of two that contradict each other.
     pub option: &'static str,
     /// Its value.
     pub value: String,
@@ -71,10 +71,10 @@ impl std::fmt::Display for Impossible {
 impl std::error::Error for Impossible {}
 
 impl Point {
-    /// A rate that stands for a curve over rates.
+    /// The value of `--rate` that asks for a curve over several rates.
     pub const SWEEP: u64 = Common::SWEEP;
 
-    /// What an experiment does unless told otherwise.
+    /// The default point of an experiment.
     #[must_use]
     pub fn default_for(experiment: Experiment) -> Self {
         let (common, own) = experiment.defaults();
@@ -87,7 +87,7 @@ impl Point {
         self.own.erased().experiment()
     }
 
-    /// The same with other options that several experiments have.
+    /// A copy with changed common options.
     #[must_use]
     pub fn with(&self, change: impl FnOnce(&mut Common)) -> Self {
         let mut point = self.clone();
@@ -104,7 +104,7 @@ impl Point {
     /// Changes the option of that name.
     ///
     /// # Errors
-    /// What is wrong with the text, or that the experiment has no such option.
+    /// The text is no value of the option, or the experiment has no such option.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), OptionError> {
         let set = self.own.erased_mut().set(&mut self.common, name, text.trim());
         match set {
@@ -114,9 +114,8 @@ impl Point {
         }
     }
 
-    /// All that it may measure, as one that was measured shows. What may be missing of it, is so
-    /// because of the run: messages that were lost, clocks that could not be compared, a receive
-    /// queue without a pattern.
+    /// All quantities that the point may measure. A run may lack some of them because messages were
+    /// lost, clocks could not be compared, or no pattern was found in the receive queue.
     #[must_use]
     pub fn quantities(&self) -> Vec<Quantity> {
         let mut all = self.own.erased().quantities(&self.common);
@@ -124,20 +123,20 @@ impl Point {
         all
     }
 
-    /// Messages under way before one has to be waited for.
+    /// The most messages under way before the sender has to wait for one of them.
     #[must_use]
     pub fn window(&self) -> u64 {
         self.own.erased().window(&self.common)
     }
 
-    /// About how long a message takes on a device that answers in a microsecond, in nanoseconds.
+    /// Estimated time of a message, in nanoseconds, on a device that answers in a microsecond.
     #[must_use]
     pub fn message_ns(&self) -> f64 {
         self.own.erased().message_ns(&self.common)
     }
 
-    /// About how long the point takes, in seconds, where a message takes so long, in nanoseconds,
-    /// if none is waited for.
+    /// Estimated time of the point, in seconds, if a message takes `message_ns` when the sender
+    /// does not pause.
     #[must_use]
     pub fn expected_s(&self, message_ns: f64) -> f64 {
         let paced_ns = match self.common.rate_per_s {
@@ -148,13 +147,13 @@ impl Point {
         0.05 + self.common.total() as f64 * message_ns.max(paced_ns) / 1e9
     }
 
-    /// The same point when it is measured once more, from 0.
+    /// The point as it is measured in the given repetition, counted from 0.
     #[must_use]
     pub fn repeated(self, repetition: usize) -> Self {
         Self { common: self.common.repeated(repetition), ..self }
     }
 
-    /// Whether so many ranks are enough for it, beyond what its experiment takes.
+    /// Checks whether the options of the point allow `ranks` ranks, beyond the experiment's range.
     ///
     /// # Errors
     /// The option that asks for more.
@@ -162,21 +161,21 @@ impl Point {
         self.own.erased().check_ranks(ranks).map_err(|fault| self.impossible(fault))
     }
 
-    /// What a rule found, with the option's value.
+    /// Adds the option's value to the finding of a rule.
     pub(crate) fn impossible(&self, (option, reason): Fault) -> Impossible {
         Impossible { option, value: self.get(option).unwrap_or_default(), reason }
     }
 }
 
 impl Opt {
-    /// Its value at a point, as text that [`Opt::set`] takes; nothing where the experiment does not
-    /// use it.
+    /// The value of the option at a point, as text that [`Opt::set`] takes; empty if the experiment
+    /// does not use the option.
     #[must_use]
     pub fn get(&self, point: &Point) -> String {
         point.get(self.name).unwrap_or_default()
     }
 
-    /// Changes a point.
+    /// Sets the option of a point.
     ///
     /// # Errors
     /// As [`Point::set`].

@@ -13,20 +13,20 @@ use crate::list::{added, standard};
 use crate::point::Point;
 use crate::runner::Runner;
 
-/// Stamps taken to learn what one costs.
+/// Time stamps taken to measure the cost of one.
 const COST_SAMPLES: usize = 1000;
 
-/// Measures a point of an experiment that rdmalab comes with. All ranks call this with the same
-/// point, each with its device; rank 0 is the active end, and returns all that was measured. The
-/// others return their own facts.
+/// Measures a point of an experiment that is part of rdmalab. All ranks call this with the same
+/// point, each with its device. Rank 0 is the active end and returns all measurements; the others
+/// return only facts about themselves.
 ///
-/// When it was asked to stop, what was measured so far is returned, with
+/// When the rank is asked to stop, the function returns the measurements up to then, with
 /// [`Outcome::cut_short`] set.
 ///
 /// # Errors
-/// When the device cannot do it ([`check`] tells before), the ends run different points or
-/// versions, a work request fails, another end is gone, or nothing comes for too long: one line
-/// with the likely causes.
+/// When the device cannot run the point ([`check`] tells this beforehand), the ends have different
+/// points or versions, a work request fails, another end is gone, or nothing arrives for too long.
+/// The text is one line with the likely causes.
 pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
     let experiment = point.experiment();
     let all = standard();
@@ -35,7 +35,7 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
     measure(runner.ok_or_else(unknown)?, rank, device, point)
 }
 
-/// The same for a rank that is a process, also of an experiment that the program
+/// [`run`] for a rank that is a process; it also runs experiments that the program
 /// [added](crate::add).
 ///
 /// # Errors
@@ -75,7 +75,7 @@ fn measure<R: Rank + Sync>(
     Ok(outcome)
 }
 
-/// Makes sure that both ends run the same: the version and every option.
+/// Makes sure that both ends have the same version and the same value of every option.
 fn agree<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
     let mut text = format!("version={}\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&format!("experiment={}\n", point.experiment()));

@@ -1,4 +1,4 @@
-//! How a rank runs an experiment: the one step that needs the type of both.
+//! The one step in running an experiment that needs the types of both the rank and the workload.
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
@@ -10,14 +10,14 @@ use crate::common::params::Common;
 use crate::experiment::{Experiment, Own};
 use crate::workload::Workload;
 
-/// How a rank runs an experiment.
+/// Runs one experiment on ranks of type `R`.
 pub struct Runner<R> {
     experiment: Experiment,
     run: fn(&Own, &Common, &R, &Context, &Limits) -> Result<Outcome, Stopped>,
 }
 
 impl<R: Rank + Sync> Runner<R> {
-    /// That of a workload.
+    /// The runner of a workload.
     #[must_use]
     pub const fn of<W: Workload>() -> Self {
         Self {
@@ -29,7 +29,7 @@ impl<R: Rank + Sync> Runner<R> {
         }
     }
 
-    /// Runs it, with the options checked; `own` are options of this experiment.
+    /// Runs the experiment with checked options; `own` must be options of this experiment.
     pub(crate) fn run(
         &self,
         own: &Own,

@@ -1,4 +1,4 @@
-//! Many points from few words, and the order to measure them in.
+//! Makes many points from a short text, and the order in which to measure them.
 
 use rdmalab_random::Random;
 use std::fmt;
@@ -16,7 +16,7 @@ pub const MAX_POINTS: usize = 4096;
 pub enum SweepError {
     /// An option, or one of its values.
     Option(OptionError),
-    /// More than [`MAX_POINTS`]; so many there would be at least.
+    /// More than [`MAX_POINTS`]; holds a lower bound of the number.
     TooMany(usize),
 }
 
@@ -54,7 +54,7 @@ pub fn sweep<N: AsRef<str>, T: AsRef<str>>(
     sweep_from(&Point::default_for(experiment), options)
 }
 
-/// As [`sweep`], from another point than the default one.
+/// As [`sweep`], but starting from `base` instead of the default point.
 ///
 /// # Errors
 /// As [`sweep`].
@@ -98,8 +98,8 @@ pub struct Turn {
     pub repetition: usize,
 }
 
-/// The order to measure in: every point once in random order, then every point again in another
-/// one, so that drift is not mistaken for an effect. The same seed gives the same order.
+/// The order of measuring: every point once in random order, then every point again in another
+/// random order, so that drift is not mistaken for an effect. The same seed gives the same order.
 #[must_use]
 pub fn shuffle(points: usize, repetitions: usize, seed: u64) -> Vec<Turn> {
     let mut random = Random::new(seed);

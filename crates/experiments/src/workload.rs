@@ -23,22 +23,22 @@ pub trait Workload: Clone + Send + Sync + 'static {
     const NAME: &'static str;
     /// What it measures, in one sentence without a full stop.
     const SUMMARY: &'static str;
-    /// How many ranks it takes, at least and at most. As many as at least unless asked otherwise.
+    /// The least and the most ranks that it takes. The default is the least.
     const RANKS: RangeInclusive<usize> = 2..=2;
     /// The options that it takes, in the order of its help text.
     const OPTIONS: &'static [Choice<Self>];
-    /// What it does unless told otherwise: the options that others have too.
+    /// The defaults of the common options.
     const COMMON: Common;
-    /// The same of its own options.
+    /// The defaults of its own options.
     const OWN: Self;
-    /// Whether it waits for answers of the device, so that a short try tells how long it takes.
+    /// Whether it waits for the device, so that a short trial run tells how long it takes.
     const WAITS: bool = true;
     /// Whether each counted message has a sample, from which quantiles follow.
     const SAMPLES_EACH: bool = false;
-    /// Whether its samples are runs, so that a shorter measurement keeps these.
+    /// Whether each run is one sample, so that a shorter measurement keeps the number of runs.
     const SAMPLES_RUNS: bool = false;
 
-    /// What cannot be measured whatever the device.
+    /// Rejects options that no device could measure.
     ///
     /// # Errors
     /// The option, and why.
@@ -46,8 +46,8 @@ pub trait Workload: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// What its queues are too short for; asked once more of a thread's share of shared queue
-    /// pairs.
+    /// Rejects queues that are too short. Where threads share queue pairs, it is called once more
+    /// with the share of one thread.
     ///
     /// # Errors
     /// The option, and why.
@@ -55,7 +55,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// What so many ranks are too few for, beyond [`Workload::RANKS`].
+    /// Rejects options that do not work with `ranks` ranks, beyond [`Workload::RANKS`].
     ///
     /// # Errors
     /// The option, and why.
@@ -63,37 +63,37 @@ pub trait Workload: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The memory that it takes.
+    /// The memory for messages that it needs.
     fn memory(&self, _common: &Common) -> Places {
         Places { count: 1, option: "size" }
     }
 
-    /// How many series have a sample for each message, those of `--rate` aside.
+    /// How many series have a sample for each message, not counting the series of `--rate`.
     fn series(&self, _common: &Common) -> u64 {
         1
     }
 
-    /// What it may measure, but for processor time, which all do.
+    /// The quantities that it may measure, except processor time, which every experiment measures.
     fn quantities(&self, common: &Common) -> Vec<Quantity>;
 
-    /// About how long a message takes on a device that answers in a microsecond, in nanoseconds.
+    /// Estimated time of a message, in nanoseconds, on a device that answers in a microsecond.
     fn message_ns(&self, common: &Common) -> f64;
 
-    /// The pause that is in a message's time on the average, in nanoseconds.
+    /// The average pause per message, in nanoseconds.
     fn pause_ns(&self, common: &Common) -> f64 {
         common.pause_ns as f64
     }
 
-    /// Messages under way before one has to be waited for.
+    /// The most messages under way before the sender has to wait for one of them.
     fn window(&self, _common: &Common) -> u64 {
         1
     }
 
-    /// Runs it at one end, with the options checked. Rank 0 returns all that was measured, others
-    /// their own facts.
+    /// Runs it at one end with checked options. Rank 0 returns all measurements, the others only
+    /// facts about themselves.
     ///
     /// # Errors
-    /// When a work request fails, the other end is gone, or nothing comes for too long.
+    /// When a work request fails, the other end is gone, or nothing arrives for too long.
     fn run<R: Rank + Sync>(
         &self,
         common: &Common,
@@ -103,7 +103,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
     ) -> Result<Outcome, Stopped>;
 }
 
-/// Memory for messages: so many places of one each.
+/// Memory for messages: `count` places with room for one message each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// How many.
@@ -112,8 +112,8 @@ pub struct Places {
     pub option: &'static str,
 }
 
-/// What the bytes of a message take on the way, in nanoseconds, on the device that
-/// [`Workload::message_ns`] is about.
+/// The transfer time of a message's bytes, in nanoseconds, on the device that
+/// [`Workload::message_ns`] assumes.
 pub(crate) fn transfer_ns(common: &Common) -> f64 {
     common.size_bytes as f64 / 5.0
 }

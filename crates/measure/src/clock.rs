@@ -76,7 +76,7 @@ pub struct Clock {
 #[derive(Clone, Copy, Debug)]
 struct VirtualNs(&'static AtomicU64);
 
-/// Two are equal that are the same counter.
+/// Two are equal if they are the same counter.
 impl PartialEq for VirtualNs {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.0, other.0)
@@ -90,8 +90,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The best clock of this machine; takes about 20 ms to calibrate. Falls back to
-    /// [`ClockSource::MonotonicRaw`], and [`Clock::fallback_reason`] says why.
+    /// The best clock of this machine; calibrating it takes about 20 ms. Without an invariant
+    /// counter it uses [`ClockSource::MonotonicRaw`], and [`Clock::fallback_reason`] says why.
     #[must_use]
     pub fn new() -> Self {
         match counter::invariant() {
@@ -106,8 +106,8 @@ impl Clock {
         Self::raw(None)
     }
 
-    /// A clock of virtual time: it says what `now_ns` holds, and moves when a simulation moves
-    /// that. Two that share the counter agree exactly.
+    /// A clock of virtual time: it returns the value of `now_ns`, which a simulation advances.
+    /// Clocks that share this counter agree exactly.
     #[must_use]
     pub fn virtual_time(now_ns: &'static AtomicU64) -> Self {
         let virtual_ns = Some(VirtualNs(now_ns));
@@ -145,9 +145,8 @@ impl Clock {
         }
     }
 
-    /// A stamp: fenced on both sides for the counters, so that it is taken after all that stands
-    /// before it and before all that stands after it. Earlier stores may not be visible to others
-    /// yet.
+    /// Takes a stamp. Counters are read between two fences: after all earlier instructions and
+    /// before all later ones. Earlier stores may not be visible to other cores yet.
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Stamp {
@@ -164,8 +163,8 @@ impl Clock {
         })
     }
 
-    /// Nanoseconds from `a` to `b`; negative when `b` is the earlier one, which between two cores
-    /// says that their counters are apart.
+    /// Nanoseconds from `a` to `b`; negative when `b` is the earlier one. Between two cores, a
+    /// negative time shows that their counters differ.
     #[inline]
     #[must_use]
     pub fn ns_between(&self, a: Stamp, b: Stamp) -> f64 {
@@ -195,7 +194,7 @@ impl Clock {
         self.source
     }
 
-    /// Why the processor's counter is not used, where it is not.
+    /// Why the processor's counter is not used, if it is not.
     #[must_use]
     pub fn fallback_reason(&self) -> Option<&'static str> {
         self.fallback_reason
@@ -410,7 +409,8 @@ mod tests {
         wait_ns(5_000_000);
         let (raw_b, b) = (counter::raw_ns(), clock.now());
         let (ours, theirs) = (clock.ns_between(a, b), (raw_b - raw_a) as f64);
-        // The stamps stand outside the readings, so that ours is the longer but for the rate error.
+        // The stamps enclose the readings, so that our interval is longer except for the rate
+        // error.
         assert!(ours >= theirs * (1.0 - clock.relative_error()) - 100.0, "{ours} < {theirs}");
         assert!(clock.relative_error() < 1.0, "{clock}");
         assert_eq!(clock.source() == ClockSource::MonotonicRaw, clock.fallback_reason().is_some());

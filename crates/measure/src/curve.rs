@@ -1,5 +1,5 @@
-//! What a curve of measured medians says: where one falls below another, and where it leaves a
-//! line. Between two measured places a curve is taken to be a line on logarithmic axes.
+//! Curves of measured medians: where one curve falls below another. Between two measured points a
+//! curve is taken to be a line on logarithmic axes.
 
 use crate::stats::Estimate;
 

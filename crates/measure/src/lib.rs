@@ -6,14 +6,14 @@
 //! * [`curve`]: what a curve of medians says: where it crosses another.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
 //! * [`pattern`]: whether a series repeats itself, where it stands out, and how sure that is.
-//! * [`outcome`]: what a rank brings home from one point of an experiment.
+//! * [`outcome`]: the results of a rank at one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
 //! * [`sync`]: the offset and the drift of two clocks, and how wrong that may be.
 //! * [`group`]: things that share a key.
 //! * [`text`]: lists and numbers in sentences.
 //! * [`mod@unit`]: the units that names end with, and numbers with their unit.
-//! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
-//!   over, a ring, a copy, a system call, a datagram.
+//! * [`limits`]: the speed of this machine without our code: a cache line handed over, a ring, a
+//!   copy, a system call, a datagram.
 //!
 //! Samples are assumed independent and from one distribution. Successive samples of one run seldom
 //! are: compare the medians of repeated runs, or look at [`stats::lag1_autocorrelation`] first.

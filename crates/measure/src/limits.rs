@@ -1,6 +1,6 @@
 //! The bare limits of this machine: how fast a cache line, a copy, a system call or a datagram is
-//! when nothing of ours is in the way. They stand beside our own numbers as ratios, so that a
-//! number means the same on another machine.
+//! without our code. Our own numbers are given as ratios to these limits, so that a ratio means the
+//! same on another machine.
 //!
 //! Each limit is a [`Limit`]: one short run (some milliseconds) gives one number, the median over
 //! its batches, so that a preemption does not decide it. [`interleave`] takes turns, A, B, A, B, so

@@ -48,16 +48,15 @@ pub struct Series {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Combination {
-    /// The warm-ups of all, one after another, and behind them the others of all.
+    /// First the warm-up samples of all sources, then the other samples of all sources.
     Joined,
-    /// The sum of the first of each, of the second of each, and so on.
+    /// Sample by sample, the sum over all sources.
     Sum,
-    /// The largest of the first of each, of the second of each, and so on; NaN where one is lost.
+    /// Sample by sample, the largest of all sources; NaN if one of them is lost.
     Largest,
 }
 
-/// Stands in a warning between the label of what was measured, but is no result, and why it is
-/// none.
+/// The words of a warning between the label of a series that is no result, and the reason.
 pub const IS_HIDDEN: &str = " is not shown: ";
 
 /// From which other series of its outcome a series follows.
@@ -107,7 +106,7 @@ pub struct Dated {
     pub index: u64,
     /// Its stamp, in ticks of the clock of the rank that took it.
     pub ticks: u64,
-    /// The same in nanoseconds since 1970, once somebody knew what time it was.
+    /// The same in nanoseconds since 1970, once it was converted to the time of day.
     pub unix_ns: Option<u64>,
 }
 
@@ -116,7 +115,7 @@ pub struct Dated {
 pub struct Figure {
     /// What it is.
     pub quantity: Quantity,
-    /// Whose it is, where there are several (`rank 0`); else empty.
+    /// What it belongs to, if there are several (`rank 0`); else empty.
     pub label: String,
     /// In the quantity's unit.
     pub value: f64,

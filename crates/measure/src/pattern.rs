@@ -99,10 +99,10 @@ pub fn find_with(samples: &[f64], first: usize, false_alarm: f64) -> Option<Patt
     Some(Pattern { period, false_alarm: ln_chance.exp(), base, peaks })
 }
 
-/// The scores without what each sample says of the next one, where that is significant: noise with
-/// a memory would pass for a pattern of some long period.
+/// The scores without the part that the previous sample predicts, if the autocorrelation is
+/// significant: correlated noise would pass for a pattern of some long period.
 ///
-/// Only where neighbours resemble each other. Where they differ, that may be the pattern itself.
+/// Only for positive autocorrelation: a negative one may be the pattern itself.
 fn whitened(samples: &[f64]) -> Option<Vec<f64>> {
     let scores = fold::scores(samples)?;
     let is_pair = |i: &usize| !samples[*i].is_nan() && !samples[*i - 1].is_nan();
@@ -148,8 +148,8 @@ impl<'a> Search<'a> {
         Some(search)
     }
 
-    /// As many scores as make whole periods, and whether each is there: what drifts is then at all
-    /// places alike.
+    /// As many scores as make whole periods, and whether each is present: then a drift affects all
+    /// places of the period alike.
     fn whole<'s>(&'s self, scores: &'s [f64], period: usize) -> (&'s [f64], Option<&'s [f64]>) {
         let used = scores.len() / period * period;
         (&scores[..used], self.is_there.as_ref().map(|t| &t[..used]))
@@ -173,8 +173,8 @@ impl<'a> Search<'a> {
         Some((best.0, corrected.min(0.0)))
     }
 
-    /// The logarithm of the probability that a period says no more than its divisor does, by the
-    /// scores within the places of that.
+    /// The logarithm of the probability that a period explains no more than its divisor does, by
+    /// the scores within the places of the divisor.
     fn ln_no_more(&self, within: &[f64], divisor: usize, period: usize) -> f64 {
         let (scores, there) = self.whole(within, period);
         Folded::within(scores, there, period, divisor).ln_chance(self.excess_of(period))
@@ -192,7 +192,7 @@ impl<'a> Search<'a> {
         shorter.map_or(period, |shorter| self.divisor(shorter))
     }
 
-    /// The multiple of a period that says most beyond it; itself where none does.
+    /// The multiple of a period that explains most beyond it; the period itself if none does.
     fn multiple(&self, period: usize) -> usize {
         let within = fold::scores_within(self.samples, period);
         let longest = self.folded.len() + 1;
@@ -200,17 +200,17 @@ impl<'a> Search<'a> {
         let multiples = (2 * period..=longest).step_by(period);
         let each = multiples.map(|m| (m, self.ln_no_more(&within, period, m) + count.ln()));
         match each.min_by(|a, b| a.1.total_cmp(&b.1)) {
-            // Its divisors again: between the two there may be one that says as much.
+            // Check its divisors again: one between the two may explain as much.
             Some((longer, ln)) if ln < REPETITION.ln() => {
                 let between = self.divisor(longer);
-                // Step by step each may seem to say no more than the next, and all together do.
+                // Each single step may be insignificant, while all steps together are significant.
                 self.multiple(if between > period { between } else { longer })
             }
             _ => period,
         }
     }
 
-    /// What most places are like, and those that are not.
+    /// The value of most places, and the places that differ from it.
     fn peaks(&self, samples: &[f64], period: usize, first: usize) -> Option<(f64, Vec<Peak>)> {
         let folded = self.fold(&fold::scores(samples)?, period);
         let mut at: Vec<Vec<f64>> = vec![Vec::new(); period];
@@ -245,9 +245,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// By how much the variance of noise exceeds that of white noise, for each period: the least of
-/// what the periods around it show, and at least 1. A pattern shows at its period, its multiples
-/// and those that share a divisor with it; noise shows everywhere.
+/// By how much the variance of noise exceeds that of white noise, for each period: the smallest
+/// ratio among the periods around it, and at least 1. A pattern raises only its period, its
+/// multiples and periods that share a divisor with it; noise raises all periods.
 fn excess(folded: &[Folded]) -> Vec<f64> {
     let ratios: Vec<f64> = folded.iter().map(|f| f.squares / f.quantile(CALM)).collect();
     let of = |period: usize| {

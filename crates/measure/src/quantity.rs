@@ -11,8 +11,8 @@ pub enum Quantity {
     /// From the stamp before the post at the sender to the stamp after the arrival at the
     /// receiver. Needs one clock, or two and the error between them.
     OneWay,
-    /// From the moment when the adapter copied the payload to the stamp after the arrival: a thread
-    /// writes the time into the payload again and again, and the copy that arrives tells.
+    /// From the moment when the adapter copied the payload to the stamp after the arrival. A thread
+    /// keeps writing the time into the payload, so the received payload holds the time of the copy.
     OneWayFromCopy,
     /// From the stamp before the post to the arrival of the answer, at one end.
     RoundTrip,
@@ -36,7 +36,7 @@ pub enum Quantity {
     Timeout,
     /// How many messages go by until a series repeats itself.
     Period,
-    /// By how much what repeats itself stands out, at most.
+    /// By how much a repeating pattern stands out at most.
     PeakHeight,
     /// How evenly several are served: the index of Jain, Chiu and Hawe; 1 where all are alike.
     Fairness,
@@ -51,7 +51,7 @@ pub enum Better {
     More,
     /// Less, as of a time.
     Less,
-    /// Neither: it says how something is, as how long a time-out truly is.
+    /// Neither: it only describes something, such as the true length of a time-out.
     Neither,
 }
 
@@ -137,8 +137,8 @@ impl Quantity {
         self.facts().3
     }
 
-    /// Whether it begins at one end and is over at the other, so that it is as wrong as the clocks
-    /// of the two are apart.
+    /// Whether it begins at one end and is over at the other, so that the difference of the two
+    /// clocks is in the value.
     #[must_use]
     pub const fn is_between_ends(self) -> bool {
         matches!(self, Self::OneWay | Self::OneWayFromCopy)

@@ -1,4 +1,4 @@
-//! What a record and a report say of a series: pure, and the same for both.
+//! The summary of a series for records and reports: pure functions, with the same result for both.
 
 use crate::outcome::Series;
 use crate::stats::{self, Interval};
@@ -57,8 +57,8 @@ pub struct Summary {
     pub mean: f64,
     /// Standard deviation, with n - 1; NaN below two samples.
     pub stdev: f64,
-    /// The number of independent samples that would know the median as well as these, which may
-    /// depend on their neighbours: see [`stats::Timed`]. `None` for fewer than four.
+    /// The effective number of samples: as many independent samples would give the median as
+    /// precisely as these correlated ones do, see [`stats::Timed`]. `None` for fewer than four.
     pub effective_n: Option<f64>,
     /// The largest samples that count, the largest first.
     pub largest: Vec<Outlier>,

@@ -1,5 +1,5 @@
-//! Two clocks that no common counter joins: how far they are apart, how fast they drift, and how
-//! wrong that may be. Pure arithmetic on stamps that others took.
+//! Two clocks without a common counter: their offset, their drift, and the error of both. Pure
+//! arithmetic on given stamps.
 //!
 //! ```text
 //!  ours     asked ────────────────────────── back        one round; each clock in its own ns
@@ -55,7 +55,8 @@ impl Round {
         f64::midpoint(self.asked_ns, self.back_ns)
     }
 
-    /// Whether its times can be: each end's in order, and the way takes no negative time.
+    /// Whether its times are possible: in order at each end, and without a negative time on the
+    /// way.
     fn is_possible(&self) -> bool {
         let all = [self.asked_ns, self.received_ns, self.answered_ns, self.back_ns];
         all.iter().all(|t| t.is_finite())
@@ -65,7 +66,7 @@ impl Round {
     }
 }
 
-/// What the fastest of some rounds, taken one after the other, says.
+/// The offset by the fastest of several successive rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// When, on our clock.
@@ -77,7 +78,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Of the fastest round; `None` when there is no round that can be.
+    /// The window of these rounds; `None` if no round is possible.
     #[must_use]
     pub fn of(rounds: &[Round]) -> Option<Self> {
         let possible = rounds.iter().filter(|round| round.is_possible());
@@ -240,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// The promise itself: with whatever delays, and clocks that drift steadily, no time
-        /// between the windows is off by more than the error.
+        /// For all delays, and clocks that drift steadily, no time between the windows is off by
+        /// more than the error.
         #[test]
         fn the_truth_lies_within_the_error(
             lead in -1e9f64..1e9,

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-/// What SplitMix64's state grows by: 2^64 over the golden ratio.
+/// The increment of SplitMix64's state: 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
@@ -18,7 +18,7 @@ pub const fn nth(seed: u64, index: u64) -> u64 {
     scrambled(seed.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
 }
 
-/// A number evenly spread over all 64 bits that follows from another, and from no other; 0 from 0.
+/// Maps a number one to one to a number that is evenly spread over all 64 bits; 0 gives 0.
 #[must_use]
 pub const fn scrambled(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -80,7 +80,7 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Brings them into any order (Fisher and Yates).
+    /// Shuffles the items (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -98,7 +98,7 @@ impl Random {
         out
     }
 
-    /// A generator for something else, whose use does not disturb this one.
+    /// A generator for another purpose, whose use does not change the sequence of this one.
     #[must_use]
     pub const fn fork(&mut self) -> Random {
         Random::new(self.next_u64())

@@ -1,10 +1,10 @@
-//! Ranks: the ends of an experiment, and all that an experiment may know of the launch besides
-//! verbs.
+//! Ranks: the ends of an experiment. Besides verbs, a rank is the only interface of an experiment
+//! to the outside.
 //!
-//! An experiment is a function that each rank runs with the same parameters; it asks its [`Rank`]
-//! who it is, what time it is, and when the others are ready. In real time a rank is a process
-//! ([`process`]); in virtual time it will be a coroutine, which is why an experiment neither
-//! sleeps, spins nor starts a thread by itself.
+//! An experiment is a function that each rank runs with the same parameters. It asks its [`Rank`]
+//! for its index, for the time, and whether the others are ready. In real time a rank is a process
+//! ([`process`]); in virtual time it will be a coroutine. Therefore an experiment sleeps, spins and
+//! starts threads only through its rank.
 
 pub mod process;
 
@@ -16,11 +16,11 @@ use rdmalab_measure::{Clock, Stamp};
 /// Why a rank could not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The user, or the launcher, wants an end. What was measured so far counts.
+    /// The user or the launcher asked the rank to stop. The measurements up to then are valid.
     Asked,
-    /// Another rank failed or is gone; which, and why.
+    /// Another rank failed or is gone; the text names the rank and the reason.
     Other(String),
-    /// Nothing came in time; what was waited for.
+    /// Nothing came in time; the text says what the rank waited for.
     TimedOut(String),
     /// This rank failed: one line that says what, and what to do.
     Failed(String),
@@ -65,36 +65,36 @@ impl CpuTime {
 
 /// One end of an experiment.
 ///
-/// Waiting is bounded: each call that waits ends with [`Stopped`] when the launcher says so, when
-/// another rank is gone, or when its limit is over. Time stamps are fenced.
+/// Waiting is bounded: each call that waits returns [`Stopped`] when the launcher asks to stop,
+/// when another rank is gone, or when its time limit is over. Time stamps are fenced.
 pub trait Rank {
-    /// Which one it is, from 0.
+    /// The index of this rank, from 0.
     fn index(&self) -> usize;
 
-    /// How many there are.
+    /// The number of ranks.
     fn count(&self) -> usize;
 
-    /// A stamp: after everything before it, before everything after it.
+    /// A time stamp, taken after all earlier instructions and before all later ones.
     fn now(&self) -> Stamp;
 
     /// The clock of [`Rank::now`], to turn stamps into nanoseconds.
     fn clock(&self) -> &Clock;
 
-    /// How far a stamp of rank `other`, converted by [`Rank::to_own_clock`], may be off from ours
-    /// for the same instant, in nanoseconds, both ways; `None` when the two cannot be compared at
-    /// all. Ranks of one machine share a counter; others have to [align](Rank::align_clocks) first.
+    /// The error bound, in nanoseconds and both ways, of a stamp of rank `other` that
+    /// [`Rank::to_own_clock`] converted; `None` if the clocks cannot be compared. Ranks of one
+    /// machine share a counter; others have to [align](Rank::align_clocks) their clocks first.
     fn clock_error_ns(&self, other: usize) -> Option<f64>;
 
-    /// Whether stamps of rank `other` come from the counter of ours, so that they may be compared
-    /// as they are.
+    /// Whether rank `other` takes its stamps from the same counter as this rank, so that they may
+    /// be compared without conversion.
     fn shares_clock(&self, other: usize) -> bool {
         self.clock_error_ns(other).is_some()
     }
 
-    /// Brings the clocks of all ranks together; a barrier too. All ranks have to come to it, before
-    /// and after what they stamp, and once more now and then: between the first time in a job and
-    /// the last one, stamps can be converted. It takes some milliseconds, and where all ranks share
-    /// a clock, nothing. It goes on where this rank was asked to stop.
+    /// Aligns the clocks of all ranks; also a barrier. All ranks have to call it before and after
+    /// the stamps that they take, and now and then in between: stamps between the first and the
+    /// last call of a job can be converted. It takes some milliseconds, and no time if all ranks
+    /// share a clock. It also works when this rank was asked to stop.
     ///
     /// # Errors
     /// As [`Rank::exchange_to_end`].
@@ -102,33 +102,35 @@ pub trait Rank {
         Ok(())
     }
 
-    /// A stamp of rank `other` on our clock; wrong by [`Rank::clock_error_ns`] at most, where that
-    /// is known.
+    /// Converts a stamp of rank `other` to the clock of this rank. The error is at most
+    /// [`Rank::clock_error_ns`], if that is known.
     fn to_own_clock(&self, _other: usize, stamp: Stamp) -> Stamp {
         stamp
     }
 
-    /// Gives the processor away for so long, or a little longer.
+    /// Sleeps for `ns` or a little longer.
     ///
     /// # Errors
-    /// When it was asked to stop meanwhile.
+    /// When the rank was asked to stop meanwhile.
     fn sleep(&self, ns: u64) -> Result<(), Stopped>;
 
-    /// Keeps the processor busy for so long: a pause that lets it neither sleep nor slow down.
+    /// Keeps the processor busy for `ns`: a pause in which the processor neither sleeps nor lowers
+    /// its clock rate.
     ///
     /// # Errors
-    /// When it was asked to stop meanwhile.
+    /// When the rank was asked to stop meanwhile.
     fn think(&self, ns: u64) -> Result<(), Stopped>;
 
-    /// Looks until there is something, as often as it can. Whether to go on at all is asked now
-    /// and then, so that a look costs nothing more; a look that sleeps would delay that question.
+    /// Calls `look` as often as possible until it returns something. Only once in many calls it
+    /// checks whether to stop, so that a look costs hardly more; `look` must not sleep, since that
+    /// would delay the check.
     ///
     /// # Errors
     /// When it was asked to stop, another rank is gone, or nothing came within
     /// [`Rank::patience_ns`].
     fn spin<T>(&self, look: impl FnMut() -> Option<T>) -> Result<T, Stopped>;
 
-    /// The same for at most `limit_ns`: `None` when nothing came.
+    /// Like [`Rank::spin`], but for at most `limit_ns`: `None` when nothing came.
     ///
     /// # Errors
     /// When it was asked to stop, or another rank is gone.
@@ -138,28 +140,29 @@ pub trait Rank {
         look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped>;
 
-    /// Spins until a word that a peer writes has another value than `old`, and returns it; what
-    /// the peer wrote before is then visible.
+    /// Spins until a word that a peer writes has another value than `old`, and returns the value.
+    /// The peer's earlier writes are then visible.
     ///
     /// # Errors
     /// As [`Rank::spin`].
     fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped>;
 
-    /// Runs `body` while the current stamp is written into `word` without a pause, by a thread of
-    /// its own: whoever copies the word meanwhile has the time of his copy. `body` itself must not
-    /// write there.
+    /// Runs `body` while a separate thread keeps writing the current stamp into `word`: a copy of
+    /// the word, for example by the adapter, then holds the time of that copy. `body` itself must
+    /// not write to `word`.
     ///
     /// # Errors
-    /// When there can be no such thread.
+    /// When the thread cannot be started.
     fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped>;
 
-    /// Whether the thread of [`Rank::restamping`] has to share a processor with a rank: the word
-    /// then stands still while others run, and times taken from it are as coarse as the scheduler.
+    /// Whether the thread of [`Rank::restamping`] has to share a processor with a rank. Then the
+    /// word does not change while others run, and its times are as coarse as the scheduler's time
+    /// slices.
     fn restamp_shares_cpu(&self) -> bool {
         false
     }
 
-    /// Runs all of them at the same time, each on a thread of its own, and waits for all.
+    /// Runs all bodies at the same time, each on its own thread, and waits for all of them.
     ///
     /// # Errors
     /// When a thread cannot be started, or one of them panicked.
@@ -169,13 +172,13 @@ pub trait Rank {
     ) -> Result<Vec<T>, Stopped>;
 
     /// How long [`Rank::spin`] waits at most. [`Rank::barrier`] and [`Rank::exchange`] may wait
-    /// longer: a rank that is missed there says first what it waits for itself.
+    /// longer, so that a missing rank can first report what it waits for itself.
     fn patience_ns(&self) -> u64;
 
-    /// Whether it was asked to stop: cheap enough for each message.
+    /// Whether the rank was asked to stop. Cheap enough to ask for each message.
     fn is_asked_to_stop(&self) -> bool;
 
-    /// Waits until each rank is here.
+    /// Waits until all ranks have called this.
     ///
     /// # Errors
     /// As [`Rank::spin`].
@@ -183,33 +186,34 @@ pub trait Rank {
         self.exchange(&[]).map(drop)
     }
 
-    /// Gives each rank the bytes of all, by index; a barrier too.
+    /// Sends `bytes` to all ranks and returns the bytes of all ranks, by index; also a barrier.
     ///
     /// # Errors
     /// As [`Rank::spin`].
     fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped>;
 
-    /// As [`Rank::exchange`], and goes on where this rank was asked to stop: for bringing together
-    /// what was measured until then. All ranks have to come to it.
+    /// As [`Rank::exchange`], but also works when this rank was asked to stop: for collecting the
+    /// measurements up to then. All ranks have to call it.
     ///
     /// # Errors
-    /// As [`Rank::exchange`], without having been asked to stop.
+    /// As [`Rank::exchange`], except for the request to stop.
     fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.exchange(bytes)
     }
 
-    /// As [`Rank::exchange_to_end`], for a rank that has nothing to do until the others come: it
-    /// waits for as long as they take, since each wait of theirs has its own limit.
+    /// As [`Rank::exchange_to_end`], for a rank that has nothing to do until the others call it. It
+    /// waits without a time limit, since each wait of the other ranks has its own limit.
     ///
     /// # Errors
-    /// As [`Rank::exchange_to_end`], but for the limit.
+    /// As [`Rank::exchange_to_end`], except for the time limit.
     fn exchange_at_leisure(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.exchange_to_end(bytes)
     }
 
-    /// Gives a number, and gets the smallest and the largest of all ranks; where threads of a rank
-    /// meet the others together, of all threads, so that none of them does what another does not.
-    /// Goes on as [`Rank::exchange_to_end`] does.
+    /// Sends a number to all ranks, and returns the smallest and the largest number of all ranks.
+    /// If the threads of a rank call it together, the numbers of all threads count, so that all
+    /// threads decide alike. Like [`Rank::exchange_to_end`], it also works when this rank was asked
+    /// to stop.
     ///
     /// # Errors
     /// As [`Rank::exchange_to_end`].
@@ -225,7 +229,7 @@ pub trait Rank {
 /// The smallest and the largest of the numbers that were given to [`Rank::agree`].
 ///
 /// # Errors
-/// When something else was given, by a rank that is out of step.
+/// When a rank that is out of step gave something other than a number.
 pub fn extremes<'a>(all: impl Iterator<Item = &'a [u8]>) -> Result<(u64, u64), Stopped> {
     let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes);
     let numbers: Result<Vec<u64>, _> = all.map(number).collect();

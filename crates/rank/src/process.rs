@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The launcher is the hub: jobs, exchanges and results go through it, and no worker knows the
-//! address of another one. In each worker a thread sleeps in `read` and sets a flag when there is a
-//! reason to stop; the threads that measure look at the flag now and then.
+//! address of another one. In each worker, one thread sleeps in `read` and sets a flag when there
+//! is a reason to stop; the measuring threads poll the flag now and then.
 //!
 //! # What it costs
 //!
@@ -18,8 +18,8 @@
 //! EPYC 9004 at 2.6 GHz, while other work ran beside it:
 //!
 //! * A barrier takes 75 to 95 us (median; 99 %: below 0.25 ms) between two processes, as much with
-//!   TCP on one host, and 110 to 130 us between four. Ranks leave it as much apart as a wake-up
-//!   takes, some ten us: it orders, and does not synchronise.
+//!   TCP on one host, and 110 to 130 us between four. Ranks leave it some ten us apart, the time of
+//!   a wake-up: it gives an order, but no common start time.
 //! * A look of [`Rank::spin`](crate::Rank::spin) takes 1.01 to 1.02 times as long as one of a bare
 //!   loop, where that takes 0.55 ns (a load and a countdown): the question whether to go on is
 //!   asked once in 4096 looks. `spin_for`, which asks once in 256, adds 0.12 ns.

@@ -13,10 +13,11 @@ pub fn find(name: &str) -> Option<PathBuf> {
     dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Builds a package of this workspace, in the profile of the running test, and answers where its
-/// file with this ending is. Cargo does not build a shared object for the tests of a package that
-/// is nothing else, nor for those who depend on it. It has let go of its lock by the time tests
-/// run, takes the same target directory, and has nothing to do when the file is there.
+/// Builds a package of this workspace, in the profile of the running test, and returns the path of
+/// its file with this ending. Cargo does not build a shared object for the tests of a package that
+/// is nothing else, nor for the tests of packages that depend on it. By the time tests run, cargo
+/// has released its lock; the build uses the same target directory, and does nothing if the file
+/// is up to date.
 ///
 /// # Panics
 /// When it cannot be built.

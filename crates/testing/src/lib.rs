@@ -14,15 +14,16 @@ pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
 pub use watch::{Watch, too_busy};
 
-/// What perftest says when somebody else took its processor while it measured that one's clock,
-/// which says nothing about us.
+/// The message of perftest when another program took its processor while perftest measured the
+/// clock rate. Such a failure is not the fault of the tested code.
 pub const PERFTEST_DISTURBED: &str = "Can't produce a report";
-/// Times that something runs at most which is spoiled by what says nothing about us.
+/// The most attempts of a run that a cause outside the tested code spoils.
 pub const ATTEMPTS: u32 = 5;
 
-/// Runs something, and again while it is spoiled by what says nothing about us: `why`. The last of
-/// [`ATTEMPTS`] runs stands as it is. Each repetition is said as `REPEATED TEST: WHY`, with what
-/// the kernel counted meanwhile; `.ci/run` sums them. A test that needs it often is a defect.
+/// Runs something, and repeats it while `why` gives a cause outside the tested code that spoiled
+/// the run. The last of [`ATTEMPTS`] runs counts in any case. Each repetition prints `REPEATED
+/// TEST: WHY`, with the kernel's counts of the meantime; `.ci/run` adds them up. A test that often
+/// needs repetition is a defect.
 pub fn again_while<T>(why: &str, mut run: impl FnMut() -> T, is_spoiled: impl Fn(&T) -> bool) -> T {
     for _ in 1..ATTEMPTS {
         let watch = Watch::begin();
@@ -43,8 +44,8 @@ pub fn skipped(name: &str, reason: impl std::fmt::Display) {
     say(&format!("SKIPPED {name}: {reason}\n"));
 }
 
-/// In one call, since other tests write at the same time. The harness swallows what the printing
-/// macros say; whoever closed standard error does not want to know.
+/// Writes a line in one call, since other tests write at the same time. It bypasses the printing
+/// macros, whose output the harness captures. Errors, such as a closed standard error, are ignored.
 fn say(line: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,5 +1,5 @@
-//! Programs that run beside a test. Nothing here hangs and nothing stays: a wait has a limit, and
-//! a process is killed, by its own id, when the test lets go of it.
+//! Programs that run beside a test. Each wait has a limit, and a process is killed, by its own id,
+//! when the test drops it.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The same where a look may cost more, such as one at all processes.
 const LONG_LOOK: Duration = Duration::from_millis(20);
 
-/// A running process, whose output goes to files of no name: one that prints much never waits for
-/// us to read.
+/// A running process. Its output goes to unnamed files, so that it never blocks because the test
+/// does not read.
 pub struct Process {
     /// The process itself.
     pub child: Child,
@@ -134,7 +134,7 @@ impl Process {
     /// When it ends before, or within [`LIMIT`] there is nothing.
     pub fn brings<T>(&mut self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let found = self.within(what, |child| {
-            // In this order: it may bring it and end.
+            // In this order, since the process may cause the event and then end.
             let ended = child.try_wait().expect("our own child");
             look().map(Ok).or(ended.map(Err))
         });
@@ -215,7 +215,7 @@ fn line_of(command: &Command) -> String {
     line
 }
 
-/// A file that goes away with its last descriptor.
+/// A file that is deleted when its last descriptor is closed.
 fn nameless_file() -> File {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

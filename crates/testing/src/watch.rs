@@ -1,10 +1,11 @@
-//! Whether a test had processors: steal time, and waiting for a processor.
+//! Checks whether a test got enough processor time, by steal time and by time spent waiting for a
+//! processor.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Why times of messages cannot be told here and now, where so many programs want each processor
-/// that it is them who are measured.
+/// Why times of messages cannot be measured now: so many programs compete for each processor that a
+/// measurement would only show their load.
 pub fn too_busy() -> Option<String> {
     const PER_PROCESSOR: f64 = 3.0;
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
@@ -14,7 +15,7 @@ pub fn too_busy() -> Option<String> {
     is_busy.then(|| format!("a load of {load} on {processors} processors leaves it open"))
 }
 
-/// Looks at the machine for as long as something is tried, to tell whether that had processors.
+/// Observes the machine during an attempt, to tell whether the attempt got enough processor time.
 pub struct Watch {
     began: Instant,
     at_first: Figures,
@@ -25,7 +26,7 @@ struct Figures {
     /// Of all processors together, in ticks: taken by other guests of the hypervisor, and all.
     stolen: u64,
     ticks: u64,
-    /// That somebody waited for a processor; `None` where the kernel does not tell.
+    /// Time in which some task waited for a processor; `None` if the kernel does not report it.
     waited: Option<Duration>,
 }
 
@@ -40,11 +41,12 @@ impl Watch {
         self.began.elapsed() >= budget
     }
 
-    /// Why times of messages could not be told, where others took the processors meanwhile.
+    /// Why times of messages could not be measured, if other programs took the processors
+    /// meanwhile.
     pub fn too_busy(&self) -> Option<String> {
-        /// One tick in so many is a message in some, which is late by milliseconds.
+        /// Even at this share of stolen ticks, some messages are late by milliseconds.
         const STOLEN: f64 = 0.02;
-        /// Two ends and who started them are below that by themselves on two processors.
+        /// Two ends and the test itself stay below this share on two processors.
         const WAITED: f64 = 0.6;
         let (stolen, waited) = self.shares();
         let is_busy = stolen > STOLEN || waited > WAITED;

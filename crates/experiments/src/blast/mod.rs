@@ -1,10 +1,9 @@
 //! `blast`: messages one way as fast as they go, as in macarthur2012.
 //!
-//! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Where
-//! messages are noticed at rank 1 they are counted there; a WRITE and a READ, which are not, are
-//! counted by their completions at rank 0, which on RC says that they arrived. A run has one stamp
-//! at its begin and one at its end; at a `--rate` each message has one when it is due and one when
-//! it is over.
+//! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Rank 1
+//! counts the messages that it notices. It does not notice plain WRITE and READ: rank 0 counts
+//! their completions, which on RC mean that the message arrived. A run has one stamp at its begin
+//! and one at its end; with `--rate`, each message has one when it is due and one when it is over.
 
 mod open;
 mod options;
@@ -103,7 +102,7 @@ impl Workload for Blast {
 
     fn quantities(&self, common: &Common) -> Vec<Quantity> {
         let mut all = vec![Quantity::MessageTime, Quantity::Rate, Quantity::Bandwidth];
-        // Where nobody but the sender notices a message, until it is done.
+        // If only the sender notices a message, the time ends with its completion.
         let paced = [Quantity::OneWay, Quantity::CompletionTime];
         all.extend(paced.into_iter().filter(|_| common.rate_per_s > 0));
         all
@@ -134,7 +133,7 @@ impl Traffic for Blast {
         if !common.tags_payload() && !numbers_payload(common) {
             return Layout::new(common, buffers, buffers);
         }
-        // Whose a message is, or which, has to be read before another one comes there.
+        // The thread or the number of a message has to be read before the next one overwrites it.
         let qps = common.qps as usize;
         let each = (common.rx_depth as usize).min(Layout::most_places(common) / qps).max(1);
         Layout::new(common, buffers, each * qps).apart(true)

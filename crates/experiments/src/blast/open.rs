@@ -9,18 +9,18 @@ use crate::common::pace::{DUE, push_rates};
 use crate::common::params::Common;
 use crate::common::samples::{NO_CLOCK, parts, push_one_way, stamp_memory};
 
-/// Above the number of an arrival that is counted by its queue pair: which one. Other numbers have
-/// 32 bits.
+/// The bit from which on an arrival number names the queue pair, if arrivals are counted by queue
+/// pair. Other numbers have 32 bits.
 const QP_SHIFT: u32 = 40;
-/// Says that it is.
+/// The bit that marks a number counted by queue pair.
 const BY_QP: u64 = 1 << 63;
 
-/// The number of an arrival that brings none: the how many-th of its queue pair.
+/// The number of an arrival without a message number: its position in the order of its queue pair.
 pub(super) fn by_qp(qp: usize, count: u64) -> u64 {
     BY_QP | (qp as u64) << QP_SHIFT | count
 }
 
-/// The most messages of one queue pair: each part is shared out anew, and rounded.
+/// The most messages of one queue pair: each part is divided among the queue pairs, rounded up.
 fn most_of_one(common: &Common, qps: usize) -> usize {
     parts(common).map(|messages| (messages as usize).div_ceil(qps)).sum()
 }
@@ -37,12 +37,12 @@ pub(super) struct Times {
     completed: Vec<u64>,
     /// Numbers of the messages of each queue pair, in the order of their posts.
     of: Vec<Vec<u32>>,
-    /// So many of each have completed.
+    /// How many messages of each queue pair have completed.
     done: Vec<usize>,
 }
 
 impl Times {
-    /// Those of a point; `None` where no message is due at a time.
+    /// The memory for a point; `None` in a closed loop.
     pub fn of(common: &Common, qps: usize) -> Option<Self> {
         // Without times, messages are not bounded by what memory can hold.
         if common.rate_per_s == 0 {
@@ -77,7 +77,7 @@ impl Times {
         self.done[qp] = count.max(self.done[qp]);
     }
 
-    /// The number of the message that arrived; of one that was never sent a number that is none.
+    /// The number of the message that arrived; an invalid number if it was never sent.
     fn number(&self, arrival: u64) -> u64 {
         if arrival & BY_QP == 0 {
             return arrival;
@@ -87,13 +87,13 @@ impl Times {
         of.and_then(|of| of.get(count as usize)).map_or(u64::MAX, |number| u64::from(*number))
     }
 
-    /// What arrived against what was sent.
+    /// Joins the arrivals with the sent messages.
     pub fn join(&self, arrivals: &[Arrival]) -> Joined {
         let numbered = |a: &Arrival| Arrival { number: self.number(a.number), ..*a };
         join(self.due.len(), &arrivals.iter().map(numbered).collect::<Vec<_>>())
     }
 
-    /// Rates, and the times of messages that nobody but the sender notices.
+    /// Rates, and the times of messages that only the sender notices.
     pub fn push_own<R: Rank>(&self, rank: &R, common: &Common, outcome: &mut Outcome) {
         let over = |i: usize| Some(self.completed[i]).filter(|stamp| *stamp != 0);
         push_rates(rank, common, self.due.len(), (&self.due, true), over, outcome);
@@ -165,7 +165,7 @@ mod tests {
         times.completed(0, 2, 70);
         times.completed(1, 2, 80);
         times.completed(0, 3, 90);
-        // Nothing is taken back, and what was never posted is not counted.
+        // Earlier completions change nothing, and messages that were never posted are not counted.
         times.completed(0, 1, 99);
         times.completed(1, 9, 99);
         assert_eq!(times.completed, [70, 80, 70, 90, 80]);
@@ -173,7 +173,7 @@ mod tests {
         assert!(Times::of(&base, 1).is_none());
     }
 
-    /// Neither more memory nor a page of it is asked for while messages are measured.
+    /// No memory is allocated and no page is faulted in while messages are measured.
     #[test]
     fn there_is_memory_for_the_numbers_of_each_queue_pair() {
         let base = Blast::COMMON;

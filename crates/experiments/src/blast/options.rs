@@ -5,9 +5,9 @@ use crate::common::option::{COUNT_MAX, Field, number_field};
 /// Its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blast {
-    /// Places in memory that messages go round through: so many are under way.
+    /// Buffers for messages, used in a ring; also the number of messages under way.
     pub buffers: u32,
-    /// A stamp is taken after so many messages; 0: none.
+    /// A stamp is taken after this many messages; 0: none.
     pub stamp_every: u64,
 }
 

@@ -68,8 +68,8 @@ impl Ticks {
     }
 }
 
-/// Whether messages say in their payload which ones they are: at a rate, where each has a time, and
-/// where neither immediate data nor the order of RC says so.
+/// Whether messages carry their number in the payload: in an open loop, where each message has a
+/// time, if neither immediate data nor the order of RC gives the number.
 pub(crate) fn numbers_payload(common: &Common) -> bool {
     common.rate_per_s > 0
         && common.op == Op::Send
@@ -83,7 +83,7 @@ pub(super) fn is_told_apart(common: &Common) -> bool {
     common.op.has_imm() || numbers_payload(common) || common.transport == Transport::Rc
 }
 
-/// Whether messages come without notice, so that nobody counts them here.
+/// Whether the receiver does not notice messages, so that it cannot count them.
 pub(crate) fn is_passive(common: &Common) -> bool {
     matches!(common.op, Op::Write | Op::Read)
 }

@@ -205,7 +205,7 @@ impl<R: Rank> Receiving<'_, R> {
         self.credit_returns.update(self.rank, qp, self.recv_queues[qp].reposted)
     }
 
-    /// What a message says of itself: which one it is.
+    /// The number that a message carries.
     #[inline]
     fn number(&self, wc: &Wc) -> Option<u64> {
         let (thread_tag, layout) = (&self.end.thread_tag, &self.end.layout);

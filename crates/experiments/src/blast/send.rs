@@ -139,8 +139,8 @@ impl<R: Rank> Sending<'_, R> {
         Ok(())
     }
 
-    /// Posts a list on the first queue pair, from the one on whose turn it is, that has room for
-    /// it; whether there was one.
+    /// Posts a list on the first queue pair that has room for it, starting at the one whose turn it
+    /// is. Returns whether there was one.
     #[inline]
     fn post_some(&mut self) -> Result<bool, Stopped> {
         let count = self.senders.len();
@@ -177,7 +177,7 @@ impl<R: Rank> Sending<'_, R> {
         Ok(false)
     }
 
-    /// Writes the number of the next message into it: alone in its list, as all are at a rate.
+    /// Writes the number into the next message. With `--rate` each list has only one message.
     #[inline]
     fn write_number(&self, qp: usize) {
         let (place, _) = self.shares[qp][self.senders[qp].at()];
@@ -196,7 +196,7 @@ impl<R: Rank> Sending<'_, R> {
         })
     }
 
-    /// Takes completions that are there, unless they are waited for asleep, and nothing is measured
+    /// Polls completions, unless the sender sleeps while it waits for them and nothing is measured
     /// by them.
     fn look(&mut self) -> Result<(), Stopped> {
         if self.end.send.sleeps() && !is_passive(self.common) {

@@ -52,7 +52,7 @@ fn a_lid_that_nobody_has_is_of_ports_that_have_some() {
     assert!(check(&by_address, &limits()).is_err());
 }
 
-/// EXPERIMENT | a point that just goes | one that is just too much | how the error starts.
+/// EXPERIMENT | a point at the limit | one just beyond the limit | how the error starts.
 const BOUNDS: &str = "
     ping   | op=read                      | op=read transport=uc              | --op read
     ping   | op=write transport=uc        | op=write transport=ud             | --op write
@@ -109,8 +109,8 @@ fn each_bound_is_met_and_kept() {
     }
 }
 
-/// Figures of potter2018 (part A) and macarthur2012: FIGURE | EXPERIMENT | sweep | points of it
-/// that a device like the soft one can.
+/// Figures of potter2018 (part A) and macarthur2012: FIGURE | EXPERIMENT | sweep | how many of its
+/// points a device like the soft one can measure.
 const STUDIES: &str = "
     event        | oneway | poll=event transport=rc,uc,ud tx-depth=8192 pause=0,1s messages=8000 | 6
     busy         | oneway | poll=busy transport=rc,uc,ud inline=off pause=0 warm-up=0 runs=25 | 3

@@ -9,40 +9,40 @@ use rdmalab_verbs::{CompletionChannel, Context, Cq, VerbsError, Wc};
 
 use crate::common::params::Polling;
 
-/// The longest sleep until an event: then somebody has to look whether the others still live.
+/// The longest sleep until an event: then the rank has to check that the other ranks still live.
 const SLICE_NS: u64 = 100_000_000;
 
-/// So often a thread takes what is all others' before it looks at its own business: its limit, and
-/// whether it is asked to stop. As long as they come, the queue may never be empty.
+/// How many polls in a row may find only completions of other threads before a thread checks its
+/// time limit and the request to stop. While such completions arrive, the queue may never be empty.
 const ROUNDS: u32 = 16;
 
-/// A completion queue, and how it is waited for.
+/// A completion queue, and how to wait for its completions.
 pub(crate) struct Completions {
     cq: Cq,
     channel: Option<CompletionChannel>,
-    /// Where other threads take completions of it too.
+    /// Set where other threads poll the queue, too.
     view: Option<SharedView>,
 }
 
-/// Bits of a request's number that say which thread it is of, where queue pairs are shared.
+/// The thread is in the bits of a `wr_id` from this one on, where threads share queue pairs.
 const THREAD_SHIFT: u32 = 56;
 
-/// What stands above the rest of a request's number.
+/// The upper bits of a thread's `wr_id`s.
 pub(crate) const fn tag_of(thread: usize) -> u64 {
     (thread as u64) << THREAD_SHIFT
 }
 
-/// The thread of a request's number.
+/// The thread that a `wr_id` names.
 pub(crate) const fn thread_of(wr_id: u64) -> usize {
     (wr_id >> THREAD_SHIFT) as usize
 }
 
-/// Which thread a completion is for; `None`: it does not tell, and belongs to the thread that
-/// polled it.
+/// Returns the thread that a completion is for, or `None` if the completion does not name one; then
+/// it belongs to the thread that polled it.
 pub(crate) type OwnerOf = Box<dyn Fn(&Wc) -> Option<usize> + Send + Sync>;
 
-/// A thread's view of a completion queue that several threads poll: a thread that polls a
-/// completion of another one hands it over.
+/// A thread's view of a completion queue that several threads poll. A thread that polls a
+/// completion of another thread puts it into that thread's inbox.
 struct SharedView {
     thread: usize,
     shared: Arc<SharedCq>,
@@ -52,12 +52,13 @@ struct SharedView {
 struct SharedCq {
     inboxes: Vec<Inbox>,
     owner_of: OwnerOf,
-    /// Each has to get its own in the order in which they came: messages, not what frees a place.
+    /// Whether each thread has to get its completions in the order of the queue: receive
+    /// completions need this; send completions, which only free slots, do not.
     in_order: bool,
-    /// Of those who sleep, one waits for the event, which wakes one thread; the others wait for
-    /// that one. Whether there is such a one.
+    /// Whether a thread waits for the completion event. An event wakes only one thread, so the
+    /// other sleeping threads wait on `changed`.
     is_led: Mutex<bool>,
-    /// There are completions of others, or nobody waits for the event any more.
+    /// Notified when a thread put completions into inboxes, or stopped waiting for the event.
     changed: Condvar,
 }
 
@@ -67,7 +68,7 @@ impl SharedCq {
     }
 }
 
-/// Completions that others found.
+/// Completions for one thread that other threads polled.
 #[derive(Default)]
 struct Inbox {
     count: AtomicUsize,
@@ -94,19 +95,20 @@ impl Inbox {
     }
 }
 
-/// What a poll of a shared queue brought.
+/// The result of polling a shared queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Polled {
-    /// Completions of its own.
+    /// Completions of the polling thread.
     own: usize,
-    /// There were some of others.
+    /// The poll found completions of other threads.
     has_others: bool,
-    /// There may be more.
+    /// More completions may be available.
     has_more: bool,
 }
 
 impl SharedView {
-    /// Takes what is this thread's, by `take`; what is not goes to whose it is.
+    /// Returns this thread's completions, from its inbox or by `take`, and puts those of other
+    /// threads into their inboxes.
     fn poll(
         &self,
         mut take: impl FnMut(&mut [Wc]) -> Result<usize, VerbsError>,
@@ -118,7 +120,7 @@ impl SharedView {
             return Ok(Polled { own, has_others: false, has_more: true });
         }
         let mut has_others = false;
-        // What is behind that of others may be this thread's.
+        // Completions of this thread may follow those of others.
         for _ in 0..ROUNDS {
             let found = take(wcs)?;
             let mut own = 0;
@@ -142,15 +144,15 @@ impl SharedView {
         Ok(Polled { own: 0, has_others, has_more: true })
     }
 
-    /// The same where threads sleep: nobody looks while another one hands over, so that none goes
-    /// to sleep on what is its own, and those who sleep are woken.
+    /// [`Self::poll`] where threads sleep. Under the lock, so that no thread goes to sleep while
+    /// another one fills its inbox; it also wakes the sleeping threads.
     fn poll_awake(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
         let _alone = self.shared.lock();
         self.poll_locked(cq, wcs).map(|found| found.own)
     }
 
-    /// The same where nobody sleeps: while another one hands over, this one's may be among it, and
-    /// what is in the queue is later.
+    /// [`Self::poll`] where no thread sleeps and order matters. While another thread polls, this
+    /// thread takes only from its inbox: whatever is still in the queue is later.
     fn poll_in_order(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
         match self.shared.is_led.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(self.shared.inboxes[self.thread].take(wcs)),
@@ -166,8 +168,8 @@ impl SharedView {
         Ok(found)
     }
 
-    /// Sleeps for at most `slice_ns`: until there may be something, or not at all while there is.
-    /// What there is for this thread already is taken, and counted.
+    /// Takes the completions that this thread already has and returns their number. Without any, it
+    /// sleeps for at most `slice_ns`, until there may be one, and returns 0.
     fn sleep(
         &self,
         cq: &Cq,
@@ -180,13 +182,13 @@ impl SharedView {
         if !*is_led {
             cq.request_notify(false)?;
         }
-        // What came before the request raises no event; what others found is in the inbox.
+        // Completions from before `request_notify` raise no event, so poll for them now.
         let found = self.poll_locked(cq, wcs)?;
         if found.own > 0 || found.has_more {
             return Ok(found.own);
         }
         if *is_led {
-            // As long as the one who waits for the event, at most: it wakes all.
+            // The thread that waits for the event notifies all at the end of its slice.
             drop(shared.changed.wait(is_led).unwrap_or_else(PoisonError::into_inner));
             return Ok(0);
         }
@@ -199,7 +201,7 @@ impl SharedView {
     }
 }
 
-/// A failure of this rank, as a sentence.
+/// A failure of this rank, described by `why`.
 pub(crate) fn failed(why: impl std::fmt::Display) -> Stopped {
     Stopped::Failed(why.to_string())
 }
@@ -214,7 +216,7 @@ impl Completions {
         Ok(Self { cq, channel, view: None })
     }
 
-    /// The same for each of so many threads, which get their own in order or as it comes.
+    /// Shares the queue among `threads` threads; `in_order`: each gets its completions in order.
     pub fn shared(self, threads: usize, owner_of: OwnerOf, in_order: bool) -> Self {
         let inboxes = (0..threads).map(|_| Inbox::default()).collect();
         let (is_led, changed) = (Mutex::new(false), Condvar::new());
@@ -236,12 +238,12 @@ impl Completions {
         &self.cq
     }
 
-    /// Whether it is waited for asleep.
+    /// Whether a wait for completions sleeps.
     pub fn sleeps(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// Takes what there is.
+    /// Polls the available completions.
     #[inline]
     pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
         self.look(wcs).map_err(failed)
@@ -257,10 +259,10 @@ impl Completions {
         }
     }
 
-    /// Waits until there is something, at most `limit_ns`; 0 when nothing came.
+    /// Waits for completions for at most `limit_ns` and returns their number; 0 when none came.
     ///
-    /// After an event the queue is polled until it is empty before the next one is asked for: the
-    /// caller comes back as often as there is something.
+    /// After an event, calls return the completions until the queue is empty; only then does a call
+    /// ask for the next event.
     #[inline]
     pub fn wait_for<R: Rank>(
         &self,
@@ -280,7 +282,7 @@ impl Completions {
         }
     }
 
-    /// Waits until there is something, within the rank's patience.
+    /// Waits for completions for at most the rank's patience.
     #[inline]
     pub fn wait<R: Rank>(&self, rank: &R, wcs: &mut [Wc], what: &str) -> Result<usize, Stopped> {
         let patience_ns = rank.patience_ns();
@@ -318,17 +320,17 @@ impl Completions {
             if count > 0 {
                 return Ok(count);
             }
-            // With what is others' it did not sleep.
+            // If the poll found completions of other threads, it did not sleep.
             let since = *looked.get_or_insert(now);
             if rank.clock().ns_between(since, rank.now()) >= slice_ns as f64 {
-                // Whether there is still somebody to wait for.
+                // Fails if another rank is gone.
                 rank.spin_for(0, || None::<()>)?;
                 looked = None;
             }
         }
     }
 
-    /// Sleeps until the next event, for at most `slice_ns`, unless there is something already.
+    /// Sleeps until the next event, for at most `slice_ns`, unless there are completions already.
     fn sleep(
         &self,
         channel: &CompletionChannel,
@@ -336,7 +338,7 @@ impl Completions {
         wcs: &mut [Wc],
     ) -> Result<usize, VerbsError> {
         self.cq.request_notify(false)?;
-        // What came before the request raises no event.
+        // Completions from before the request raise no event.
         let count = self.cq.poll(wcs)?;
         if count > 0 {
             return Ok(count);
@@ -345,8 +347,8 @@ impl Completions {
     }
 }
 
-/// Looks until there is something, at most `limit_ns`; `None` when nothing came. Where the limit is
-/// the rank's patience, the wait has no stamp of its own.
+/// Looks busily until something is found, for at most `limit_ns`; `None` when nothing came. If the
+/// limit is the rank's patience, the wait takes no extra time stamp.
 #[inline(always)]
 pub(crate) fn look_for<R: Rank, T>(
     rank: &R,
@@ -366,7 +368,7 @@ pub(crate) fn look_for<R: Rank, T>(
     }
 }
 
-/// Nothing came.
+/// The error that nothing came within the rank's patience.
 pub(crate) fn timed_out(patience_ns: u64, what: &str) -> Stopped {
     Stopped::TimedOut(format!(
         "{what} did not come within {} s: the other end is stopped or gone, or a message of an \
@@ -379,8 +381,8 @@ pub(crate) fn timed_out(patience_ns: u64, what: &str) -> Stopped {
 mod tests {
     use super::*;
 
-    /// The first of two threads, where completions are of these threads in turn, and then of the
-    /// second one's.
+    /// The first of two threads. The completions are for the threads `of` in this order, and after
+    /// that for the second thread.
     fn view(of: &[usize]) -> SharedView {
         let inboxes = (0..2).map(|_| Inbox::default()).collect();
         let of = Mutex::new(VecDeque::from(of.to_vec()));
@@ -392,7 +394,8 @@ mod tests {
         }
     }
 
-    /// The other thread's come without end: the caller has to get a chance to see its limit.
+    /// Completions of the other thread never end: the call must return so that the caller can check
+    /// its time limit.
     #[test]
     fn a_flood_for_others_ends_a_look() {
         let view = view(&[]);

@@ -1,5 +1,5 @@
-//! Credits: how many receives a receiver has posted again, as it tells the sender, and the sender's
-//! view of them.
+//! Flow control by credits: the receiver tells the sender how many receives it has posted again,
+//! and the sender counts how many messages it may send.
 
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
@@ -11,21 +11,21 @@ use crate::common::recv_queue::{RecvQueue, steps};
 use crate::common::send_queue::Account;
 use crate::common::sender::{TAKEN, each_completion, wr_id};
 
-/// After so long without a message over UC and UD, a receiver sends its credit again.
+/// A receiver on UC or UD that gets no message for this time sends its credit again.
 const HEARTBEAT_NS: u64 = 250_000_000;
-/// After so many heartbeats since a sender began to wait, nothing is on its way any more, and what
-/// is missing is lost. A time-out would not tell: on a busy machine a receiver may have no
-/// processor for longer than anybody would want to wait.
+/// When a waiting sender has seen this many heartbeats, no message is under way any more, and the
+/// missing ones are lost. A time-out could not tell: on a busy machine the receiver may get no
+/// processor for longer than any sensible time-out.
 const HEARTBEATS: i8 = 2;
-/// Where the heartbeat stands in a credit, and how the count goes round in immediate data, of which
-/// the upper six bits may be a thread ([`crate::common::thread_tag`]).
+/// The bit from which on a credit holds the heartbeat, in memory and in immediate data. Immediate
+/// data has room only for the lower bits of the count, since its upper six bits may name a thread
+/// ([`crate::common::thread_tag`]).
 const HEARTBEAT_SHIFT: u32 = 56;
 const IMM_HEARTBEAT_SHIFT: u32 = 18;
-/// Between two looks for a credit, where completions are waited for asleep.
+/// Time between two looks for a credit, if the sender sleeps while it waits.
 const POLL_INTERVAL_NS: u64 = 20_000;
 
-/// How far a receiver is: so many receives posted again, and how often that was sent again without
-/// news.
+/// The progress of a receiver: how many receives it posted again, and how many heartbeats it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Credit {
     count: u64,
@@ -49,7 +49,7 @@ impl Credit {
             | self.count as u32 & ((1 << IMM_HEARTBEAT_SHIFT) - 1)
     }
 
-    /// The credit that follows this one; of one from before, which came late, `None`.
+    /// The later credit that `imm` stands for; `None` if `imm` is an older credit that came late.
     fn next_from_imm(self, imm: u32) -> Option<Self> {
         let round = (1 << IMM_HEARTBEAT_SHIFT) - 1;
         let more = imm.wrapping_sub(self.count as u32) & round;
@@ -58,8 +58,8 @@ impl Credit {
     }
 }
 
-/// Sends the other end its credits: how many receives were posted again, for each queue pair. By
-/// WRITE, or by SEND with the number as immediate data where there is no WRITE.
+/// Sends credits to the other end: for each queue pair the number of receives posted again. They
+/// go by RDMA WRITE, or on UD by SEND with the number as immediate data.
 pub(crate) struct CreditReturns<'a> {
     end: &'a Endpoint,
     batches: Vec<SendBatch<'a>>,
@@ -73,7 +73,7 @@ pub(crate) struct CreditReturns<'a> {
 
 impl<'a> CreditReturns<'a> {
     pub fn new(end: &'a Endpoint, common: &Common) -> Self {
-        /// One in so many credits has a completion.
+        /// One in this many credits has a completion.
         const SIGNAL: u32 = 16;
         let qps = end.qps.len();
         let signal = Signal::Every(SIGNAL.min(common.tx_depth));
@@ -92,9 +92,9 @@ impl<'a> CreditReturns<'a> {
         }
     }
 
-    /// Waits for receive completions, at most `limit_ns`; 0 when nothing came. Where messages may
-    /// be lost, the time is counted in slices, in each of which the queue was polled: a thread
-    /// without a processor has not waited. After each slice the credits are sent again.
+    /// Waits for receive completions for at most `limit_ns`; 0 when none came. On UC and UD, the
+    /// time is counted in slices, and each slice polls the queue: time without a processor does not
+    /// count as waiting. After each slice the credits are sent again.
     #[inline]
     pub fn wait_for<R: Rank>(
         &mut self,
@@ -118,12 +118,13 @@ impl<'a> CreditReturns<'a> {
         }
     }
 
-    /// Whether a credit is due again, when nothing came for so long; asked every `slice_ns`.
+    /// Whether the next heartbeat is due after `waited_ns` without a message; to be asked every
+    /// `slice_ns`.
     pub fn is_due(waited_ns: u64, slice_ns: u64) -> bool {
         waited_ns / HEARTBEAT_NS > waited_ns.saturating_sub(slice_ns) / HEARTBEAT_NS
     }
 
-    /// Sends the credits again, though nothing came.
+    /// Sends all credits again, with the next heartbeat number.
     #[cold]
     pub fn heartbeat<R: Rank>(
         &mut self,
@@ -141,7 +142,7 @@ impl<'a> CreditReturns<'a> {
         Ok(())
     }
 
-    /// Sends a credit where enough receives were posted again since the last one.
+    /// Sends a credit if enough receives were posted again since the last credit.
     #[inline]
     pub fn update<R: Rank>(&mut self, rank: &R, qp: usize, reposted: u64) -> Result<(), Stopped> {
         if self.is_on && reposted - self.latest[qp] >= self.every {
@@ -179,7 +180,7 @@ fn credit_sges(end: &Endpoint, qp: usize) -> [Sge<'_>; 1] {
 
 fn credit<'s, 'a>(end: &'a Endpoint, qp: usize, sges: &'s [Sge<'a>]) -> SendRequest<'s, 'a> {
     match end.peer.ahs.get(qp) {
-        // Its immediate data says it all: receives may be as short as a message.
+        // The credit is in the immediate data, since receives may be as short as a message.
         Some(ah) => SendRequest::send(&[]).with_imm(0).to(ah, end.peer.qpns[qp], QKEY),
         None => {
             let request =
@@ -197,16 +198,16 @@ pub(crate) struct Credits<'a> {
     depth: u64,
     sent: Vec<u64>,
     latest: Vec<Credit>,
-    /// What is taken to be lost.
+    /// Messages that the sender takes to be lost, for each queue pair.
     written_off: Vec<u64>,
-    /// Where credits come in as messages.
+    /// The receives for credits on UD, where credits are messages.
     recv_queues: Vec<RecvQueue<'a>>,
-    /// Times that the receiver had nothing more to take, and messages were taken to be lost.
+    /// How often the sender took the missing messages to be lost.
     pub given_up: u64,
 }
 
 impl<'a> Credits<'a> {
-    /// `limited`: messages use up something at the receiver.
+    /// `limited`: each message uses up a receive or a place in memory at the receiver.
     pub fn new(end: &'a Endpoint, common: &Common, limited: bool) -> Result<Self, Stopped> {
         let qps = end.qps.len();
         let is_on = limited && common.flow == Flow::Credit;
@@ -247,8 +248,8 @@ impl<'a> Credits<'a> {
         (self.depth + self.latest[qp].count + self.written_off[qp]).saturating_sub(self.sent[qp])
     }
 
-    /// Takes a credit of the receiver, unless it is an old one. What the receiver has taken was not
-    /// lost.
+    /// Records a credit of the receiver, unless it is an old one. A message that the credit covers
+    /// is no longer taken to be lost.
     fn credited(&mut self, qp: usize, credit: Credit) {
         if credit.count >= self.latest[qp].count {
             self.latest[qp] = credit;
@@ -257,7 +258,7 @@ impl<'a> Credits<'a> {
         }
     }
 
-    /// Counts messages out.
+    /// Counts messages that the caller sends.
     #[inline]
     pub fn spend(&mut self, qp: usize, count: u64) {
         self.sent[qp] += count;
@@ -295,8 +296,8 @@ impl<'a> Credits<'a> {
         self.wait_for(rank, qp, 1, meanwhile)
     }
 
-    /// The same for `count` messages, which may be at most half of the receive queue: of the other
-    /// half the receiver may not have sent a credit yet.
+    /// Like [`Self::wait`], for `count` messages. `count` may be at most half of the receive queue:
+    /// for the other half, the receiver may not have sent a credit yet.
     pub fn wait_for<R: Rank>(
         &mut self,
         rank: &R,
@@ -311,14 +312,14 @@ impl<'a> Credits<'a> {
                 return Ok(());
             }
             meanwhile()?;
-            // Asks whether to go on, too.
+            // Both calls also fail if the rank is asked to stop.
             if self.end.send.sleeps() {
                 rank.sleep(POLL_INTERVAL_NS)?;
             } else {
                 rank.spin_for(0, || None::<()>)?;
             }
             let waited_ns = rank.clock().ns_between(start, rank.now());
-            // As a difference with a sign: one that came late is of before.
+            // A signed difference: a credit that came late has an older heartbeat.
             let heartbeats = self.latest[qp].heartbeat.wrapping_sub(first).cast_signed();
             if !self.is_reliable && heartbeats >= HEARTBEATS {
                 self.written_off[qp] = self.sent[qp].saturating_sub(self.latest[qp].count);

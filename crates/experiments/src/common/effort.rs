@@ -1,16 +1,16 @@
-//! What runs cost an end: elapsed time, and processor time.
+//! The elapsed time and the processor time that runs take at an end.
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{CpuTime, Rank};
 
-/// What the runs of one end cost it.
+/// The time that the runs took at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Effort {
     pub elapsed_ns: f64,
     pub cpu: CpuTime,
 }
 
-/// The begin of a run, to know its effort later.
+/// The begin of a run, from which its effort is computed later.
 pub(crate) struct Begin {
     at: Stamp,
     cpu: CpuTime,
@@ -32,7 +32,7 @@ impl Begin {
 }
 
 impl Effort {
-    /// Words of an effort.
+    /// The number of words that encode an effort.
     pub const WORDS: usize = 3;
 
     pub fn to_words(self) -> [u64; Self::WORDS] {
@@ -44,12 +44,12 @@ impl Effort {
         Some(Self { elapsed_ns: elapsed as f64, cpu: CpuTime { user_ns, system_ns } })
     }
 
-    /// Processor time over elapsed time; `None` where nothing ran.
+    /// Processor time divided by elapsed time; `None` if nothing ran.
     pub fn share(self) -> Option<f64> {
         (self.elapsed_ns > 0.0).then(|| self.cpu.total_ns() as f64 / self.elapsed_ns)
     }
 
-    /// The share of rank 0, and that of rank 1 where it is known.
+    /// Adds the share of rank 0, and that of rank 1 if it is known.
     pub fn push_shares(outcome: &mut Outcome, own: Self, theirs: Option<Self>) {
         for (label, effort) in [("rank 0", Some(own)), ("rank 1", theirs)] {
             if let Some(share) = effort.and_then(Self::share) {

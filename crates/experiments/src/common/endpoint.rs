@@ -1,4 +1,4 @@
-//! One end: what it has, and what it knows of the other end.
+//! One end of a measurement: its own resources, and the data of the other end.
 
 use std::ops::Deref;
 
@@ -17,13 +17,13 @@ use crate::common::local_end::{self, LocalEnd};
 use crate::common::params::{Common, Op, Transport};
 use crate::common::thread_tag::{TAG_BYTE, ThreadTag};
 
-/// Q_Key of both ends: that of groups which the connection manager joins.
+/// Q_Key of both ends: the one of multicast groups that the connection manager joins.
 pub(crate) const QKEY: u32 = UDP_QKEY;
-/// Requests beside those of the experiment: what a queue holds more, if the device allows it.
+/// Requests that a queue holds beyond those of the experiment, if the device allows it.
 const SPARE: u32 = 8;
-/// The number of the request that tells the other end that all is over.
+/// The `wr_id` of the request that tells the other end that the measurement is over.
 const OVER: u64 = (1 << 56) - 1;
-/// The bytes of a word of control.
+/// The bytes of a control word.
 pub(crate) const WORD: usize = 8;
 
 /// The other end.
@@ -42,9 +42,9 @@ pub(crate) struct Endpoint {
     pub peer: Peer,
     /// Whether messages of this point go inline.
     pub inline: bool,
-    /// Above the number of each request: whose it is, where threads share queue pairs.
+    /// The upper bits of each `wr_id`: the thread, where threads share queue pairs.
     pub tag: u64,
-    /// What messages say of that.
+    /// How messages name the thread.
     pub thread_tag: ThreadTag,
 }
 
@@ -61,13 +61,13 @@ pub(crate) fn mtu_of(bytes: u32) -> Mtu {
     all.into_iter().find(|m| m.bytes() >= bytes as usize).unwrap_or(Mtu::M4096)
 }
 
-/// The lower bits of a queue pair's number, in which the soft device counts those of a process. The
-/// upper ones are the process's, and others in each run.
+/// The lower bits of a queue pair number, in which the soft device counts the queue pairs of a
+/// process. The upper bits stand for the process and differ from run to run.
 const COUNTED: u32 = 0x3fff;
 
-/// A first packet sequence number, of its own for each queue pair of a run: by their numbers alone
-/// a capture tells which queue pair answers which. The same run has the same ones again, because
-/// what faults befall a packet follows from its number.
+/// The first PSN of a queue pair, different for each queue pair of a run, so that a packet capture
+/// shows by the PSNs which queue pair answers which. Repeating a run gives the same PSNs, because
+/// fault rules pick packets by PSN.
 pub(crate) fn psn(seed: u64, rank: usize, qp: &Qp) -> u32 {
     psn_of(seed, rank, qp.qp_num() & COUNTED)
 }
@@ -82,13 +82,13 @@ pub(crate) fn rights() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
-/// Memory for messages, with each page there.
+/// Registered memory for messages, with all its pages present.
 fn memory(context: &Context, pd: &Pd, common: &Common, layout: &Layout) -> Result<Mr, Stopped> {
     let buffer = local_end::memory(context, common, layout.bytes())?;
     pd.register(&buffer, rights()).map_err(failed)
 }
 
-/// Has what goes out say which thread it is of.
+/// Writes the thread into the payload of outgoing messages.
 fn tag_payload(mr: &Mr, common: &Common, layout: &Layout, thread: usize) {
     if common.tags_payload() {
         for place in 0..layout.out_places {
@@ -122,7 +122,7 @@ fn make(
     } else {
         (send, recv)
     };
-    // Words of control go inline too, where there is inline at all.
+    // Control words go inline too, if the device has inline data at all.
     let wanted = common.inline.wanted_bytes(common.size_bytes).max(WORD as u32);
     let wanted = wanted.min(limits.max_inline_bytes);
     let qp = || {
@@ -154,7 +154,7 @@ fn make(
 }
 
 impl Endpoint {
-    /// Makes it, and connects it with the other rank's.
+    /// Creates the end and connects it to the end of the other rank.
     pub fn connect<R: Rank>(
         rank: &R,
         context: &Context,
@@ -186,8 +186,8 @@ impl Endpoint {
         Ok(Self { local, layout, peer, inline, tag: tag_of(0), thread_tag })
     }
 
-    /// The same queue pairs for another thread of this end, with memory of its own, which the
-    /// thread's partner at the other end is told.
+    /// An end for another thread with the same queue pairs but its own memory, whose address is
+    /// sent to the partner thread at the other end.
     pub fn beside<R: Rank>(
         &self,
         rank: &R,
@@ -220,8 +220,8 @@ impl Endpoint {
         Ok(Self { local, layout, peer, inline: self.inline, tag, thread_tag })
     }
 
-    /// Tells the other end's word [`Layout::done_at`] a number other than 0, and waits until it is
-    /// there. RC and UC only.
+    /// Writes a number other than 0 to [`Layout::done_at`] of the other end, and waits for the
+    /// completion. RC and UC only.
     pub fn tell_done<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
         let at = self.layout.credit_out_at(0);
         self.memory().write_u64(at, 1);
@@ -242,9 +242,10 @@ impl Endpoint {
         }
     }
 
-    /// Sleeps until the other end has written that all is over: what it does needs no work here.
+    /// Sleeps until the other end has written that the measurement is over. Until then, this end
+    /// has no work to do.
     pub fn wait_until_done<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
-        /// How often it looks.
+        /// Time between two looks.
         const LOOK_NS: u64 = 1_000_000;
         let over = self.memory().word(self.layout.done_at());
         while over.load(std::sync::atomic::Ordering::Acquire) == 0 {
@@ -254,7 +255,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What was agreed on and granted.
+    /// Adds the negotiated and granted values to the facts.
     pub fn facts(&self, outcome: &mut Outcome) {
         self.local.facts(outcome, self.inline, std::iter::once(&*self.peer.backing));
     }
@@ -269,7 +270,7 @@ impl Deref for Endpoint {
     }
 }
 
-/// The way that a point names; where it names none, the first GID.
+/// The path that a point names. Without a GID index, it uses GID 0 if the port needs a GID.
 pub(crate) fn path_of(common: &Common, limits: &Limits) -> Path {
     let gid_index = common.gid_index.or(limits.needs_gid.then_some(0));
     let by = gid_index.map_or(Path::by_lid(common.port), |i| Path::by_gid(common.port, i));
@@ -302,7 +303,7 @@ pub(crate) fn to_rts(
     qp.to_rts(&with).map_err(failed)
 }
 
-/// Tells the other rank of this end's memory and queue pairs, and hears of as many of its own.
+/// Sends this end's memory and queue pairs to the other rank, and receives as many of its own.
 fn exchange<R: Rank>(
     rank: &R,
     local: &LocalEnd,
@@ -317,7 +318,7 @@ fn exchange<R: Rank>(
         .ok_or_else(|| failed("the handshake of the other end is not understood"))
 }
 
-/// Brings the queue pairs to RTS; the address handles for datagrams.
+/// Brings the queue pairs to RTS, and returns the address handles for datagrams.
 fn go(
     local: &LocalEnd,
     rank: usize,
@@ -338,13 +339,13 @@ fn go(
 mod tests {
     use super::*;
 
-    /// Both ends of a connection, and the points of a run, one after the other on new queue pairs.
+    /// The PSNs of both ends of a connection, and of successive points, are far apart.
     #[test]
     fn queue_pairs_begin_apart() {
         let qps = (4..260).flat_map(|n| [(0, n), (1, n)]);
         let mut psns: Vec<u32> = qps.map(|(rank, n)| psn_of(1, rank, n)).collect();
         psns.sort_unstable();
-        // Of so many that are drawn at random, two or three neighbours are as near as this.
+        // Among this many random numbers, two or three neighbours are as near as this.
         let near = psns.windows(2).filter(|two| two[1] - two[0] < 128).count();
         assert!(near < 16, "{near}");
         assert!(psns.iter().all(|psn| psn >> 24 == 0));

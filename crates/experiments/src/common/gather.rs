@@ -1,4 +1,4 @@
-//! What rank 1 found, given to rank 0 at the end.
+//! Sends the findings of rank 1 to rank 0 at the end.
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
@@ -6,12 +6,12 @@ use rdmalab_rank::{Rank, Stopped};
 /// Bytes of one exchange of findings.
 const CHUNK: usize = 1 << 20;
 
-/// Gives rank 0 the words of rank 1; nothing to rank 1.
+/// Returns the words of rank 1 at rank 0, and nothing at rank 1.
 pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopped> {
     let is_giver = rank.index() == 1;
     let bytes: Vec<u8> =
         if is_giver { words.iter().flat_map(|w| w.to_le_bytes()).collect() } else { Vec::new() };
-    // Of several threads, each comes to as many rounds as the one with the most to tell.
+    // All threads take part in as many rounds as the thread with the most bytes needs.
     let (_, most) = rank.agree(bytes.len() as u64)?;
     let mut got = Vec::new();
     for at in (0..most as usize).step_by(CHUNK) {
@@ -25,8 +25,8 @@ pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopp
     Ok(got.chunks_exact(8).map(word).collect())
 }
 
-/// What rank 1 gives to rank 0. A point that was cut short keeps what rank 0 knows: nothing comes
-/// then, and `missing`, where there are words for it, is among the warnings with the reason.
+/// As [`gather`], but if the point was cut short, a failure does not discard the findings of rank
+/// 0: the result is empty, and `missing`, if given, becomes a warning with the reason.
 pub(crate) fn gather_or_keep<R: Rank>(
     rank: &R,
     outcome: &mut Outcome,

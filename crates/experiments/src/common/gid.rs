@@ -1,9 +1,9 @@
-//! Which entry of each end's GID table a run uses, where the point names none.
+//! Chooses the entry of each end's GID table that a run uses, if the point names none.
 //!
-//! Both ends say what kinds of address they have, and take the best that all of them have: one end
-//! on IPv4 and the other on IPv6 never reach each other. Link-local addresses come last, since a
-//! table lists one also where the interface does not answer to it: none is configured, or the
-//! kernel still looks whether somebody else has it (RFC 4862, 5.4: over a second).
+//! The ends exchange the kinds of address that they have, and take the best kind that all of them
+//! have: an end on IPv4 cannot reach one on IPv6. Link-local addresses come last, since the table
+//! may list one that the interface does not answer to: because none is configured, or because the
+//! kernel still does duplicate address detection (RFC 4862, 5.4: over a second).
 
 use core::net::Ipv6Addr;
 
@@ -14,7 +14,7 @@ use crate::common::completions::failed;
 use crate::common::limits::Limits;
 use crate::common::params::Common;
 
-/// A kind of address: those of one kind reach each other. The best comes first.
+/// A kind of address. Addresses of the same kind reach each other. The best kind comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Reach {
@@ -57,16 +57,16 @@ fn offers(table: &[GidEntry]) -> Vec<(Reach, u8)> {
     Reach::ALL.into_iter().filter_map(offer).collect()
 }
 
-/// The best kind that all have, by what each said.
+/// The best kind that is in the list of every end.
 fn shared_kind(said: &[Vec<u8>]) -> Option<Reach> {
     let all_have = |reach: &Reach| said.iter().all(|kinds| kinds.contains(&(*reach as u8)));
     Reach::ALL.into_iter().find(all_have)
 }
 
-/// The point with the GID that this end is to use. All ranks call this, with one point.
+/// The point with the GID index that this end has to use. All ranks call this with the same point.
 ///
 /// # Errors
-/// That the ends have no kind of address in common, or the other end is gone.
+/// The ends have no kind of address in common, or the other end is gone.
 pub(crate) fn chosen<R: Rank>(
     rank: &R,
     context: &Context,
@@ -74,7 +74,7 @@ pub(crate) fn chosen<R: Rank>(
     common: &Common,
 ) -> Result<Common, Stopped> {
     let mut common = common.clone();
-    // A port with LIDs needs none; there, as where the point names one, there is nothing to offer.
+    // A port with LIDs needs no GID. There, or if the point names a GID, the offer is empty.
     let is_open = limits.needs_gid && common.gid_index.is_none();
     let offers = if is_open { offers(&table(context, limits, common.port)) } else { Vec::new() };
     let own: Vec<u8> = offers.iter().map(|(reach, _)| *reach as u8).collect();
@@ -82,7 +82,7 @@ pub(crate) fn chosen<R: Rank>(
     if own.is_empty() {
         return Ok(common);
     }
-    // Who has nothing to offer has said what it uses.
+    // An empty offer means that the rank already knows which address it uses.
     let said: Vec<Vec<u8>> = said.into_iter().filter(|kinds| !kinds.is_empty()).collect();
     let Some(reach) = shared_kind(&said) else {
         let kinds: Vec<&str> = offers.iter().map(|(reach, _)| reach.text()).collect();

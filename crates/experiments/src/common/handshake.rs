@@ -4,11 +4,11 @@ use std::fmt::Display;
 
 use rdmalab_verbs::RemoteBuffer;
 
-/// What another rank said; `E` is what it says of each of its queue pairs.
+/// The handshake of another rank; `E` is the data about each of its queue pairs.
 pub(crate) struct Handshake<E> {
     pub mtu_bytes: u32,
     pub memory: RemoteBuffer,
-    /// What that memory is backed by.
+    /// What kind of memory backs it.
     pub backing: String,
     pub endpoints: Vec<E>,
 }
@@ -30,7 +30,7 @@ impl<E> Handshake<E> {
     }
 }
 
-/// What this rank says: a line about its memory, and one for each endpoint.
+/// The handshake of this rank: a line about its memory, and one for each endpoint.
 pub(crate) fn write<E: Display>(
     mtu_bytes: u32,
     memory: RemoteBuffer,

@@ -1,5 +1,5 @@
-//! Where things lie in the memory of an end. Both ends have the same layout for the same point, so
-//! that each knows the other's.
+//! The layout of the memory of an end. Both ends compute the same layout from the same point, so
+//! that each knows the offsets at the other end.
 
 use rdmalab_verbs::UD_GRH_BYTES;
 
@@ -7,12 +7,12 @@ use crate::common::params::{Common, Transport};
 
 /// Alignment of a message: a cache line.
 const LINE: usize = 64;
-/// Alignment of what peers write beside messages.
+/// Alignment of the control words that peers write.
 const PAGE: usize = 4096;
 /// Memory for messages that need places of their own.
 const PLACES_BYTES: usize = 64 << 20;
 
-/// The layout: words of control, messages going out, messages coming in.
+/// The layout: control words, outgoing messages, incoming messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Bytes of a message.
@@ -23,9 +23,9 @@ pub(crate) struct Layout {
     pub out_places: usize,
     /// Places for messages coming in.
     pub in_places: usize,
-    /// Bytes in a place before a message: sent ones.
+    /// Unused bytes of a place before its message.
     pub lead: usize,
-    /// The same, of received ones: behind the GRH on UD.
+    /// Bytes for the GRH, which UD puts before a received message.
     pub grh: usize,
     /// Whether each receive has a place of its own.
     pub is_apart: bool,
@@ -33,28 +33,28 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// With so many places; receives may share one.
+    /// A layout with this many places, in which several receives may share a place.
     pub fn new(common: &Common, out_places: usize, in_places: usize) -> Self {
         let size = common.size_bytes as usize;
         let grh = grh_bytes(common);
         let stride = stride(common);
-        // One word for each queue pair, and one to say that all is over.
+        // One word for each queue pair, and one that says that the measurement is over.
         let words = common.qps as usize + 1;
         Self { size, stride, out_places, in_places, lead: 0, grh, words, is_apart: false }
     }
 
-    /// The same where a message has to be read before another one comes to its place: no two
-    /// receives share one.
+    /// The same layout, in which no two receives share a place if `is_apart`. This is needed if a
+    /// message has to be read before the next one overwrites it.
     pub fn apart(self, is_apart: bool) -> Self {
         Self { is_apart, ..self }
     }
 
-    /// The same where a message ends in an aligned word, which is looked for.
+    /// The same layout with each message ending in an aligned word, which the receiver polls.
     pub fn ending_in_a_word(self) -> Self {
         Self { lead: self.stride - self.size, ..self }
     }
 
-    /// Places for messages that need one of their own: as many as there is memory for.
+    /// The most places that fit into memory, if each message needs its own place.
     pub fn most_places(common: &Common) -> usize {
         (PLACES_BYTES / stride(common)).max(1)
     }
@@ -64,12 +64,12 @@ impl Layout {
         8 * index
     }
 
-    /// The word that the peer writes when all is over.
+    /// The word that the peer writes when the measurement is over.
     pub fn done_at(&self) -> usize {
         8 * (self.words - 1)
     }
 
-    /// The word from which the peer's [`Layout::credit_in_at`] is written.
+    /// The local word that a WRITE copies to the peer's [`Layout::credit_in_at`].
     pub fn credit_out_at(&self, index: usize) -> usize {
         self.control() / 2 + 8 * index
     }
@@ -102,7 +102,7 @@ impl Layout {
         self.size + self.grh
     }
 
-    /// All of it.
+    /// The bytes of the whole layout.
     pub fn bytes(&self) -> usize {
         self.in_start() + self.in_places * self.stride
     }

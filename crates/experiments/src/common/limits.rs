@@ -1,4 +1,4 @@
-//! What a device can, as far as a point may ask for too much.
+//! The limits of a device that a point may exceed.
 
 use rdmalab_verbs::{Context, Kind, Qp, QpType, VerbsError};
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ pub struct Limits {
     pub device: String,
     /// How peers are addressed on the port: `InfiniBand` or `Ethernet`.
     pub link_layer: String,
-    /// The profile that it is under, and what that does, where the caller of [`Limits::query`]
-    /// knows one: devices do not say.
+    /// The profile that is applied to the device, and what it does, if the caller of
+    /// [`Limits::query`] knows it: the device cannot be asked for it.
     pub profile: Option<(String, String)>,
     /// Most queue pairs.
     pub max_qp: u32,
@@ -25,7 +25,7 @@ pub struct Limits {
     pub max_mr_bytes: u64,
     /// READs that a queue pair may have under way, and serves: the smaller number.
     pub max_rd_atomic: u32,
-    /// Most inline bytes of a queue pair; found by trying, since devices do not say.
+    /// Most inline bytes of a queue pair; found by trial, since devices do not report it.
     pub max_inline_bytes: u32,
     /// Most pieces of a request.
     pub max_sge: u32,
@@ -44,10 +44,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Asks a device. Where the port does not exist, those of port 1; [`crate::check`] says so.
+    /// Queries the device. If the port does not exist, the values are those of port 1, and
+    /// [`crate::check`] reports the missing port.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn query(context: &Context, port: u8) -> Result<Self, VerbsError> {
         let device = context.query_device()?;
         let port = if (1..=device.phys_port_cnt).contains(&port) { port } else { 1 };
@@ -81,8 +82,8 @@ fn kind_name(kind: Kind) -> String {
 /// Beyond any adapter's limit.
 const INLINE_TRIED: u32 = 4096;
 
-/// The most inline bytes that a queue pair is granted: a search between what was granted and what
-/// was refused.
+/// The most inline bytes that the device grants to a queue pair, by binary search between granted
+/// and refused values.
 fn max_inline_bytes(context: &Context) -> Result<u32, VerbsError> {
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(1, None)?;

@@ -1,5 +1,4 @@
-//! Queue pairs to some of the other ranks: one for each where they are connected, one for all where
-//! they are datagrams.
+//! Queue pairs to some of the other ranks: one for each rank on RC and UC, one for all ranks on UD.
 
 use std::ops::Deref;
 
@@ -14,7 +13,7 @@ use crate::common::limits::Limits;
 use crate::common::local_end::{LocalEnd, memory};
 use crate::common::params::{Common, Transport};
 
-/// What is asked of [`Links::connect`].
+/// The parameters of [`Links::connect`].
 pub(crate) struct LinkOptions<'a> {
     /// The other ranks, by index.
     pub to: &'a [usize],
@@ -56,9 +55,10 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Makes and connects them. Each rank has to come here, also one without links; of two ranks
-    /// either both want each other or neither does. All have to meet once more before anything is
-    /// sent: not each is ready when the first one is.
+    /// Creates and connects the queue pairs. Every rank has to call this, also one without links.
+    /// If a rank names another one in `to`, that one must name it as well. All ranks have to
+    /// synchronize once more before anything is sent, since they do not become ready at the same
+    /// time.
     pub fn connect<R: Rank>(
         rank: &R,
         context: &Context,
@@ -179,7 +179,7 @@ impl Links {
             && size_bytes <= self.inline_bytes.into()
     }
 
-    /// Takes completions of sends; `what` came when each of them was a success.
+    /// Checks that all completions of sends succeeded.
     pub fn all_sent(&self, wcs: &[Wc]) -> Result<(), Stopped> {
         match wcs.iter().find(|wc| !wc.is_ok()) {
             None => Ok(()),
@@ -187,7 +187,7 @@ impl Links {
         }
     }
 
-    /// What was agreed on and granted.
+    /// Adds the negotiated and granted values to the facts.
     pub fn facts(&self, outcome: &mut Outcome, inline: bool) {
         self.local.facts(outcome, inline, self.remotes.iter().map(|far| &*far.backing));
     }

@@ -1,4 +1,5 @@
-//! What every end of an experiment has: its queue pairs, its memory, and what it was granted.
+//! The resources of an end of an experiment: queue pairs, memory, and values that the device
+//! granted.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use rdmalab_verbs::{
 use crate::common::completions::{Completions, failed};
 use crate::common::params::{Common, Memory};
 
-/// See the module's text.
+/// The resources of an end; see the module's text.
 pub(crate) struct LocalEnd {
     pub qps: Vec<Qp>,
     pub send: Completions,
@@ -41,8 +42,8 @@ impl LocalEnd {
         self.qps.iter().position(|qp| qp.qp_num() == qp_num)
     }
 
-    /// What was agreed on and granted, as facts. `inline`: whether messages of this point go
-    /// inline; `far`: what the memory of the others is backed by.
+    /// Adds the negotiated and granted values to the facts. `inline`: whether messages of this
+    /// point go inline; `far`: what kind of memory backs the memory of the other ends.
     pub fn facts<'a>(
         &self,
         outcome: &mut Outcome,
@@ -68,12 +69,12 @@ impl LocalEnd {
         outcome.push_fact("gid", &self.gid);
     }
 
-    /// A completion that is no success, as a failure with its likely causes.
+    /// The failure that a failed completion means, with its likely causes.
     #[cold]
     pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
         let transport = self.transport;
         match wc.status() {
-            // A flush says nothing; the request that failed does.
+            // A flushed request gives no reason; the request that failed first does.
             Err(WcStatus::WorkRequestFlushed) => self.cause().unwrap_or_else(|| {
                 failed(format!("{transport} {what}: {}", WcStatus::WorkRequestFlushed))
             }),
@@ -82,7 +83,7 @@ impl LocalEnd {
         }
     }
 
-    /// The first failed request that is not a mere flush, where there is one.
+    /// The failure of the first request that failed without being flushed, if there is one.
     pub fn cause(&self) -> Option<Stopped> {
         for (queue, what) in [(&self.send, "send"), (&self.recv, "receive")] {
             while let Ok(Some(wc)) = queue.cq().poll_one() {
@@ -97,7 +98,7 @@ impl LocalEnd {
         None
     }
 
-    /// Says why a wait was in vain, where a queue pair knows more.
+    /// Replaces the reason of a failed wait by a better one, if a queue pair has one.
     #[cold]
     pub fn diagnose(&self, stopped: Stopped) -> Stopped {
         if stopped == Stopped::Asked {
@@ -117,7 +118,7 @@ impl LocalEnd {
 /// Bytes of a page; some systems have larger ones.
 const PAGE: usize = 4096;
 
-/// Memory of the kind that a point asks for, with each page there.
+/// Memory of the kind that a point asks for, with all its pages present.
 pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
     let buffer = match common.memory {
         Memory::Device => context.alloc_buffer(bytes),
@@ -130,7 +131,7 @@ pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result
     Ok(buffer)
 }
 
-/// What is known without a connection.
+/// Adds the facts that are known without a connection.
 pub(crate) fn device_facts(context: &Context, outcome: &mut Outcome) {
     outcome.push_fact("device_kind", context.kind());
     outcome.push_fact("device", context.device_name());

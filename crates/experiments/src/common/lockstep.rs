@@ -1,20 +1,22 @@
-//! Both ends go through a measurement in lockstep, part by part, as long as both want to go on.
+//! Keeps both ends of a measurement in step: they meet before each part, and go on only if both
+//! want to.
 
 use rdmalab_rank::{Rank, Stopped, extremes};
 
 use crate::common::local_end::LocalEnd;
 
-/// An end of a measurement, which meets the other one before each part.
+/// An end of a measurement, which meets the other end before each part.
 pub(crate) struct Lockstep<'a, R> {
     rank: &'a R,
     end: &'a LocalEnd,
     /// Whether it has nothing to do in a part.
     is_idle: bool,
-    /// Why it ends before its time.
+    /// Why the measurement was cut short.
     pub cut_short: Option<String>,
 }
 
-/// How long the news of another rank's end may take: queue pairs and other ranks tell sooner.
+/// How long the news that another rank stopped may take. A failed queue pair or the other ranks'
+/// wish to stop shows up earlier than this news.
 const NEWS_NS: u64 = 1_000_000_000;
 
 impl<'a, R: Rank> Lockstep<'a, R> {
@@ -22,12 +24,12 @@ impl<'a, R: Rank> Lockstep<'a, R> {
         Self { rank, end, is_idle: false, cut_short: None }
     }
 
-    /// Of a rank that may have nothing to do: then it waits until the others have done their part.
+    /// Marks a rank as idle: it only waits until the other ranks have done their part.
     pub fn idle(self, is_idle: bool) -> Self {
         Self { is_idle, ..self }
     }
 
-    /// Gives a number, and gets the smallest and the largest.
+    /// Sends a number to all ranks, and returns the smallest and the largest number of all ranks.
     fn agree(&self, number: u64) -> Result<(u64, u64), Stopped> {
         if !self.is_idle {
             return self.rank.agree(number);
@@ -36,7 +38,7 @@ impl<'a, R: Rank> Lockstep<'a, R> {
         extremes(all.iter().map(Vec::as_slice))
     }
 
-    /// Gives what it found at the end.
+    /// Exchanges the findings at the end.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         match self.is_idle {
             true => self.rank.exchange_at_leisure(bytes),
@@ -44,7 +46,7 @@ impl<'a, R: Rank> Lockstep<'a, R> {
         }
     }
 
-    /// Meets the other end before a part; whether there is to be one.
+    /// Meets the other end before a part. Returns whether both ends go on.
     pub fn goes_on(&mut self) -> Result<bool, Stopped> {
         match self.agree(u64::from(self.cut_short.is_none())) {
             Ok((least, _)) => {
@@ -63,16 +65,16 @@ impl<'a, R: Rank> Lockstep<'a, R> {
         }
     }
 
-    /// Compares the clocks of both ends, where they are two: before each part and after the last
-    /// one, so that what is stamped in between can be converted.
+    /// Aligns the clocks of both ends, if they have different ones. Called before each part and
+    /// after the last one, so that stamps taken in between can be converted.
     pub fn align_clocks(&mut self) -> Result<(), Stopped> {
         let aligned = self.rank.align_clocks();
         self.part_ended(aligned)
     }
 
-    /// A part has ended with that result. What was measured until then is kept where we were
-    /// interrupted, or the other end is gone. A failure of our own is an error, so that the other
-    /// end learns of it.
+    /// Handles the result of a part. If this rank was interrupted or the other end is gone, the
+    /// measurements up to then are kept. A failure of this rank is an error, so that the other end
+    /// learns of it.
     pub fn part_ended(&mut self, result: Result<(), Stopped>) -> Result<(), Stopped> {
         match result {
             Ok(()) => Ok(()),
@@ -101,8 +103,8 @@ pub(crate) fn stopped<R: Rank>(rank: &R) -> Stopped {
     rank.spin_for(0, || None::<()>).err().unwrap_or(Stopped::Asked)
 }
 
-/// Why a measurement of one end alone ends before its time: what was measured until then is kept
-/// where we were interrupted, or the other end is gone.
+/// Why the measurement at one end was cut short. If the rank was interrupted or the other end is
+/// gone, the measurements up to then are kept; any other failure is an error.
 pub(crate) fn cut_short(result: Result<(), Stopped>) -> Result<Option<String>, Stopped> {
     match result {
         Ok(()) => Ok(None),

@@ -1,23 +1,23 @@
-//! Messages that are lost where the transport may lose them: how many in a row are a loss, and how
-//! many mean that the other end is gone.
+//! Lost messages on unreliable transports: how many losses in a row are tolerated, and how many
+//! mean that the other end is gone.
 
 use rdmalab_rank::Stopped;
 
-/// Times that the end of a part is sent where messages may be lost.
+/// How often the message that ends a part is sent, if messages may be lost.
 pub(crate) const DONE_REPEATS: usize = 3;
 
-/// After so many lost messages in a row an answering end takes a part to be over.
+/// After this many lost messages in a row, the answering end considers the part to be over.
 const LOSSES_TOLERATED: u64 = 20;
 
-/// After so many lost answers in a row an asking end takes the other end to be gone, which has then
-/// stopped waiting.
+/// After this many lost answers in a row, the asking end considers the other end to be gone; by
+/// then the answering end has stopped waiting.
 pub(crate) const LOST_IN_A_ROW: u64 = 3 * LOSSES_TOLERATED;
 
-/// How long an answering end waits for the next message, where the asking one waits `limit_ns` for
-/// an answer that may be lost: it goes on asking, so that a loss costs one trip; and when it is
-/// through, it says so.
+/// How long the answering end waits for the next message, if the asking end waits `limit_ns` for an
+/// answer that may be lost. After a loss the asking end continues with the next message, and at the
+/// end of the part it sends a message that says so.
 pub(crate) const fn through_losses_ns(limit_ns: u64) -> u64 {
-    /// So much longer than that takes, ns.
+    /// Added to the time of the tolerated losses.
     const GRACE_NS: u64 = 1_000_000_000;
     limit_ns.saturating_mul(LOSSES_TOLERATED).saturating_add(GRACE_NS)
 }
@@ -29,11 +29,11 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// An answer came, or did not within `limit_ns`.
+    /// Records whether an answer came within `limit_ns`.
     ///
     /// # Errors
-    /// When so many did not that nobody can be there. Else a rank would go on for as long as it has
-    /// messages, and the others would miss it.
+    /// When so many answers are missing that the other end must be gone. Without this, a rank would
+    /// go on until it has sent all its messages, while the other ranks wait for it.
     #[inline]
     pub fn note(
         &mut self,

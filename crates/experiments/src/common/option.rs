@@ -1,33 +1,33 @@
-//! An option: what a command line, its help and a record say of it, and how its value is read and
-//! written as text.
+//! An option: its name, help text and unit for command lines and records, and the conversion of its
+//! value from and to text.
 
 use std::fmt;
 
 use crate::common::number;
 use crate::common::params::Common;
 
-/// An option. The same one means the same in every experiment.
+/// An option. An option of the same name means the same in every experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opt {
     /// Its name, as in `--size`.
     pub name: &'static str,
     /// perftest's letter for it, as in `-s`.
     pub letter: Option<char>,
-    /// What stands for its value in a help text.
+    /// The placeholder for its value in a help text.
     pub value_name: &'static str,
     /// Unit of the value; empty for words and plain counts.
     pub unit: &'static str,
     /// What it does, in a sentence without a full stop.
     pub help: &'static str,
-    /// Whether numbers are values, so that a range makes sense.
+    /// Whether it takes numbers, so that a range makes sense.
     pub is_number: bool,
-    /// The words that are values, next to numbers or instead of them.
+    /// The words that it takes, beside numbers or instead of them.
     pub words: &'static [&'static str],
     /// What its letter means when given without a value (`-e`).
     pub bare: Option<&'static str>,
 }
 
-/// A value that an option does not take, or an option that there is not.
+/// An option does not take a value, or does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionError {
     /// The option, as it was given.
@@ -81,7 +81,7 @@ impl Opt {
     }
 }
 
-/// An option with the value that it stands for, in a struct of options.
+/// An option, and the access to its value in a struct of options.
 pub struct Field<T> {
     /// The option.
     pub opt: Opt,
@@ -188,7 +188,7 @@ macro_rules! number_field {
 
 pub(crate) use {choices, number_field, word_field};
 
-/// Most of anything that is counted; [`crate::check`] bounds their product.
+/// Upper bound of every count; [`crate::check`] bounds the product of several counts.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;
 
 /// A number within its bounds, of a text that may end in K, M or G, or, where the unit is ns, in a

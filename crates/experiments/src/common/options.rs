@@ -16,7 +16,7 @@ const PAUSE_MAX_NS: u64 = 60_000_000_000;
 /// Highest rate: one message a nanosecond.
 const RATE_MAX: u64 = 1_000_000_000;
 
-/// A field that is so or not.
+/// A field of type `bool`, written as yes or no.
 macro_rules! yes_no_field {
     ($field:ident, $name:literal, $help:literal) => {
         Field {

@@ -1,5 +1,5 @@
-//! Open loop: when each message is due, whatever became of those before it. A sender that is late
-//! posts at once, and its lateness counts: the time from the intended start leaves nothing out.
+//! Open loop: each message has an intended start that does not depend on earlier messages. A sender
+//! that is late posts at once. Times count from the intended start, so they include the lateness.
 
 use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
 use rdmalab_random::{Random, scrambled};
@@ -9,7 +9,7 @@ use crate::common::params::{Arrivals, Common, Polling};
 
 /// The series whose times begin when a message was due.
 pub(crate) const DUE: &str = "from the intended start";
-/// Gaps of this many means are taken for possible: of 10^9 of an exponential distribution, one is
+/// The longest gap that is considered possible, in mean gaps: of 10^9 exponential gaps, one is
 /// longer than 21 means.
 const LONGEST_GAPS: u64 = 30;
 
@@ -19,13 +19,13 @@ pub(crate) struct Pace {
     start: Stamp,
     gap_ns: f64,
     arrivals: Arrivals,
-    /// Of the next one, since the start.
+    /// When the next message is due, since the start.
     due_ns: f64,
     random: Random,
 }
 
 impl Pace {
-    /// That of a point; `None` where the next message follows the one before.
+    /// The pace of a point; `None` in a closed loop, where each message follows the one before.
     pub fn of(common: &Common, clock: &Clock) -> Option<Self> {
         (common.rate_per_s > 0).then(|| Self {
             clock: *clock,
@@ -49,7 +49,7 @@ impl Pace {
         self.clock.after_ns(self.start, self.due_ns)
     }
 
-    /// It is on its way.
+    /// Moves on to the message after it.
     #[inline]
     pub fn advance(&mut self) {
         self.due_ns += match self.arrivals {
@@ -60,8 +60,8 @@ impl Pace {
 }
 
 impl Common {
-    /// The same point when it is measured once more, from 0: its arrivals are others, which follow
-    /// from the same seed.
+    /// The options for the given repetition, counted from 0. Each repetition has other arrivals,
+    /// drawn from the same seed.
     #[must_use]
     pub fn repeated(self, repetition: usize) -> Self {
         /// Above the numbers of threads.
@@ -70,8 +70,8 @@ impl Common {
     }
 }
 
-/// Sleeps until shortly before a message is due, where completions are waited for asleep: what that
-/// saves is not to be spent on looking at the clock.
+/// Sleeps until shortly before a message is due, if the sender also sleeps while it waits for
+/// completions: the processor time saved there must not be spent on polling the clock.
 ///
 /// # Errors
 /// When it was asked to stop.
@@ -80,7 +80,7 @@ pub(crate) fn sleep_until_nearly<R: Rank>(
     common: &Common,
     due: Stamp,
 ) -> Result<(), Stopped> {
-    /// A sleeper may come so much too late.
+    /// How much too late a thread may wake up.
     const LATE_NS: u64 = 100_000;
     if common.poll_send != Polling::Event {
         return Ok(());
@@ -113,8 +113,9 @@ impl Span {
         }
     }
 
-    /// A run's stamps of what is over, since the first was due. A late start counts: from the first
-    /// one on, what has piled up by then would look like a higher rate.
+    /// Adds the stamps at which messages of a run were over. The span begins when the first message
+    /// was due, not at the first stamp: after a late start, the messages that piled up would look
+    /// like a higher rate.
     pub fn add_from(&mut self, due: u64, stamps: impl Iterator<Item = u64>) {
         let (last, count) = stamps.fold((0, 0), |(last, n), stamp| (stamp.max(last), n + 1));
         if count > 1 && last > due {
@@ -122,22 +123,22 @@ impl Span {
         }
     }
 
-    /// A run of so many, from the first one to the last one.
+    /// Adds a run of `count` events from `first` to `last`.
     pub fn add_run(&mut self, first: Stamp, last: Stamp, count: u64) {
         self.gaps += count.saturating_sub(1);
         self.ticks += last.0 - first.0;
     }
 
-    /// Gaps a second; `None` where there was none.
+    /// Gaps per second; `None` if there was no gap.
     pub fn per_s(&self, clock: &Clock) -> Option<f64> {
         let ns = clock.ns_between(Stamp(0), Stamp(self.ticks));
         (self.gaps > 0 && ns > 0.0).then(|| self.gaps as f64 / ns * 1e9)
     }
 }
 
-/// What was asked for, and what became of it, over all runs. `due` holds when each message was due,
-/// with the warm-up, and none in a closed loop, and whether that is a stamp of the clock of those
-/// that `over` gives: when the message of that number was over.
+/// Adds the requested rate and the measured rate over all runs. `due` holds when each message was
+/// due, warm-up included (empty in a closed loop), and whether these stamps are from the same clock
+/// as those of `over`, which gives the stamp at which a message of that number was over.
 pub(crate) fn push_rates<R: Rank>(
     rank: &R,
     common: &Common,
@@ -164,14 +165,14 @@ pub(crate) fn push_rates<R: Rank>(
     }
 }
 
-/// The longest time between two messages that is no sign of a loss.
+/// The longest time between two messages that does not mean a loss.
 pub(crate) fn longest_gap_ns(common: &Common) -> u64 {
     let gap_ns = 1_000_000_000u64.checked_div(common.rate_per_s).unwrap_or(0);
     (2 * common.pause_ns).max(LONGEST_GAPS * gap_ns)
 }
 
-/// What open loops share of a device that does `capacity_per_s` at most: from far below the knee to
-/// beyond it.
+/// The rates of a load curve for a device that does `capacity_per_s` at most: from far below the
+/// knee of the curve to beyond it.
 #[must_use]
 pub fn load_rates(capacity_per_s: f64) -> Vec<u64> {
     const PERCENT: [u32; 12] = [5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120];

@@ -1,5 +1,4 @@
-//! What a measurement is told that several experiments share. Options of one experiment only are
-//! in its folder.
+//! The parameters that several experiments share. Options of a single experiment are in its folder.
 
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +98,7 @@ words! {
     Flow, "flow control" {
         /// The receiver says how far it is, and the sender keeps within the receive queue.
         Credit = "credit",
-        /// It does not: RC meets RNR, UC and UD lose.
+        /// The sender does not wait: RC gets RNR NAKs, UC and UD lose messages.
         None = "none",
     }
 }
@@ -129,7 +128,7 @@ pub enum Inline {
 }
 
 impl Inline {
-    /// What [`Inline::Auto`] asks for: what adapters commonly grant, and perftest's default.
+    /// The limit of [`Inline::Auto`]: adapters commonly grant it, and it is perftest's default.
     pub const AUTO_BYTES: u32 = 220;
 
     /// Inline bytes that queue pairs are asked for, for messages of that size.
@@ -155,7 +154,8 @@ pub enum Signal {
     Max,
 }
 
-/// The options that several experiments have. What an experiment does not use keeps its default.
+/// The options that several experiments have. Options that an experiment does not use keep their
+/// defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Common {
     /// Transport service.
@@ -178,12 +178,12 @@ pub struct Common {
     pub poll_send: Polling,
     /// How receive completions are waited for.
     pub poll_recv: Polling,
-    /// From one post to the next, or from the end of a burst to the next one.
+    /// Pause between two posts, or between the end of a burst and the next burst.
     pub pause_ns: u64,
     /// How a pause is spent.
     pub pause_by: PauseBy,
-    /// Messages that are due a second, whatever became of those before; 0: each follows the one
-    /// before. [`Common::SWEEP`] stands for several that the command line finds.
+    /// Messages that are due per second in an open loop; 0: closed loop, each message follows the
+    /// one before. [`Common::SWEEP`] stands for several rates that the command line chooses.
     pub rate_per_s: u64,
     /// When they are due.
     pub arrivals: Arrivals,
@@ -221,18 +221,18 @@ pub struct Common {
     pub retry_cnt: u8,
     /// Retries after RNR; 7 means for ever.
     pub rnr_retry: u8,
-    /// How long a peer without a receive tells us to wait, as a code (IBA 9.7.5.2.8).
+    /// The RNR timer code that a peer without a posted receive sends (IBA 9.7.5.2.8).
     pub min_rnr_timer: u8,
     /// Pieces that a receive may have.
     pub max_sge: u32,
-    /// For whatever is drawn; the same seed draws the same.
+    /// Seed of all random numbers; the same seed gives the same numbers.
     pub seed: u64,
     /// Which of the seed's sequences: one for each [repetition](Common::repeated) and thread.
     pub stream: u64,
 }
 
 impl Common {
-    /// What experiments do unless they say otherwise.
+    /// The defaults, which an experiment may override.
     pub const DEFAULT: Self = Self {
         transport: Transport::Rc,
         op: Op::Send,
@@ -271,7 +271,7 @@ impl Common {
         stream: 0,
     };
 
-    /// A rate that stands for a curve over rates.
+    /// The value of `--rate` that asks for a curve over several rates.
     pub const SWEEP: u64 = u64::MAX;
 
     /// Messages together, warm-up included.

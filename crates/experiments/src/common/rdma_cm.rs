@@ -7,7 +7,7 @@ use crate::common::completions::{failed, timed_out};
 use crate::common::limits::Limits;
 use crate::common::params::Common;
 
-/// The longest sleep until an event: then somebody has to look whether the others still live.
+/// The longest sleep until an event: then the rank has to check that the other ranks still live.
 const SLICE_NS: u64 = 100_000_000;
 
 /// The next event, within the rank's patience.
@@ -21,7 +21,7 @@ pub(crate) fn event<R: Rank>(
         if let Some(event) = channel.wait_ns(SLICE_NS).map_err(failed)? {
             return Ok(event);
         }
-        // Whether there is still somebody to wait for.
+        // Fails if another rank is gone.
         rank.spin_for(0, || None::<()>)?;
         let waited_ns = rank.clock().ns_between(begin, rank.now());
         if waited_ns > rank.patience_ns() as f64 {
@@ -30,8 +30,8 @@ pub(crate) fn event<R: Rank>(
     }
 }
 
-/// An id that is bound to an address of the point's device and port, the device as the connection
-/// manager has it, and the address. The error is why there is none.
+/// An id that is bound to an address of the point's device and port, the device as opened by the
+/// connection manager, and the address. The error says why no address works.
 pub(crate) fn bound(
     context: &Context,
     limits: &Limits,

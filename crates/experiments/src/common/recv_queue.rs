@@ -1,5 +1,4 @@
-//! The receive queue of a queue pair: filled, and receives that were used up posted again, some at
-//! a time.
+//! The receive queue of a queue pair: fills it, and posts used receives again, several at a time.
 
 use rdmalab_rank::Stopped;
 use rdmalab_verbs::{Mr, RecvBatch, RecvRequest, Sge};
@@ -32,8 +31,9 @@ pub(crate) struct RecvQueue<'a> {
     next: usize,
     step: u64,
     taken: u64,
-    /// Where another thread's receive may hold a message for this one: receives of a thread; each
-    /// one that was used up is posted again itself. The batches are those of all threads.
+    /// Set to the number of receives of each thread, if threads share the queue pair. Then a
+    /// message may arrive in another thread's receive; each used receive is posted again itself,
+    /// and the batches hold the receives of all threads.
     each: Option<usize>,
     /// Receives posted again so far.
     pub reposted: u64,
@@ -96,7 +96,7 @@ impl<'a> RecvQueue<'a> {
         Ok(())
     }
 
-    /// For a receiver that looks at its memory: nothing is posted.
+    /// For a receiver that polls its memory: nothing is posted.
     pub fn empty(end: &'a Endpoint, qp: usize) -> Self {
         Self { end, qp, batches: Vec::new(), next: 0, step: 1, taken: 0, each: None, reposted: 0 }
     }

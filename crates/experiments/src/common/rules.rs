@@ -23,12 +23,12 @@ pub(crate) fn must(
     if holds { Ok(()) } else { Err((option, reason())) }
 }
 
-/// A rule that holds for as many ranks as there are, said while it runs.
+/// The failure of a rule that can be checked only at run time, when the number of ranks is known.
 pub(crate) fn refused((option, reason): Fault) -> Stopped {
     failed(format!("--{option}: {reason}"))
 }
 
-/// A target that waits for an event notices no WRITE.
+/// Rejects waiting for events if the target has to notice a WRITE, which raises no event.
 pub(crate) fn write_is_looked_for(common: &Common) -> Result<(), Fault> {
     let looks = common.op == Op::Write;
     must(!looks || common.poll_recv == Polling::Busy, "poll-recv", || {
@@ -38,7 +38,7 @@ pub(crate) fn write_is_looked_for(common: &Common) -> Result<(), Fault> {
     })
 }
 
-/// Each of several threads at a queue pair needs so many requests of the send queue.
+/// Checks that each thread's share of the send queue has at least `least` requests.
 pub(crate) fn share_of_send_queue(common: &Common, least: u32) -> Result<(), Fault> {
     let share = common.of_a_thread().tx_depth;
     must(common.sharers() == 1 || share >= least, "tx-depth", || {

@@ -7,11 +7,11 @@ use rdmalab_measure::{Outcome, Quantity, stats};
 use crate::common::arrivals::Arrival;
 use crate::common::params::Common;
 
-/// Of two clocks.
+/// The warning if the ends have different clocks.
 pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared: \
     run both ends on one host, or use `ping`";
 
-/// After so long without a message, or twice the sender's pause, the rest is taken to be lost.
+/// After this time without a message, or twice the sender's pause, the rest is taken to be lost.
 pub(crate) const IDLE_NS: u64 = 2_000_000_000;
 /// The parts of a point: the warm-up, if there is one, and the runs; how many messages each.
 pub(crate) fn parts(common: &Common) -> impl Iterator<Item = u64> {
@@ -39,8 +39,8 @@ pub(crate) fn arrivals(count: usize, touch: bool) -> Vec<Arrival> {
     arrivals
 }
 
-/// Keeps one-way times, unless the clocks of two machines may be off by more than the typical one:
-/// then it is no result, and a warning says so.
+/// Keeps one-way times, unless the error of the two machines' clocks may exceed the typical time:
+/// then the times are dropped, and a warning says so.
 pub(crate) fn push_one_way(
     outcome: &mut Outcome,
     (quantity, label): (Quantity, &str),

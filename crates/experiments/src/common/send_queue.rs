@@ -1,10 +1,10 @@
-//! The account of a send queue: which slots are taken, and which request needs a completion so that
-//! some come free again.
+//! Counts the used slots of a send queue, and decides which requests must be signalled so that
+//! slots become free again.
 
 use crate::common::params::Signal;
 
-/// A send queue as its user has to see it: a slot is free only when a completion has been *polled*
-/// of its request, or of a later one (IBA 10.8.5).
+/// A send queue as seen by its user: a slot becomes free only when the completion of its request,
+/// or of a later request, has been *polled* (IBA 10.8.5).
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     /// Requests that may be under way.
@@ -44,7 +44,7 @@ impl Account {
         self.capacity - self.under_way()
     }
 
-    /// Whether a completion is yet to come.
+    /// Whether a signalled request has not completed yet.
     #[inline]
     pub fn is_awaiting(&self) -> bool {
         self.signalled > self.freed
@@ -62,15 +62,15 @@ impl Account {
         self.posted
     }
 
-    /// Counts a request in, and says whether it has to have a completion. `next` requests want to
-    /// follow in one post if it is the last of its own, else 0; `flush`: nothing follows for long,
-    /// and all has to complete.
+    /// Counts a request, and returns whether it must be signalled. `next`: the number of requests
+    /// in the next post if this request is the last of its post, else 0. `flush`: no request
+    /// follows soon, so that all requests have to complete.
     #[inline]
     pub fn take(&mut self, next: u64, flush: bool) -> bool {
         self.take_list(1, next, flush)
     }
 
-    /// The same of `count` requests, of which the last one may have a completion.
+    /// Like [`Self::take`], for `count` requests of which only the last may be signalled.
     #[inline]
     pub fn take_list(&mut self, count: u64, next: u64, flush: bool) -> bool {
         self.posted += count;
@@ -82,8 +82,8 @@ impl Account {
         signals
     }
 
-    /// A completion was polled, of the request that was the `count`-th. Where threads share a
-    /// queue, one that another thread handed over may come after a later one, and frees nothing.
+    /// Records that the completion of the `count`-th request was polled. If threads share a queue,
+    /// a completion from another thread may come after a later one, and then frees nothing.
     #[inline]
     pub fn free(&mut self, count: u64) {
         debug_assert!(count <= self.signalled, "{count} of {self:?}");
@@ -128,8 +128,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the sizes, a poster that waits for room always gets some: there is a
-        /// completion to come whenever the next post does not fit.
+        /// For all sizes, a completion is outstanding whenever the next post does not fit, so that
+        /// waiting for room always ends.
         #[test]
         fn nobody_waits_for_ever(capacity in 1u64..70, every in 1u32..80, list in 1u64..70,
             max: bool, whole: bool) {

@@ -1,4 +1,4 @@
-//! Posting messages: requests made once, with the account of their queue.
+//! Posts messages from requests that are built once, and counts the slots of their queue.
 
 use rdmalab_rank::Stopped;
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
@@ -8,15 +8,15 @@ use crate::common::endpoint::{Endpoint, QKEY};
 use crate::common::params::{Common, Op};
 use crate::common::send_queue::Account;
 
-/// Bits of a request's number that count; above stands the queue pair, and above that the thread,
-/// where threads share queue pairs ([`crate::common::completions::tag_of`]).
+/// Lower bits of a `wr_id`, which hold the count of requests; the queue pair is above them, and
+/// above that the thread, if threads share queue pairs ([`crate::common::completions::tag_of`]).
 const COUNT_BITS: u32 = 40;
 /// Bits of the queue pair.
 const QP_BITS: u32 = 16;
 /// Completions taken at a time.
 pub(crate) const TAKEN: usize = 16;
 
-/// The number of a request: which queue pair, and how many requests it had with this one.
+/// The `wr_id` of a request: the queue pair, and the number of its requests including this one.
 pub(crate) fn wr_id(qp: usize, count: u64) -> u64 {
     (qp as u64) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
 }
@@ -42,7 +42,7 @@ pub(crate) struct Sender<'a> {
 pub(crate) type Places = Vec<(usize, usize)>;
 
 impl<'a> Sender<'a> {
-    /// A sender of such messages through that queue pair, with at most `capacity` under way.
+    /// A sender through the given queue pair, with at most `capacity` requests under way.
     pub fn new(
         end: &'a Endpoint,
         common: &Common,

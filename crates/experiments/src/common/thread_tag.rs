@@ -1,6 +1,6 @@
-//! Which thread a message is for, where threads share queue pairs. The next message takes the next
-//! receive, whichever thread posted it, so the completion's number does not tell. The message does:
-//! by the upper bits of its immediate data, or, where it has none, by a byte of its payload.
+//! Marks messages with their thread, if threads share queue pairs. A message uses the next receive,
+//! whichever thread posted it, so the `wr_id` does not name the thread of the message. Therefore
+//! the upper bits of the immediate data name it or, without immediate data, a byte of the payload.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,9 @@ use crate::common::params::{Common, Op};
 const NUMBER_BITS: u32 = 26;
 /// Most messages of a thread whose numbers are immediate data, the ends of parts included.
 pub(crate) const NUMBERS: u64 = (1 << NUMBER_BITS) - 2;
-/// The byte of a message without immediate data that says which thread it is of. The six below it
-/// are the number of one that has a number; the mark of a round trip is the last one of eight.
+/// The payload byte that names the thread, in messages without immediate data. The six bytes before
+/// it hold the message number, if there is one; the mark of a round trip is the last of eight
+/// bytes.
 pub(crate) const TAG_BYTE: usize = 6;
 
 /// The memory of all threads of an end, once it is there.
@@ -25,7 +26,7 @@ pub(crate) type Memories = Arc<OnceLock<Vec<Mr>>>;
 /// The tag of a thread in its messages.
 #[derive(Clone, Default)]
 pub(crate) struct ThreadTag {
-    /// How many threads there are, and which one this is; one has all to itself.
+    /// The number of threads that share the queue pairs, and the index of this one.
     threads: usize,
     thread: usize,
     memories: Memories,
@@ -46,7 +47,7 @@ impl ThreadTag {
 
     /// Tells all threads of the memory of each.
     pub fn set_memories(&self, mrs: Vec<Mr>) {
-        // Once: later words change nothing.
+        // Only the first call has an effect.
         let _ = self.memories.set(mrs);
     }
 
@@ -70,20 +71,20 @@ impl ThreadTag {
         }
     }
 
-    /// Which bits of a number immediate data has.
+    /// The bits of the immediate data that hold the number.
     #[inline]
     pub fn mask(&self) -> u32 {
         if self.is_shared() { (1 << NUMBER_BITS) - 1 } else { u32::MAX }
     }
 
-    /// The number in immediate data: the last two stand for the last two of 32 bits.
+    /// The number in immediate data. The two largest numbers stand for the two largest of 32 bits.
     #[inline]
     pub fn number(&self, imm: u32) -> u32 {
         let (low, mask) = (imm & self.mask(), self.mask());
         if low >= mask - 1 { low | !mask } else { low }
     }
 
-    /// What the words that messages carry hold beside their number.
+    /// The bits with the thread in the payload word that also holds the message number.
     pub fn word(&self) -> u64 {
         (self.thread as u64) << (8 * TAG_BYTE)
     }
@@ -95,7 +96,7 @@ impl ThreadTag {
             if !wc.is_ok() {
                 return None;
             }
-            // Credits have it too, where messages have none.
+            // Credits have immediate data even where messages have none.
             if let Some(imm) = wc.imm() {
                 return Some((imm >> NUMBER_BITS) as usize);
             }
@@ -111,7 +112,7 @@ pub(crate) const fn word_of_number(number: u64) -> u64 {
     number + 1
 }
 
-/// That word without who the message is of.
+/// The word of the number, without the thread.
 pub(crate) const fn number_of_word(word: u64) -> u64 {
     word & ((1 << (8 * TAG_BYTE)) - 1)
 }
@@ -122,7 +123,7 @@ pub(crate) const fn place_of(wr_id: u64) -> usize {
 }
 
 impl Common {
-    /// Whether messages say in their payload whose they are.
+    /// Whether messages name their thread in the payload.
     pub(crate) fn tags_payload(&self) -> bool {
         self.sharers() > 1 && self.op == Op::Send
     }

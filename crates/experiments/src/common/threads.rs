@@ -1,7 +1,7 @@
-//! Several threads at each end, each with memory of its own, and with queue pairs and completion
-//! queues of its own or those of all: the `i`-th of one end with the `i`-th of the other. Each
-//! thread has a [`Rank`] of its own. What threads exchange with the other end goes together, since
-//! two ends have one connection for that.
+//! Several threads at each end: thread `i` of one end talks to thread `i` of the other. Each thread
+//! has its own memory, and either its own queue pairs and completion queues or shared ones. Each
+//! thread has its own [`Rank`]. All threads exchange data with the other end together, since the
+//! ends have only one control connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::params::Common;
 
-/// What an end does with messages, alone or as one of several threads.
+/// The message traffic of an experiment at one end, on one thread or on each of several.
 pub(crate) trait Traffic: Sync {
     /// The memory of an end.
     fn layout(&self, common: &Common) -> Layout;
@@ -81,7 +81,7 @@ impl Common {
         if self.share_qp { self.threads } else { 1 }
     }
 
-    /// The point as one of several threads sees it: of queues that all use it has its share.
+    /// The options of one of several threads: its share of the queues that all threads use.
     pub(crate) fn of_a_thread(&self) -> Self {
         let sharers = self.sharers().max(1);
         let receivers = if self.op.needs_receives() { sharers } else { 1 };
@@ -92,7 +92,7 @@ impl Common {
         }
     }
 
-    /// The same of that thread, whose arrivals are none of another thread's.
+    /// The options of the given thread, whose random arrivals differ from those of other threads.
     pub(crate) fn of_thread(&self, thread: usize) -> Self {
         Self { stream: self.stream + thread as u64, ..self.clone() }
     }
@@ -100,13 +100,13 @@ impl Common {
 
 /// The threads of one end, and where they meet.
 struct ThreadGroup {
-    /// What each gave in this round.
+    /// The bytes that each thread gave in this round.
     given: Mutex<Vec<Vec<u8>>>,
-    /// How many did.
+    /// How many threads gave bytes in this round.
     arrived: AtomicUsize,
     /// Rounds that are over.
     rounds: AtomicU64,
-    /// What the last one gave: by rank, of all its threads.
+    /// The result of the last round: by rank, the bytes of all its threads.
     got: Mutex<Result<Vec<Vec<u8>>, Stopped>>,
     has_failed: AtomicBool,
     /// The first failure.
@@ -146,7 +146,8 @@ pub(crate) struct ThreadRank<'a, R> {
 }
 
 impl<R: Rank> ThreadRank<'_, R> {
-    /// Waits until it is so, also when asked to stop: all threads come to where they meet.
+    /// Waits for a condition, even if the rank is asked to stop: all threads reach the meeting
+    /// point.
     fn until(&self, is_so: impl Fn() -> bool) -> Result<(), Stopped> {
         let start = self.rank.now();
         loop {
@@ -164,13 +165,13 @@ impl<R: Rank> ThreadRank<'_, R> {
         }
     }
 
-    /// The first thread brings what all have to the other end, and back.
+    /// The first thread exchanges the bytes of all threads with the other end.
     fn exchange_all(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.together(bytes, |all| self.rank.exchange_to_end(all))
     }
 
-    /// When all threads are there, the first one does it for all; what came of it for this one, by
-    /// rank.
+    /// When all threads have come, the first one makes the call for all of them. Returns this
+    /// thread's share of the result, by rank.
     fn together(
         &self,
         bytes: &[u8],
@@ -181,7 +182,7 @@ impl<R: Rank> ThreadRank<'_, R> {
         Ok(got.iter().map(own).collect())
     }
 
-    /// The same, with what came of it for all.
+    /// Like [`Self::together`], but returns the result for all threads.
     fn all_together(
         &self,
         bytes: &[u8],
@@ -209,7 +210,7 @@ impl<R: Rank> ThreadRank<'_, R> {
     }
 }
 
-/// Each with its length before it.
+/// Concatenates the byte strings, each with its length in front.
 fn packed(all: &[Vec<u8>]) -> Vec<u8> {
     let each = all
         .iter()
@@ -328,16 +329,16 @@ impl<R: Rank> Rank for ThreadRank<'_, R> {
         rdmalab_rank::extremes(each.iter().map(Vec::as_slice))
     }
 
-    /// Of all threads of the end: nobody counts those of one.
+    /// Of all threads of the end: there is no count for a single thread.
     fn cpu_time(&self) -> CpuTime {
         self.rank.cpu_time()
     }
 }
 
-/// The results of all threads as one: what they found together, and what each found.
+/// Joins the results of all threads: their common figures, and the series of each thread.
 fn joined(results: Vec<Result<Outcome, Stopped>>) -> Result<Outcome, Stopped> {
     let told = |why: &Stopped| matches!(why, Stopped::Other(_) | Stopped::Asked);
-    // A thread that was only told of another one's failure knows less.
+    // Prefer the original failure to the failures of threads that were only told of it.
     let mut failures = results.iter().filter_map(|r| r.as_ref().err());
     if let Some(first) = failures.clone().find(|why| !told(why)).or_else(|| failures.next()) {
         return Err(first.clone());
@@ -407,7 +408,7 @@ fn series(all: Vec<Outcome>, sum: &mut Outcome) {
             Some(Series { label: of_thread(&label, index), ..found.clone() })
         };
         let each = all.iter().enumerate().filter_map(of_its_own).collect();
-        // The time per message of a run is a thread's, and no one's of all.
+        // The time per message of a run belongs to one thread; there is no common series.
         if quantity == Quantity::MessageTime {
             sum.series.extend::<Vec<Series>>(each);
         } else {

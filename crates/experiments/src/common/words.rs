@@ -1,6 +1,6 @@
 //! Enumerations that are written as words, on a command line and in a record.
 
-/// A word that is none of those that there are.
+/// The error that a text is none of the words.
 pub(crate) fn no_such(what: &str, text: &str, words: &[&str]) -> String {
     format!("{text:?} is no {what}: choose one of {}", words.join(", "))
 }

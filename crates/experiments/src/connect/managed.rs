@@ -1,9 +1,10 @@
 //! Connections by the connection manager.
 //!
-//! Rank 1 listens, rank 0 asks. Rank 0 takes the times of the steps that it waits for: the way to
-//! the peer, the path, the queue pair, the request until it is established, and the first messages.
-//! No meeting is needed before these: an established connection is ready at both ends. The manager
-//! leaves the RNR timer at 0, which is 655 ms, so both ends set it then.
+//! Rank 1 listens, rank 0 connects. Rank 0 measures the steps that it waits for: resolving address
+//! and route, creating the queue pair, the connection request until it is established, and the
+//! first messages. No synchronization is needed before these: an established connection is ready at
+//! both ends. The manager leaves the RNR timer at 0, which is 655 ms, so both ends set it
+//! afterwards.
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
@@ -47,7 +48,7 @@ enum Step {
 /// Time for a peer's address and path to be found, ms.
 const RESOLVE_MS: u32 = 5000;
 
-/// A connection: dropped, its queue pair goes first.
+/// A connection. When it is dropped, its queue pair is destroyed first.
 struct Made {
     qp: Qp,
     id: CmId,
@@ -124,7 +125,7 @@ impl<'a, R: Rank> Managed<'a, R> {
                 _ => self.answer(&mut made, count)?,
             }
         }
-        // Nobody ends what the other end still writes to.
+        // No end may disconnect while the other end still writes to it.
         self.rank.exchange_to_end(&[])?;
         match self.rank.index() {
             0 => {
@@ -232,7 +233,7 @@ impl<'a, R: Rank> Managed<'a, R> {
         builder.max_send_wr(tx).max_recv_wr(rx).build_on(id, pd).map_err(failed)
     }
 
-    /// Does something with each of them, and waits until each has its event.
+    /// Makes a call for each connection, and waits until each has its event.
     fn each(
         &mut self,
         ids: &[CmId],

@@ -1,8 +1,8 @@
 //! `connect`: making connections, plainly or by the connection manager (`managed`).
 //!
-//! Plainly: both ends make queue pairs, tell each other their numbers, bring them to RTS, and meet
-//! again, since a request that comes too early waits for a time-out; then rank 0 sends a first
-//! message over each. All connections of a run stay until its end.
+//! Plainly: both ends create queue pairs, exchange their numbers, bring them to RTS, and
+//! synchronize again, since a request that arrives too early is retried only after a time-out. Then
+//! rank 0 sends a first message over each. All connections of a run stay until its end.
 
 mod managed;
 mod options;

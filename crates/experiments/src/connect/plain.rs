@@ -69,7 +69,7 @@ impl<'a, R: Rank> Making<'a, R> {
             let count = list.min(all - qps.len());
             goes_on = self.list(&mut qps, count)?;
         }
-        // Nobody destroys what the other end still writes to.
+        // No end may destroy a queue pair while the other end still writes to it.
         self.rank.exchange_to_end(&[])?;
         for qp in qps {
             let begin = self.rank.now();

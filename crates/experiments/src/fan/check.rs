@@ -1,4 +1,4 @@
-//! What of a fan cannot be.
+//! The rules of `fan`.
 
 use super::options::{Cast, Fan};
 use super::shape::repetitions;
@@ -29,7 +29,7 @@ pub(super) fn check(common: &Common, own: &Fan, limits: &Limits) -> Result<(), F
     })
 }
 
-/// How many ranks rank 0 has to do with, of so many.
+/// With how many of the other ranks rank 0 exchanges messages, if there are `ranks` in all.
 ///
 /// # Errors
 /// When there are too few.

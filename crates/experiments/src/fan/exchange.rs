@@ -1,4 +1,4 @@
-//! What rank 0 and the others have in common: posting messages, taking those that arrived, and
+//! The common part of rank 0 and the others: posting messages, taking those that arrived, and
 //! posting receives again.
 
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ const OVER_IMM: u32 = u32::MAX - 1;
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outgoing {
-    /// One of a repetition, of so many bytes.
+    /// The message of a repetition, with its length in bytes.
     Whole(u64, u64),
-    /// One byte, of a repetition; as immediate data a number of its own.
+    /// One byte for a repetition; its immediate data is a separate number.
     Note(u64, u32),
     /// The part of that index is over.
     Done(usize),
@@ -163,7 +163,7 @@ impl<'a> Exchange<'a> {
         posted.map_err(|e| self.links.diagnose(failed(e)))
     }
 
-    /// Posts a READ of one's whole message; its completion has the index as number.
+    /// Posts a READ of the whole message of one remote; the index is the `wr_id`.
     pub fn read(&mut self, far: usize, bytes: u64) -> Result<(), Stopped> {
         let place = if self.is_root { far } else { 0 };
         let sges = [self.links.mr.sge(self.shape.written_at(place, bytes), bytes as usize)];

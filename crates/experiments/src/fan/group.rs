@@ -1,10 +1,10 @@
 //! The multicast group of `--to group`: rank 0 sends to it, and the others have joined it.
 //!
-//! On the soft device a queue pair that is attached to a group gets what is sent there. A network
-//! passes it on only to ports that joined: an InfiniBand port asks the subnet manager, which gives
-//! the group its LID, and an Ethernet port tells switches and its own filters (IGMP, MLD). All
-//! ranks have the connection manager do that, also the one that sends. An Ethernet port without an
-//! IP address does without: a network that floods groups passes them on all the same.
+//! On the soft device, a queue pair that is attached to a group gets the messages sent to it. A
+//! network forwards them only to ports that joined: an InfiniBand port asks the subnet manager,
+//! which gives the group its LID, and an Ethernet port tells switches and its own filters (IGMP,
+//! MLD). All ranks, also the sender, join through the connection manager. An Ethernet port without
+//! an IP address does not join: this works only in networks that flood multicast.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -49,7 +49,7 @@ impl Group {
             (Some(applicant), _) => applicant.is_ipv4,
             (None, own) => own.is_some_and(|own| own.gid.to_ipv4_mapped().is_some()),
         };
-        // Two runs on one network must not hear each other, and all have to mean one group.
+        // Runs on one network need different groups, and all ranks of a run need the same group.
         let said = [&rank.now().0.to_le_bytes()[..], &[u8::from(is_ipv4)]].concat();
         let all = rank.exchange(&said)?;
         let first = all.first().and_then(|said| said.split_first_chunk::<8>());
@@ -75,7 +75,7 @@ impl Group {
     }
 }
 
-/// A group that needs nobody's leave, and the way to it. On InfiniBand it has a LID of its own.
+/// A group that is used without joining, and the path to it. On InfiniBand it has its own LID.
 fn by_itself(gid: Ipv6Addr, path: &Path) -> (QpEndpoint, Path) {
     let low = u16::from_be_bytes([gid.octets()[14], gid.octets()[15]]) & 0x3fff;
     let lid = if path.sgid_index.is_none() { (0xc000 | low).min(0xfffe) } else { 0 };

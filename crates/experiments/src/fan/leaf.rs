@@ -79,7 +79,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
         let last = self.next + repetitions;
         let is_read = self.exchange.common.op.reads();
         if Role::<R>::is_idle(self) {
-            // It is read from, and has no hand in it.
+            // Rank 0 reads from this rank, which has nothing to do.
             self.next = last;
             return Ok(());
         }

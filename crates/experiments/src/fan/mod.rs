@@ -1,15 +1,14 @@
 //! `fan`: one to many and back, as in viertel2006.
 //!
-//! Rank 0 has to do with ranks 1 to n. In a repetition it sends to each of them, and each answers
-//! as soon as its message is there; all times are rank 0's, from before its first post. So no clock
-//! has to agree with another one. Which of the two messages is long says `--direction`; the other
-//! one has one byte. With READ, rank 0 reads from all others, then tells them to read from it;
-//! these times are theirs.
+//! Rank 0 exchanges messages with ranks 1 to n. In a repetition it sends to each of them, and each
+//! answers as soon as its message has arrived. Rank 0 takes all times, from before its first post,
+//! so that no clocks have to be compared. `--direction` says which of the two messages is long; the
+//! other has one byte. With READ, rank 0 reads from all others, then tells them to read from it;
+//! they measure that second time.
 //!
-//! A message of UC or UD that does not come ends its repetition after `--lost-after`: the
-//! repetition has no time, and whose answer is missing is counted. Messages say by their last byte,
-//! or their immediate data, which repetition they belong to, so what comes late is not taken for
-//! the next one.
+//! If a message is lost on UC or UD, its repetition ends after `--lost-after` without a time, and
+//! the missing answers are counted. The last byte or the immediate data of a message names its
+//! repetition, so that a late message is not taken for the next one.
 
 mod check;
 mod exchange;

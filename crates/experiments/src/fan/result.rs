@@ -1,4 +1,4 @@
-//! What rank 0 makes of the times.
+//! The results that rank 0 computes from the times.
 
 use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
@@ -8,7 +8,7 @@ use crate::common::effort::Effort;
 use crate::common::params::Common;
 use crate::common::samples::stamp_memory;
 
-/// What stands for a time that there is not.
+/// Stands for a missing time.
 pub(crate) const NONE: u64 = u64::MAX;
 
 /// The times of all repetitions, in their order.
@@ -137,7 +137,7 @@ impl Part<'_> {
         }
         let each = self.of_peers(outcome, there_and_back);
         match each {
-            // What both ways take is what the only one takes.
+            // With only one way, both ways together take the time of that way.
             each if each.len() == 1 => {
                 let of = [first + 1, first + 2];
                 outcome.push_derived(Quantity::RoundTrip, &each[0].label, Combination::Sum, &of);

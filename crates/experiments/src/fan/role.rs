@@ -1,4 +1,4 @@
-//! What a rank does, part by part, and what is made of it.
+//! The role of a rank in each part, and its results.
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
@@ -10,7 +10,7 @@ use crate::common::links::Links;
 use crate::common::lockstep::Lockstep;
 use crate::common::params::Common;
 
-/// What a rank does in a part, and what it has in the end.
+/// The work of a rank in a part, and its results at the end.
 pub(crate) trait Role<R> {
     /// The `part`-th part, of so many repetitions.
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped>;

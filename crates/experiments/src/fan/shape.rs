@@ -57,7 +57,7 @@ pub(crate) fn repetitions(common: &Common, own: &Fan) -> u64 {
     parts(common, own).iter().fold(0, |sum, part| sum.saturating_add(*part))
 }
 
-/// Which size a repetition has, as each rank knows by itself.
+/// The size of each repetition, which each rank computes by itself.
 pub(crate) struct Schedule {
     sizes: Vec<u64>,
     order: Sizes,

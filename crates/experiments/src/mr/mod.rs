@@ -1,7 +1,7 @@
-//! `mr`: registering memory, deregistering it, and copying as much into memory that is registered
-//! already. Who has a message in memory of his own has this choice.
+//! `mr`: registering and deregistering memory, compared with copying as many bytes into memory that
+//! is registered already. A program with a message in unregistered memory has this choice.
 //!
-//! Rank 0 does all of it; rank 1 has nothing to do.
+//! Only rank 0 works; rank 1 has nothing to do.
 
 use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Outcome, Quantity, Stamp};
@@ -74,7 +74,7 @@ impl Workload for Mr {
         user.fill(0, bytes, 1);
         bounce.fill(0, bytes, 0);
         let pd = context.alloc_pd().map_err(failed)?;
-        // A copy goes where the device can take it from.
+        // The copy goes to registered memory.
         let _registered = pd.register(&bounce, RIGHTS).map_err(failed)?;
         let memory = |_| stamp_memory(common.total() as usize, common.touch);
         let mut rounds = Rounds {
@@ -105,7 +105,7 @@ impl Workload for Mr {
     }
 }
 
-/// Rights of the regions: what a peer may do costs nothing more.
+/// Rights of the regions: rights of the peer would cost no extra time.
 const RIGHTS: Access = Access::LOCAL_WRITE;
 
 /// Labels of the series, in the order of a round.
@@ -125,7 +125,7 @@ struct Rounds<'a, R> {
 impl<R: Rank> Rounds<'_, R> {
     fn part(&mut self, count: u64) -> Result<(), Stopped> {
         for _ in 0..count {
-            // Asks whether to go on, too.
+            // Also fails if the rank is asked to stop.
             self.rank.spin_for(0, || None::<()>)?;
             let begin = self.rank.now();
             let region = self.pd.register(&self.user, RIGHTS).map_err(failed)?;

@@ -4,7 +4,7 @@ use super::options::Oneway;
 use crate::common::layout::Layout;
 use crate::common::params::{Common, Op};
 
-/// A place for each message under way, where it says something of itself.
+/// A place for each message under way, if messages carry their number or thread.
 pub(super) fn layout(common: &Common, own: &Oneway) -> Layout {
     let (tx, rx) = (common.tx_depth as usize, common.rx_depth as usize);
     let qps = common.qps as usize;
@@ -76,7 +76,8 @@ mod tests {
                 assert!(
                     depth <= rx_depth as usize && depth > rx_depth as usize / 2 || size_bytes > 32
                 );
-                // What is not yet told, or not yet posted again, leaves room for one at least.
+                // Receives without a credit yet, or not posted again yet, leave room for at least
+                // one.
                 assert!((depth / 4).max(1) - 1 + step - 1 < depth, "{rx_depth} {op}");
                 if layout.in_places > 1 {
                     assert!(depth <= layout.in_places);

@@ -20,7 +20,7 @@ use crate::common::recv_queue::RecvQueue;
 use crate::common::samples::{IDLE_NS, arrivals, parts};
 use crate::common::thread_tag::{number_of_word, place_of};
 
-/// A WRITE that did not come for so long over UC may have been lost; then others are looked for.
+/// After this time, a missing WRITE over UC may be lost, and the receiver looks for later ones.
 const SCAN_NS: u64 = 10_000_000;
 
 struct Receiving<'a, R> {
@@ -116,8 +116,8 @@ impl<R: Rank> Receiving<'_, R> {
         Ok(())
     }
 
-    /// Whether messages before `last` are yet to come. The last number tells where they come in
-    /// order; those of several queue pairs do not, and are counted.
+    /// Whether messages before `last` are outstanding. With one queue pair the last number tells;
+    /// messages of several queue pairs arrive out of order, so they are counted.
     #[inline]
     fn is_open(&self, last: u64) -> bool {
         if self.end.qps.len() == 1 { self.next < last } else { self.came < last }
@@ -175,7 +175,7 @@ impl<R: Rank> Receiving<'_, R> {
             let at = layout.in_at((n % places) as usize) + layout.size - 8;
             memory.word(at).load(Ordering::Acquire)
         };
-        // A later one in the same place has overtaken this one.
+        // A later message in the same place has overwritten this one.
         let number = |n: u64| number_of_word(word(n)).checked_sub(1);
         let of = |n: u64| number(n).filter(|found| *found >= n);
         let expected = self.next;

@@ -46,8 +46,8 @@ pub(super) fn run<R: Rank>(
     let total = common.total() as usize;
     let layout = &end.layout;
     let memory = |wanted: bool| stamp_memory(if wanted { total } else { 0 }, common.touch);
-    // What is looked for in memory has a place of its own, so that its number stays until it is
-    // seen; then there are as many requests as places.
+    // A message that the receiver polls for in memory has its own place, so that its number stays
+    // until it is seen; then there are as many requests as places.
     let requests = if common.op.writes() { layout.in_places } else { layout.out_places };
     let qps = end.qps.len();
     let places = |qp: usize| {
@@ -167,8 +167,8 @@ impl<R: Rank> Sending<'_, R> {
         Ok(())
     }
 
-    /// Whose receives a message uses up: those of its queue pair; or places in memory, which all
-    /// share.
+    /// The credit that a message uses: that of its queue pair's receives, or that of the places in
+    /// memory, which all queue pairs share.
     #[inline]
     fn credit_of(&self, qp: usize) -> usize {
         if self.common.op == Op::Write { 0 } else { qp }
@@ -214,7 +214,7 @@ impl<R: Rank> Sending<'_, R> {
         Ok(())
     }
 
-    /// What stands between message `i` of a part and the one before it.
+    /// Pauses between message `i` of a part and the one before it.
     #[inline]
     fn pause(&mut self, i: u64, last_post: Option<Stamp>) -> Result<(), Stopped> {
         let (burst, pause_ns) = (self.own.burst, self.common.pause_ns);

@@ -1,9 +1,9 @@
 //! `overhead`: what the calls cost, as in viertel2006.
 //!
-//! Rank 0 posts a list of sends and takes all their completions, again and again; each call has a
-//! stamp before it and one after. So has nothing at all, once a round: what two stamps cost stands
-//! beside the calls, and is not taken off. Receives go to a queue pair that nobody sends to, which
-//! is emptied when it is full; its completion queue has nothing, whenever it is polled.
+//! Rank 0 repeatedly posts a list of sends and polls all their completions, with a stamp before and
+//! after each call. Once a round, two stamps are taken without a call in between: their cost is
+//! reported beside the calls and is not subtracted. Receives go to a queue pair that gets no
+//! messages and is reset when it is full; its completion queue is the empty one that is polled.
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
@@ -57,7 +57,7 @@ impl Workload for Overhead {
         must(list <= rx, "list", || {
             format!("a receive queue holds {rx}: choose a larger --rx-depth")
         })?;
-        // Of the other half the receiver may not have told yet.
+        // For the other half, the receiver may not have sent a credit yet.
         must(!common.op.needs_receives() || list == 1 || list <= rx / 2, "list", || {
             format!("more than half of the receive queue of {rx}: choose --rx-depth {}", 2 * list)
         })
@@ -100,7 +100,7 @@ impl Workload for Overhead {
     }
 }
 
-/// What its receiver sees: messages, not lists.
+/// The options as the receiver needs them: in messages, not lists.
 fn in_messages(common: &Common) -> Common {
     let list = u64::from(common.list);
     Common { messages: common.messages * list, warm_up: common.warm_up * list, ..common.clone() }
@@ -269,8 +269,9 @@ impl<R: Rank> Calls<'_, R> {
             self.post_recv()?;
             self.miss()?;
             self.make_room()?;
-            // Half of the lists are left alone until they are through, so that one call takes all
-            // completions; the others are looked for, which gives the time until then.
+            // For half of the lists, rank 0 waits without polling until they are complete, so that
+            // one call takes all completions; for the others it polls, which gives the time to
+            // wait.
             let from = self.post_send()?;
             if i % 2 == 0 { self.settle_and_hit()? } else { self.look(from)? }
         }

@@ -1,4 +1,4 @@
-//! What the ends of `ping` write down.
+//! The records that the ends of `ping` keep.
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
@@ -16,7 +16,7 @@ fn pause<R: Rank>(rank: &R, common: &Common) -> Result<(), Stopped> {
     if common.sleeps() { rank.sleep(common.pause_ns) } else { rank.think(common.pause_ns) }
 }
 
-/// What rank 0 writes down.
+/// The records of rank 0.
 pub(super) struct Log<'a> {
     common: &'a Common,
     pace: Option<Pace>,
@@ -30,9 +30,9 @@ pub(super) struct Log<'a> {
     /// The stamp at the end of each trip, so that the largest can be dated.
     ends: Vec<u64>,
     pub trips: u64,
-    /// Trips whose answer did not come in time, nor later: which, and when they began.
+    /// Trips whose answer never came: the number, and when the trip began.
     lost: Vec<(u64, Stamp)>,
-    /// Those whose answer came when it was no longer waited for.
+    /// Number of trips whose answer came after its time limit.
     late: u64,
     pub effort: Effort,
 }
@@ -102,8 +102,7 @@ impl<'a> Log<'a> {
         self.begin = now;
     }
 
-    /// The answer to an earlier trip came: where it was taken to be lost, it was not, and took
-    /// until now.
+    /// Records the late answer to an earlier trip: the trip is not lost, and took until now.
     #[cold]
     pub fn came_late(&mut self, number: Option<u64>, now: Stamp) {
         let Some(at) = self.lost.iter().position(|(trip, _)| Some(*trip) == number) else { return };

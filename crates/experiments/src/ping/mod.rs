@@ -81,7 +81,7 @@ impl Traffic for Ping {
         if !common.tags_payload() {
             return Layout::new(common, 1, 1);
         }
-        // Whose a message is has to be read before another one comes there.
+        // The thread of a message has to be read before the next message overwrites it.
         let qps = common.qps as usize;
         let each = (common.rx_depth as usize).min(Layout::most_places(common) / qps).max(1);
         Layout::new(common, 1, each * qps).apart(true)

@@ -110,7 +110,7 @@ pub(super) fn client<R: Rank>(
         log.part(rank.now());
         let result = client.trips(trips, &mut log);
         begin.end(rank, &mut log.effort);
-        // The end that lies still learns in this way that a part is over.
+        // This tells the passive end that a part is over.
         lockstep.part_ended(result.and_then(|()| end.tell_done(rank)))?;
     }
     log.outcome(rank, end, lockstep.cut_short)

@@ -134,7 +134,7 @@ impl<'a, R: Rank> Trips<'a, R> {
         if !wcs[0].is_ok() {
             return Err(self.end.explain(&wcs[0], "receive"));
         }
-        // Two in a row only where messages were late.
+        // A receive is still to be posted again only if messages were late.
         self.repost()?;
         let qp = match self.recv_queues.len() {
             1 => Some(0),
@@ -183,7 +183,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             let begin = Begin::now(self.rank);
             log.part(self.rank.now());
             let result = match self.trips(trips, &mut log) {
-                // Who has answered the last one knows that it was.
+                // An end that answered the last message knows that the part is over.
                 Ok(true) => Ok(()),
                 Ok(false) => self.tell_done(part),
                 Err(stopped) => Err(stopped),

@@ -137,7 +137,7 @@ impl Spin {
         Self { pausing: hint == SpinHint::Paused, ..self }
     }
 
-    /// What stands between two looks.
+    /// The instruction between two looks.
     #[inline(always)]
     pub fn rest(self) {
         if self.yielding {

@@ -1,5 +1,5 @@
-//! Many datagrams in one system call, without anything else: what a link over UDP stands beside
-//! when it moves much. The two ends may be anywhere, so they are functions of one end each.
+//! Many datagrams in one system call and nothing else: the limit for bulk transfer over a UDP link.
+//! The two ends may be on different machines, so each function is for one end.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};

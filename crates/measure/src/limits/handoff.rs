@@ -1,4 +1,4 @@
-//! A cache line handed over from core to core: what no message can beat.
+//! A cache line handed over from core to core: a lower bound of the time of every message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -175,7 +175,7 @@ pub unsafe fn beside<T>(
     theirs: impl FnOnce() + Send,
     ours: impl FnOnce() -> Result<T, Unsupported>,
 ) -> Result<T, Unsupported> {
-    /// Stops the other end also when ours panics, so that its thread is joined and not waited for.
+    /// Stops the other end also when ours panics, so that joining its thread does not hang.
     struct Stop<'a>(&'a AtomicU64);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -183,7 +183,7 @@ pub unsafe fn beside<T>(
         }
     }
     stop.store(0, Ordering::Release);
-    // Also tells whether the other end will have its core: there, nobody could say so.
+    // Also checks that the other end can have its core: the other end could not report an error.
     let visit = pin(cores.1)?;
     drop(visit);
     let _pin = pin(cores.0)?;

@@ -9,13 +9,13 @@ use crate::clock::{Clock, Stamp};
 
 /// A few milliseconds where both cores are ours alone.
 const EXCHANGES: u64 = 20_000;
-/// On a busy machine many exchanges wait until the other end gets its core: all of them took up to
-/// a minute at a load of 20, while all ranks waited. After so long, bounds are enough that one
-/// exchange without such a wait has given.
+/// On a busy machine many exchanges wait until the other end gets its core: at a load of 20, all of
+/// them took up to a minute, while all ranks waited. After this time, the bounds of a single
+/// exchange without such a wait are enough.
 const TIME_NS: f64 = 200e6;
 /// See above.
 const NARROW_NS: f64 = 5_000.0;
-/// After so long, any are.
+/// After this time, any bounds are enough.
 const TIME_MAX_NS: f64 = 2e9;
 
 /// Bounds of what the second core's stamps are ahead of the first one's.
@@ -30,7 +30,7 @@ pub struct Skew {
 }
 
 impl Skew {
-    /// What a one-way time between the two cores may be off by, when nothing is corrected.
+    /// The error bound of an uncorrected one-way time between the two cores.
     #[must_use]
     pub fn error_ns(&self) -> f64 {
         self.low_ns.abs().max(self.high_ns.abs())

@@ -1,4 +1,4 @@
-//! A ring with one producer and one consumer: what no message rate can beat.
+//! A ring with one producer and one consumer: an upper bound of every message rate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ const SLOTS: u64 = 1024;
 const BATCHES: usize = 60;
 /// Items of a batch: many rings full, so that what waits in the ring at its ends weighs little.
 const PER_BATCH: usize = 16 * SLOTS as usize;
-/// Items taken before the consumer tells: the producer needs room, not news.
+/// Items that the consumer takes before it publishes its cursor: the producer only needs room.
 const TELL_EVERY: u64 = SLOTS / 8;
 
 /// How far apart items are.

@@ -90,9 +90,10 @@ impl Folded {
     /// Folds scores that are those within the places of a divisor of the period
     /// ([`scores_within`]): by how much the parts of each such place differ among themselves.
     ///
-    /// What is among few is drawn without being put back: of `n` samples of a divisor's place, `c`
-    /// at one of ours, the mean of those spreads less than that of `c` normal scores, by `1 - c/n`
-    /// in the variance; for half and half by a factor of two. As much freedom has each place.
+    /// The samples at a place are drawn without replacement: `c` of the `n` samples at a place of
+    /// the divisor. So the variance of their mean is smaller than for `c` independent normal
+    /// scores, by `1 - c/n` (a half if `c` is `n / 2`). Each place has that many degrees of
+    /// freedom.
     pub fn within(scores: &[f64], is_there: Option<&[f64]>, period: usize, divisor: usize) -> Self {
         let mut folded = Self::of(scores, is_there, period);
         let (sums, mut all) = (folded_sums(scores, period), vec![(0.0, 0.0); divisor]);

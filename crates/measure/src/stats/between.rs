@@ -1,11 +1,11 @@
-//! Repeated runs on each side: how their quantiles differ *between* runs decides, and nothing
-//! that was seen within one.
+//! Compares repeated runs of two sides by how their quantiles differ *between* runs, not by the
+//! spread within a run.
 //!
-//! A run has its own pages, queue pairs and cores. Its samples, however many, tell how well that
-//! run's quantile is known; how far off the next run's will be, only other runs tell. So each run
-//! is one number, and two sides of them are compared by the test of Welch (1947) on logarithms:
-//! from two runs a side on, with intervals as wide as so few allow. Where a few runs are of another
-//! kind it errs on the safe side.
+//! A run has its own pages, queue pairs and cores. Its samples, however many, show only how well
+//! the quantile of this run is known; only other runs show how far off the next run may be. So each
+//! run counts as one number, and the numbers of two sides are compared by the test of Welch (1947)
+//! on logarithms: from two runs a side on, with accordingly wide intervals. If a few runs are of
+//! another kind, the test errs on the safe side.
 //!
 //! Runs of one session share more: the same hour, load and temperature. Where a side has several
 //! sessions, each of these is one number.
@@ -21,7 +21,7 @@ pub struct Runs {
     sessions: Vec<Vec<Vec<f64>>>,
     /// The least step of the clock in all.
     step: f64,
-    /// How far all of them may be off together.
+    /// The common error of all runs.
     error: f64,
 }
 
@@ -40,8 +40,8 @@ impl Runs {
         Self { sessions, step, error: 0.0 }
     }
 
-    /// The same, where all of them may be off by so much, and in the same direction, as times
-    /// between two clocks are: more runs do not lessen that.
+    /// Runs with a common error: all may be off by up to this much in the same direction, as times
+    /// between two clocks are. More runs do not reduce this error.
     #[must_use]
     pub fn with_common_error(self, error: f64) -> Self {
         Self { error, ..self }

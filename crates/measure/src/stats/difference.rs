@@ -66,7 +66,7 @@ impl RunMeans {
         }
     }
 
-    /// One session against several: how far off one may be, only the others tell.
+    /// One session against several: only the other side shows how far off a single session may be.
     fn alone_of_difference_to(&self, several: &Self) -> MeanVariance {
         let (own, others) = (self.spread, several.spread);
         let (variance, freedom) = if own.variance > several.of_one {

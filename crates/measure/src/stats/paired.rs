@@ -3,7 +3,7 @@
 use super::binomial;
 use super::samples::{Estimate, Interval, assert_confidence, median, median_estimate, sort};
 
-/// How two quantities measured in pairs relate.
+/// The relation of two quantities that were measured in pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairedRatio {
     /// The median of first over second, with its interval.

@@ -1,4 +1,4 @@
-//! How well a share is known by so many trials that went one way or the other.
+//! Confidence intervals of a share, from the number of successes and trials.
 
 use super::binomial::at_least;
 use super::normal::{bisect, upper_quantile};

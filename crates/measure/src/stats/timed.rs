@@ -1,5 +1,5 @@
-//! Samples in the order of measurement, of one or several runs, and what they say for certain
-//! although neighbours depend on each other.
+//! Samples in the order of measurement, of one or several runs, and confidence intervals that hold
+//! although neighbouring samples are correlated.
 //!
 //! The samples are cut into blocks. Whether one exceeds some value is counted in each block, and
 //! how these counts differ *between* blocks tells how much the whole knows: the method of batch
@@ -13,15 +13,15 @@ use super::difference::MeanVariance;
 use super::samples::{Estimate, Interval, assert_confidence, median, quantile, sort};
 use super::{binomial, normal, student};
 
-/// From so many runs on, the runs themselves are the blocks: what differs from run to run is then
-/// in every interval.
+/// From this many runs on, the runs themselves are the blocks, so that every interval includes the
+/// differences between runs.
 pub const MIN_RUNS: usize = 5;
 
 /// Blocks of fewer runs than [`MIN_RUNS`], in all. More blocks are shorter, and so less
 /// independent of each other; fewer are less certain (Schmeiser advises 10 to 30).
 const BLOCKS: usize = 24;
 
-/// What samples were counted by.
+/// The units between which the spread was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
     /// So many runs.
@@ -90,9 +90,9 @@ impl Layout {
         let together = |parts: &[Range<usize>]| -> Vec<Sum> {
             parts.iter().map(|part| blocks[part.clone()].iter().copied().sum()).collect()
         };
-        // What differs from run to run, or from session to session, is not seen between blocks, and
-        // is known only as well as there are runs, or sessions: also where a few of them happen to
-        // be near each other.
+        // Differences between runs, or sessions, do not show between blocks of one run. They are
+        // known only as well as the number of runs, or sessions, allows, even if a few of these
+        // happen to be close to each other.
         let wider = [&self.runs, &self.sessions].map(|parts| between(&together(parts)));
         let both = |a: MeanVariance, b: MeanVariance| MeanVariance {
             variance: a.variance.max(b.variance),
@@ -128,8 +128,8 @@ impl Timed {
         Self::arranged(runs.concat(), Layout::of(&[lengths]))
     }
 
-    /// The same, of the runs of several sessions (records, calls of the program): what differs
-    /// between these is in every interval, too.
+    /// The samples of the runs of several sessions (records, calls of the program). Every interval
+    /// includes the differences between sessions, too.
     #[must_use]
     pub fn of_sessions(sessions: &[Vec<Vec<f64>>]) -> Option<Self> {
         let lengths = |runs: &Vec<Vec<f64>>| runs.iter().map(Vec::len).collect();
@@ -193,7 +193,7 @@ impl Timed {
         &self.sorted
     }
 
-    /// What samples were counted by.
+    /// The units between which the spread was measured.
     #[must_use]
     pub fn units(&self) -> Units {
         let count = self.layout.blocks.len();
@@ -244,8 +244,9 @@ impl Timed {
     }
 }
 
-/// So many independent samples would know quantile `q` of one run as well as these do: in the
-/// order of measurement, and ascending. `None` from a single block.
+/// The effective number of samples for quantile `q` of one run: as many independent samples would
+/// give it as precisely. The samples are given in the order of measurement, and ascending. `None`
+/// from a single block.
 pub(crate) fn effective_n(in_time: &[f64], sorted: &[f64], q: f64) -> Option<f64> {
     let layout = Layout::of(&[vec![in_time.len()]]);
     let spread = layout.share_spread(in_time, q, value_of(sorted, q))?;
@@ -288,7 +289,7 @@ pub struct TimedQuantile<'a> {
     pub q: f64,
     /// Its value; for the median of an even number, the mean of two samples.
     pub value: f64,
-    /// So many independent samples would know it as well: at most those that there are.
+    /// The effective number of independent samples: at most the actual number.
     pub effective_n: f64,
     freedom: f64,
     timed: &'a Timed,
@@ -304,7 +305,7 @@ impl TimedQuantile<'_> {
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
         assert_confidence(confidence);
         let tail = (1.0 - confidence) / 2.0;
-        // Blocks know their own spread only so well: what t costs, in samples.
+        // The spread between few blocks is itself uncertain: the cost of Student's t, in samples.
         let z = normal::upper_quantile(tail);
         let cost = z / student::upper_quantile(tail, self.freedom);
         let sorted = self.timed.sorted();

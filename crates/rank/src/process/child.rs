@@ -38,9 +38,9 @@ impl WorkerCommand {
         Ok(Self { program, args, envs: Vec::new() })
     }
 
-    /// Starts it with this connection as its standard input. Its standard output is closed: that
-    /// is the launcher's. It has a process group of its own, so that Ctrl-C is for the launcher,
-    /// who tells the workers.
+    /// Starts the worker with this connection as its standard input. Its standard output is closed,
+    /// since only the launcher writes there. The worker is in its own process group, so that Ctrl-C
+    /// reaches only the launcher, which tells the workers.
     ///
     /// # Errors
     /// A sentence: the program cannot be started.

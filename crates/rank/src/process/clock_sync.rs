@@ -1,10 +1,9 @@
-//! Clocks of several machines, brought together: the launcher asks each rank of another machine
-//! for the time, again and again, while both look without a pause. Arithmetic and error:
-//! [`rdmalab_measure::sync`].
+//! Aligns the clocks of several machines: the launcher repeatedly asks each rank on another machine
+//! for its time, while both ends poll the connection without sleeping. [`rdmalab_measure::sync`]
+//! has the arithmetic and the error bound.
 //!
-//! It is the launcher's thread which hears a rank that asks, and the rank's thread which hears the
-//! launcher that answers: both know the moment when a frame is there, and nothing else uses the
-//! connection meanwhile.
+//! At both ends, the thread that reads from the connection also does this: it knows at once when a
+//! frame has arrived, and nothing else uses the connection meanwhile.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -26,14 +25,14 @@ const WINDOW: Duration = Duration::from_millis(50);
 /// For so long after a frame of a window the next one is looked for without sleeping.
 pub(super) const HOT: Duration = Duration::from_millis(2);
 
-/// What a rank's clock is to the launcher's.
+/// The relation of a rank's clock to the launcher's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Sight {
     /// The same: they are on one machine.
     Same,
-    /// Another one, and this is how it looked just now.
+    /// Another one, with a fresh comparison.
     Other(Seen),
-    /// Another one, of which nothing came back.
+    /// Another one, and the rank did not answer.
     Lost,
 }
 
@@ -45,8 +44,8 @@ pub(super) struct Seen {
     pub window: Window,
 }
 
-/// A counter as nanoseconds since a first stamp. The length of a tick is as its owner measured it:
-/// what is wrong with that is drift.
+/// Converts a counter to nanoseconds since a first stamp. The length of a tick is the one that the
+/// owner of the counter measured; its error appears as drift.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scale {
     pub first: u64,
@@ -149,7 +148,7 @@ impl Pinger {
     }
 }
 
-/// The rank's answer to a question that is just there.
+/// Sends the rank's answer to a question that was received at `received`.
 pub(super) fn answer(stream: &mut Stream, clock: &Clock, received: Stamp) -> io::Result<()> {
     let ns_per_tick = clock.ns_per_tick();
     let pong = |answered: Stamp| ToLauncher::Pong {
@@ -160,7 +159,7 @@ pub(super) fn answer(stream: &mut Stream, clock: &Clock, received: Stamp) -> io:
     frame::write(stream, &pong(clock.now()))
 }
 
-/// A connection that can be looked at without sleeping, and written to.
+/// A connection that can be polled without sleeping, and written to.
 pub(super) trait Hear {
     fn stream(&self) -> &Stream;
 
@@ -176,7 +175,7 @@ impl Hear for Stream {
     }
 }
 
-/// Reads without sleeping for a while, then as ever.
+/// A reader that polls without sleeping for a while, and then blocks.
 pub(super) struct Hot<'a, S> {
     stream: &'a mut S,
     until: Instant,
@@ -197,7 +196,7 @@ impl<S: Hear + Read> Read for Hot<'_, S> {
         while Instant::now() < self.until {
             match recv(self.stream.stream(), &mut *buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN | Errno::INTR) => sched_yield(),
-                // Something is there, or an error is: as whoever reads has it.
+                // There is data or an error, which the read below returns.
                 Ok(_) | Err(_) => break,
             }
         }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::frame::ToWorker;
 use crate::Stopped;
 
-/// Locks also what a panic left locked: all states here are whole between two statements.
+/// Locks a mutex even if it is poisoned by a panic: every state here is valid between any two
+/// statements.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -27,7 +28,7 @@ pub struct Job {
 /// Shared by the listening thread and the others.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Set while there is a reason to stop: all that a spinning thread looks at.
+    /// Set while there is a reason to stop. A spinning thread looks only at this.
     flag: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -58,7 +59,7 @@ impl Control {
         lock(&self.state).reason.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes in what the launcher said.
+    /// Handles a message of the launcher.
     pub fn hear(&self, said: ToWorker) {
         let mut state = lock(&self.state);
         match said {
@@ -78,7 +79,7 @@ impl Control {
                 self.stop(&mut state, Stopped::Other(why));
             }
             ToWorker::Stop { job } if job == state.job => self.stop(&mut state, Stopped::Asked),
-            // Of a job that is over; and a rank has one assignment only.
+            // The message is for a job that is over, or is a second assignment.
             _ => {}
         }
         self.changed.notify_all();
@@ -92,8 +93,8 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// The first reason counts; but who was only asked may go on to meet the others, and has to
-    /// hear when they will not come.
+    /// Keeps the first reason. But a later reason replaces [`Stopped::Asked`]: a rank that was only
+    /// asked to stop may go on to an exchange, and has to learn that other ranks will not come.
     fn stop(&self, state: &mut State, reason: Stopped) {
         if matches!(state.reason, None | Some(Stopped::Asked)) {
             state.reason = Some(reason);
@@ -116,7 +117,8 @@ impl Control {
         }
     }
 
-    /// What all ranks gave to this round. `to_end`: also where we were asked to stop.
+    /// Waits for the bytes of all ranks of this round. `to_end`: also if this rank was asked to
+    /// stop.
     pub fn wait_exchanged(
         &self,
         round: u64,
@@ -149,7 +151,7 @@ impl Control {
         }
     }
 
-    /// Waits so long, or until there is a reason to stop.
+    /// Sleeps for `time`, or until there is a reason to stop.
     pub fn sleep(&self, time: Duration) -> Result<(), Stopped> {
         let until = Instant::now() + time;
         let mut state = lock(&self.state);

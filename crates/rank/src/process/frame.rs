@@ -8,8 +8,8 @@ use serde_bytes::ByteBuf;
 
 use super::handshake::Assignment;
 
-/// The longest frame, in bytes: what a rank brings home from one job, or what all ranks exchange
-/// at once.
+/// The longest frame, in bytes. It limits the result of a rank's job, and the bytes of all ranks in
+/// one exchange.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// What the launcher receives from a worker.
@@ -32,9 +32,9 @@ pub enum ToWorker {
     Exchanged { job: u64, round: u64, all: Vec<ByteBuf> },
     /// Another rank failed, or is gone.
     Other { job: u64, why: String },
-    /// The user wants an end.
+    /// The user wants the job to stop.
     Stop { job: u64 },
-    /// What time is it there? Answered at once, by [`ToLauncher::Pong`].
+    /// Asks for the rank's time; answered at once by [`ToLauncher::Pong`].
     Ping,
 }
 
@@ -45,13 +45,14 @@ pub enum ToLauncher {
     Ready { cpu: usize },
     /// Its part of an exchange.
     Exchange { job: u64, round: u64, bytes: ByteBuf },
-    /// The same, where its part is what its clock looks like from the launcher: asks to be asked.
+    /// An exchange in which the launcher fills in the rank's part: the comparison of the clocks.
+    /// The launcher sends [`ToWorker::Ping`]s first.
     Align { job: u64, round: u64 },
     /// The time there: stamps of when the question came and of when this was sent.
     Pong { received: u64, answered: u64, ns_per_tick: f64 },
-    /// What it brings home, and the CPU that it ended on.
+    /// The result of the job, and the CPU that the rank ended on.
     Done { job: u64, cpu: usize, bytes: ByteBuf },
-    /// Why it does not.
+    /// Why the job failed.
     Failed { job: u64, why: String },
     /// A line for the user.
     Log(String),
@@ -93,7 +94,7 @@ pub fn write(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// The next value; `None` when the other end has closed.
 ///
 /// # Errors
-/// When the frame is too long (nothing is allocated for it then), cut off, or no such value; and
+/// When the frame is too long (then nothing is allocated for it), truncated, or not a `T`; and
 /// those of the stream.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     read_up_to(FRAME_BYTES_MAX, from)

@@ -141,7 +141,7 @@ impl Hello {
         }
         let mut body = vec![0; length];
         from.read_exact(&mut body)?;
-        // These two first, as of another version nothing else may be understood.
+        // Read these two first: the rest of a hello of another version may not be readable.
         let ((protocol, version), _) =
             postcard::take_from_bytes::<(u32, String)>(&body).map_err(|_| not_rdmalab())?;
         if (protocol, version.as_str()) != (PROTOCOL, VERSION) {
@@ -182,15 +182,16 @@ pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Two ranks with the same text have one counter for their clocks: the same kernel, since its last
-/// start, and the same source. Time namespaces shift the kernel's clocks, not the processor's.
+/// Identifies the counter of a rank's clock: two ranks with the same text run on the same boot of
+/// one kernel and use the same clock source. Time namespaces shift the kernel's clocks, but not the
+/// processor's counter.
 pub fn machine(clock: &Clock) -> String {
     // So that a test can have two machines in one.
     if let Ok(name) = std::env::var(MACHINE_VARIABLE) {
         return format!("{name} {}", clock.source());
     }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    // Where it cannot be told, no two processes may be taken for neighbours.
+    // Without a boot id, no two processes may be taken to be on the same machine.
     let boot = boot.unwrap_or_else(|_| format!("pid {}", std::process::id()));
     let mut text = format!("{} {}", boot.trim(), clock.source());
     if clock.source() == ClockSource::MonotonicRaw {

@@ -18,7 +18,7 @@ use super::rendezvous::RendezvousAddress;
 
 /// The variable that holds a secret which all ranks know.
 pub const TOKEN_VARIABLE: &str = "RDMALAB_TOKEN";
-/// Ports for launchers, of which each job has one: below those that the kernel hands out.
+/// Ports for launchers, one for each job: below the kernel's ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// The processes that were started together with this one.
@@ -65,8 +65,9 @@ impl LaunchEnv {
         Ok((launch.size > 1).then_some(launch))
     }
 
-    /// Where the ranks meet: where the user says, else as the environment has it. With the token
-    /// that all of them show; without one on one host, where the kernel tells users apart.
+    /// Where the ranks meet: at the address of the user, else at the one from the environment. Also
+    /// the token that all ranks have to show; empty for a socket of one host, where the kernel
+    /// tells users apart.
     ///
     /// # Errors
     /// A sentence that says what is missing.
@@ -118,7 +119,7 @@ impl LaunchEnv {
         }
     }
 
-    /// A port that all ranks of the job agree on without having met.
+    /// A port that each rank of the job computes alike, without communication.
     fn port(&self) -> u16 {
         let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
         (self.by, &self.job).hash(&mut hasher);

@@ -18,14 +18,14 @@ use super::panics;
 use super::stream::Stream;
 use crate::{CpuTime, Rank, Stopped};
 
-/// Looks between two questions whether to go on: at 10 ns a look, 40 us.
+/// Looks between two checks of the stop flag: 40 us, at 10 ns a look.
 const LOOKS: u32 = 4096;
-/// The same where the limit is the caller's, and may be short.
+/// The same if the caller gives the time limit, which may be short.
 const LOOKS_OF_LIMITED: u32 = 256;
-/// Stamps between two questions whether to go on thinking.
+/// Stamps between two checks of the stop flag in [`Rank::think`].
 const STAMPS_OF_THINKING: u32 = 256;
-/// Who waits in an exchange waits so many times longer than who waits alone: the rank that is
-/// missed may itself wait in vain, and then says first for what.
+/// An exchange waits this many times longer than other waits. If the missing rank itself waits in
+/// vain, its time is over first, and it reports what it waited for.
 const LONGER: u32 = 2;
 
 /// A worker process as a [`Rank`].
@@ -44,11 +44,11 @@ pub struct ProcessRank {
     yielding: bool,
     /// Cores that the process had before it was pinned.
     cores: Vec<usize>,
-    /// What each rank's clock looked like from the launcher during this job, window by window.
+    /// The comparisons of each rank's clock with the launcher's in this job, window by window.
     sights: Mutex<Vec<Sights>>,
 }
 
-/// A rank's clock as the launcher sees it.
+/// A rank's clock compared with the launcher's.
 #[derive(Clone, Debug, Default)]
 struct Sights {
     is_launchers: bool,
@@ -142,7 +142,7 @@ impl ProcessRank {
         (Some(*free.or(other).unwrap_or(&ours)), free.is_none())
     }
 
-    /// Whether it yields the processor between two looks, because ranks share a CPU.
+    /// Whether the rank yields the processor between two looks, because ranks share a CPU.
     #[must_use]
     pub fn is_yielding(&self) -> bool {
         self.yielding
@@ -180,7 +180,7 @@ impl ProcessRank {
         self.round(limit, to_end, |job, round| ToLauncher::Exchange { job, round, bytes })
     }
 
-    /// The same also where this rank was asked to stop.
+    /// An exchange that also works when this rank was asked to stop.
     fn exchange_even_then(
         &self,
         bytes: &[u8],
@@ -192,8 +192,8 @@ impl ProcessRank {
         }
     }
 
-    /// A round in which all ranks give something, and get what all gave. Without a limit it waits
-    /// as long as all others are there.
+    /// A round in which every rank sends bytes, and gets the bytes of all ranks. Without a limit it
+    /// waits until they have come or a rank is gone.
     fn round(
         &self,
         limit: Option<Duration>,
@@ -207,7 +207,7 @@ impl ProcessRank {
         self.control.wait_exchanged(round, limit, to_end)
     }
 
-    /// Takes in what the launcher saw of each rank's clock.
+    /// Records the launcher's comparison of each rank's clock.
     fn see(&self, parts: &[Vec<u8>]) -> Result<(), Stopped> {
         let mut sights = lock(&self.sights);
         sights.resize(parts.len(), Sights::default());
@@ -226,20 +226,20 @@ impl ProcessRank {
         Ok(())
     }
 
-    /// How far a stamp of another machine's rank may be off, once it is converted.
+    /// The error bound of a converted stamp of a rank on another machine.
     fn error_across_ns(&self, other: usize) -> Option<f64> {
         let sights = lock(&self.sights);
         let of = |rank: usize| match sights.get(rank)? {
             sights if sights.is_launchers => Some(0.0),
             sights => sights.timeline.map(|timeline| timeline.error_ns()),
         };
-        // What the launcher and the rank saw was stamped by other cores than those that measure.
+        // The stamps of the comparison come from other cores than those that measure.
         let cores = self.seat.skews.iter().map(|s| s.1).max_by(f64::total_cmp);
         let cores = cores.unwrap_or(UNMEASURED_SKEW_NS) + UNMEASURED_SKEW_NS;
         Some(of(self.seat.index)? + of(other)? + cores)
     }
 
-    /// Whether to go on; not in the way of the looks.
+    /// Checks whether to go on. Not inlined, to keep the polling loop short.
     #[cold]
     #[inline(never)]
     fn rest(&self, start: &mut Option<Stamp>, limit_ns: u64) -> Result<bool, Stopped> {
@@ -254,7 +254,8 @@ impl ProcessRank {
 
     /// The body of a thread on that core, or on all that the process had.
     fn on_core<T>(&self, core: Option<usize>, body: impl FnOnce() -> T) -> T {
-        // A thread begins with the cores of its maker. Where it may not go elsewhere, it stays.
+        // A thread starts with the affinity of its creator. If it cannot be changed, the thread
+        // stays.
         match core {
             Some(core) => {
                 let _ = pin_to(core).map(rdmalab_measure::limits::Pin::keep);

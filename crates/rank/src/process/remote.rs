@@ -12,8 +12,8 @@ pub const DEFAULT_PORT: u16 = 18515;
 /// How long a host may take to answer at all.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long a server may take to say hello. It does so as soon as it has heard ours; others, as
-/// perftest's servers at the same port, wait for more.
+/// How long a server may take to send its hello. It does so as soon as it has received the client's
+/// hello; other servers, such as perftest's on the same port, wait for more data.
 const HELLO: Duration = Duration::from_secs(10);
 
 /// Connects to a server, and exchanges hellos with it and with the worker that it starts.

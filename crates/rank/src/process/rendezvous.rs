@@ -54,7 +54,7 @@ enum Listener {
     Here(UnixListener),
 }
 
-/// Vacancies that are free: where to send who comes for one.
+/// For each rank that is still missing, the channel for the worker that connects as that rank.
 pub(super) type Vacancies = Mutex<Vec<Option<SyncSender<ConnectedWorker>>>>;
 
 impl RendezvousListener {
@@ -134,7 +134,7 @@ impl RendezvousListener {
             Listener::Here(listener) => listener.as_fd(),
         };
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
-        // An interruption is a look too many, not an error.
+        // After an interruption by a signal, the caller only looks once more.
         let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&tick));
     }
 
@@ -160,7 +160,8 @@ impl RendezvousListener {
         let mut ours = Hello::ours(None);
         let hello = Hello::read(&mut stream, HELLO).map_err(|error| {
             if error.kind() == ErrorKind::Unsupported {
-                // So that both ends can name both versions; it may be gone.
+                // Answer, so that both ends can name both versions. An error means that the peer is
+                // gone.
                 let _ = ours.write(&mut stream);
             }
             error.to_string()
@@ -230,7 +231,7 @@ fn is_ours(stream: &UnixStream) -> Result<(), String> {
 /// Connects to the launcher, which may start later.
 ///
 /// # Errors
-/// A sentence, when it has not come within the limit; with what to do.
+/// A sentence with what to do, if the launcher does not answer within the limit.
 pub fn join(rendezvous: &RendezvousAddress, limit: Duration) -> Result<Stream, String> {
     let until = Instant::now() + limit;
     loop {

@@ -1,7 +1,7 @@
 //! `rdmalab serve`: workers of this machine for launchers on others.
 //!
-//! A worker does what its client says: it opens devices, takes memory and processor time. So a
-//! server listens on its own machine only, unless an address is named.
+//! A worker does what its client says: it opens devices, and uses memory and processor time.
+//! Therefore a server listens on the loopback address only, unless the user names an address.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +28,7 @@ const PENDING_MAX: usize = 16;
 pub const SESSIONS_MAX: usize = 16;
 /// Interval of checks whether to stop. Long, because measurements run beside it.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a worker without client may go on; it ends itself after 2 s.
+/// How long a worker may run on after its client is gone; it should end by itself after 2 s.
 const LAST_MOMENT: Duration = Duration::from_secs(4);
 /// Write time-out of the message that a worker has died.
 const UNREAD: Duration = Duration::from_secs(2);
@@ -45,11 +45,11 @@ pub enum ServerEvent {
         /// The worker.
         pid: u32,
     },
-    /// Its worker ended; how, unless well.
+    /// The worker of a client ended.
     Ended {
         /// The client.
         client: SocketAddr,
-        /// How, in words.
+        /// How the worker failed; `None` if it ended well.
         failure: Option<String>,
     },
     /// A connection was refused.
@@ -69,7 +69,7 @@ pub struct Server {
     sessions_max: usize,
 }
 
-/// What all sessions share.
+/// The state that all sessions share.
 struct House<'a> {
     worker: &'a WorkerCommand,
     sessions_max: usize,
@@ -78,7 +78,7 @@ struct House<'a> {
     closing: AtomicBool,
 }
 
-/// One more of something, as long as it lives.
+/// Counts one more of something for as long as this value lives.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -177,12 +177,12 @@ impl Server {
         match self.listener.accept() {
             Ok((tcp, client)) => Ok(Some((tcp, client))),
             Err(error) => match error.kind() {
-                // Nobody came, or left again at once.
+                // No client connected, or it closed the connection at once.
                 ErrorKind::WouldBlock | ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {
                     Ok(None)
                 }
                 _ if is_shortage(&error) => {
-                    // Descriptors or memory may be there again soon.
+                    // File descriptors or memory may become available again soon.
                     std::thread::sleep(TICK);
                     Ok(None)
                 }
@@ -263,8 +263,8 @@ impl House<'_> {
         }
     }
 
-    /// Waits until the worker has ended, and tells the client how, unless well. The worker talks
-    /// to the client itself; nothing of it passes through here.
+    /// Waits until the worker has ended, and tells the client if it failed. The worker itself talks
+    /// to the client; none of its data passes through the server.
     fn watch(&self, child: &mut Child, mut held: &Stream) -> Option<String> {
         let mut closing = None;
         let status = loop {
@@ -285,7 +285,7 @@ impl House<'_> {
             return None;
         }
         let how = status_text(status);
-        // The worker has lifted the limit. An error means that the client has gone first.
+        // The worker had removed the time limit. An error means that the client was gone first.
         let limited = held.set_write_limit(UNREAD);
         if let (Ok(()), Ok(notice)) = (limited, frame::encode(&ToLauncher::Died(how.clone()))) {
             let _ = held.write_all(&notice);
@@ -303,7 +303,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     match pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
         Ok(pidfd) => {
             let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-            // An interruption is a look too many, not an error.
+            // After an interruption by a signal, the caller only looks once more.
             let _ = poll(&mut fds, Some(&timespec(limit)));
         }
         Err(_) => std::thread::sleep(limit),

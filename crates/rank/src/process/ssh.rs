@@ -31,7 +31,8 @@ pub struct SshCommand {
     pub program: String,
     /// Its arguments, which make the worker connect to the launcher's rendezvous.
     pub args: Vec<String>,
-    /// What it shows there: passed through standard input, where no list of processes shows it.
+    /// The secret that the worker has to show: passed through standard input, so that no list of
+    /// processes shows it.
     pub token: String,
 }
 
@@ -61,8 +62,8 @@ impl StderrTail {
 }
 
 impl SshCommand {
-    /// Starts it. Its standard input stays open for as long as the worker is to live. It has a
-    /// process group of its own, so that Ctrl-C is for the launcher, who tells the workers.
+    /// Starts ssh. Its standard input stays open for as long as the worker has to live. It is in
+    /// its own process group, so that Ctrl-C reaches only the launcher, which tells the workers.
     ///
     /// # Errors
     /// A sentence: there is no ssh.
@@ -97,7 +98,7 @@ impl SshCommand {
         format!("exec {}", words.join(" "))
     }
 
-    /// What its end means, and what to do.
+    /// What the exit status means, and what to do.
     pub fn exit_text(&self, status: ExitStatus, words: &StderrTail) -> String {
         let said = words.text();
         let colon = if said.is_empty() { "" } else { ": " };
@@ -140,14 +141,15 @@ impl SshCommand {
 pub struct StderrClosed(Receiver<()>);
 
 impl StderrClosed {
-    /// Waits for that, but only so long: a process that it left behind may keep it open.
+    /// Waits until all is read, but only for `at_most`: a process that ssh left behind may keep its
+    /// standard error open.
     pub fn wait(&self, at_most: Duration) {
-        // Nothing is sent: the other end goes when all is read.
+        // Nothing is sent: the sender is dropped when all is read.
         let _ = self.0.recv_timeout(at_most);
     }
 }
 
-/// Passes on what it writes to standard error, line by line, until it closes that.
+/// Passes on the standard error of ssh, line by line, until it is closed.
 pub fn forward(
     stderr: ChildStderr,
     words: StderrTail,
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Even if the reader is slow.
+    /// The last lines are complete even if the reader is slow.
     #[test]
     fn the_last_words_are_waited_for() {
         let mut child = Command::new("sh")

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, sockopt};
 
-/// After so much silence the kernel asks whether the other host is still there.
+/// After this time without data, the kernel sends a TCP keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
-/// And again after so long,
+/// Interval between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// so many times, before the connection counts as broken: about 9 s in all.
+/// Unanswered probes after which the connection counts as broken: about 9 s in all.
 const KEEPALIVE_PROBES: u32 = 3;
 /// How long sent bytes may stay unacknowledged.
 const UNACKNOWLEDGED_MS: u32 = 10_000;
@@ -37,7 +37,7 @@ impl Stream {
     /// the other host is gone.
     pub fn tcp(tcp: TcpStream) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
-        // Limits belong to the socket: those of the program that it came from go.
+        // Time-outs belong to the socket: remove those that another program set.
         tcp.set_write_timeout(None)?;
         sockopt::set_socket_keepalive(&tcp, true)?;
         sockopt::set_tcp_keepidle(&tcp, KEEPALIVE_IDLE)?;
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// Ends it for both ends, also under a read of another thread.
+    /// Shuts the connection down for both ends. This also ends a read of another thread.
     pub fn shutdown(&self) {
         // An error means that it has ended already.
         let _ = match self {

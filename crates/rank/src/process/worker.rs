@@ -19,17 +19,17 @@ use super::panics;
 use super::rank::ProcessRank;
 use super::stream::Stream;
 
-/// How long the launcher may take to say hello. It does so first of all; a program that was started
-/// by hand, on a terminal, finds out soon.
+/// How long the launcher may take to send its hello, which is the first thing that it sends. A
+/// worker that was started by hand gives up after this time.
 const HELLO: Duration = Duration::from_secs(30);
-/// How long the work may go on when the launcher is gone. Who spins by the rank's own means ends at
-/// once; a bare loop never would.
+/// How long the work may go on when the launcher is gone. A thread that spins by means of the rank
+/// ends at once; a loop without the rank would never end.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// Interval of checks whether the server still runs, without a pidfd.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The connection to the launcher, which is a worker's standard input; that becomes `/dev/null`.
+/// Takes the connection to the launcher from standard input, which then becomes `/dev/null`.
 ///
 /// # Errors
 /// When standard input is no socket: the program was not started by a launcher.
@@ -44,12 +44,11 @@ pub fn connection() -> io::Result<Stream> {
     Ok(stream)
 }
 
-/// Does the launcher's jobs, one after the other, until the launcher ends or is gone. `run` gets
-/// the rank and the job's bytes, and gives what it brings home, or one line that says why not; a
-/// panic is such a line too. When the launcher is gone, and `run` does not end soon, the process
-/// does.
+/// Runs the launcher's jobs, one after the other, until the launcher ends or is gone. `run` gets
+/// the rank and the job's bytes, and returns the result or a one-line error; a panic counts as such
+/// an error. If the launcher is gone and `run` does not end soon, the process exits.
 ///
-/// From here on panics of the whole process are not printed but reported.
+/// From here on, panics in this process are not printed but reported to the launcher.
 ///
 /// # Errors
 /// Sentences: no process, or none of rdmalab, is at the other end.
@@ -60,10 +59,10 @@ pub fn serve(
     serve_as(None, stream, run)
 }
 
-/// The same for a rank that came to the launcher by itself, see [`super::join`].
+/// Like [`serve`], for a rank that connected to the launcher by itself, see [`super::join`].
 ///
 /// # Errors
-/// Those of [`serve`]; and what the launcher says who does not want it.
+/// Those of [`serve`], and the launcher's reason if it refuses the rank.
 pub fn serve_as(
     claim: Option<Claim>,
     stream: Stream,
@@ -72,8 +71,8 @@ pub fn serve_as(
     serve_for(claim, None, stream, run)
 }
 
-/// The same for a worker that a server has started for the launcher, and that ends with either:
-/// `server` is the server's process.
+/// Like [`serve`], for a worker that a server started for the launcher. The worker ends when the
+/// launcher or the server ends; `server` is the process id of the server.
 ///
 /// # Errors
 /// Those of [`serve`].
@@ -101,7 +100,8 @@ fn serve_for(
     let (heard, reads) = (control.clone(), stream.try_clone()?);
     let writer = Arc::new(Mutex::new(stream.try_clone()?));
     let reader = std::thread::Builder::new().name("launcher".to_owned());
-    // Before this thread is pinned, which its children would be too: it is not to disturb it.
+    // Start the reader before this thread is pinned: the reader would inherit the core and disturb
+    // it.
     reader.spawn(move || listen(reads, &heard, clock))?;
     if let Some(server) = server {
         let (heard, watch, to) = (control.clone(), Server::of(server), writer.clone());
@@ -122,7 +122,7 @@ fn serve_for(
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&rank, &job.bytes)));
         let outcome = outcome.unwrap_or_else(|panic| Err(panics::text(&*panic)));
         if let Some(panic) = panics::take() {
-            // The panic of a thread that was not joined, or one that was caught.
+            // A thread that was not joined panicked, or the panic was caught.
             rank.log(&printable(&panic));
         }
         report(&rank, job.number, outcome);
@@ -153,7 +153,7 @@ fn report(rank: &ProcessRank, job: u64, outcome: Result<Vec<u8>, String>) {
     }
 }
 
-/// Hears the launcher, asleep in between, for as long as it is there.
+/// Reads the launcher's messages, and sleeps in between, until the launcher is gone.
 fn listen(mut stream: Stream, control: &Control, clock: Clock) {
     let mut hot = Instant::now();
     let why = loop {
@@ -164,7 +164,7 @@ fn listen(mut stream: Stream, control: &Control, clock: Clock) {
                 hot = Instant::now() + clock_sync::HOT;
             }
             Ok(Some(said)) => {
-                // What is measured next wants the processor.
+                // The next measurement needs the processor, so stop polling.
                 hot = Instant::now();
                 control.hear(said);
             }
@@ -184,8 +184,8 @@ fn end_soon(control: &Control, why: &str) -> ! {
     unsafe { libc::_exit(1) };
 }
 
-/// The server that started this worker, to be noticed when it goes: it holds no end of the
-/// connection, which is the client's and ours.
+/// The server that started this worker. The connection is between client and worker, so the end of
+/// the server has to be noticed in another way.
 struct Server {
     pid: Option<Pid>,
     /// Becomes readable when the process ends; there is none on kernels before Linux 5.3.
@@ -199,24 +199,24 @@ impl Server {
         Self { pid, fd }
     }
 
-    /// Whether it is there still. Who lost a parent has another one; asked after the descriptor was
-    /// opened, so that it is not another process with the same number.
+    /// Whether the server still runs: an orphaned process gets another parent. To be called after
+    /// `fd` was opened, so that `fd` cannot be of another process with the same id.
     fn is_there(&self) -> bool {
         getppid() == self.pid
     }
 
-    /// Waits for its end, asleep, and ends with it: says so to the launcher first, who would else
-    /// hear what the other ranks make of a peer that leaves.
+    /// Sleeps until the server ends, and then ends this process. It tells the launcher first, which
+    /// would otherwise only get the other ranks' errors about a lost peer.
     fn outlive(self, control: &Control, writer: &Mutex<Stream>) -> ! {
         while self.is_there() {
             match &self.fd {
-                // An interruption is a look too many, not an error.
+                // After an interruption by a signal, the loop only looks once more.
                 Some(fd) => drop(poll(&mut [PollFd::new(fd, PollFlags::IN)], None)),
                 None => std::thread::sleep(LOOK),
             }
         }
         let why = "lost the server that had started it: killed, or ended without a word";
-        // A thread that holds the lock is in the middle of saying something, maybe to nobody.
+        // A thread that holds the lock is sending, maybe to a launcher that does not read.
         if let (Ok(mut to), Ok(notice)) =
             (writer.try_lock(), frame::encode(&ToLauncher::Died(why.to_owned())))
         {

@@ -29,7 +29,8 @@ pub const RANKS_MAX: usize = 256;
 const START: Duration = Duration::from_secs(30);
 /// Write time-out of messages to a worker.
 const UNREAD: Duration = Duration::from_secs(10);
-/// Frames that wait for us, for all ranks together, before workers have to wait.
+/// Received frames of all ranks together that may wait for the launcher before workers have to
+/// wait.
 const WAITING_FRAMES: usize = 256;
 /// Cores of which the counters are compared at most, at about 10 ms each.
 const COMPARED_CORES: usize = 16;
@@ -61,7 +62,7 @@ pub enum TeamEvent {
     Tick,
 }
 
-/// What kind of end a run found.
+/// Why a run ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The group could not be brought together: the command, the address or the CPU is wrong.
@@ -70,16 +71,16 @@ pub enum Cause {
     Failed,
     /// A rank is gone.
     Died,
-    /// The user wanted an end, and not all ranks handed in what they have.
+    /// The user interrupted the run, and not all ranks handed in their results.
     Interrupted,
 }
 
-/// Why there are not all results: one line, and the results that there are.
+/// Why results are missing, in one line, with the results of the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerGroupError {
     /// What kind of end it is.
     pub cause: Cause,
-    /// The rank that it began with, where it was one.
+    /// The rank where the failure began, if it was a rank.
     pub rank: Option<usize>,
     /// What happened, with rank and host.
     pub what: String,
@@ -125,8 +126,8 @@ impl WorkerGroup {
         Self::gather(specs, None, &AtomicBool::new(false))
     }
 
-    /// The same with ranks that come to `listener` by themselves; given up when `interrupt` becomes
-    /// true.
+    /// Like [`WorkerGroup::start`], also with ranks that connect to `listener` by themselves. Gives
+    /// up when `interrupt` becomes true.
     ///
     /// # Errors
     /// As [`WorkerGroup::start`], and [`Cause::Interrupted`].
@@ -143,9 +144,9 @@ impl WorkerGroup {
         let mut workers = Self { members: Vec::new(), heard, job: 0, early: Vec::new() };
         let mut peers = Vec::new();
         let (mut failed, mut is_whole) = (None, true);
-        // The others are taken in also when one fails, as members end their workers.
+        // Even if one fails, make members of the others: dropping a member ends its worker.
         let all = gather::gather(specs, listener, interrupt, &sender);
-        // Calibrated where it is needed: to compare machines, or cores of this one.
+        // Calibrate a clock only if needed: to compare machines, or cores of this machine.
         let clock = (specs.len() > 1).then(Clock::new);
         let here = clock.as_ref().map(handshake::machine);
         for ((rank, spec), met) in specs.iter().enumerate().zip(all) {
@@ -226,8 +227,8 @@ impl WorkerGroup {
         format!("rank {rank} on {}: {}", self.members[rank].info.host, handshake::printable(what))
     }
 
-    /// Sends, unless it is gone. An end that does not take it loses its connection, which its
-    /// reading thread then reports.
+    /// Sends a message to a rank, unless the rank is gone. A rank that does not read it loses its
+    /// connection, which its reading thread then reports.
     fn tell(&mut self, rank: usize, what: &ToWorker) {
         match frame::encode(what) {
             Ok(frame) => self.tell_bytes(rank, &frame),
@@ -306,7 +307,7 @@ impl Drop for Member {
 
 impl Drop for WorkerGroup {
     fn drop(&mut self) {
-        // All at once first, so that they end side by side.
+        // Shut down all connections first, so that the workers end in parallel.
         self.members.iter().for_each(|m| m.stream.shutdown());
     }
 }
@@ -359,8 +360,8 @@ fn start_error(rank: Option<usize>, what: String) -> WorkerGroupError {
     WorkerGroupError { cause: Cause::Start, rank, what, partial: Vec::new() }
 }
 
-/// How far the counter of each core that ranks of this machine may run on is off from the first
-/// one's; empty where that cannot be measured. The workers are idle while this runs.
+/// The offset bound between the counter of the first core and that of each other core on which
+/// ranks of this machine may run; empty if it cannot be measured. The workers are idle meanwhile.
 fn skews(peers: &[Peer], clock: Clock) -> Vec<(usize, f64)> {
     let available = rdmalab_measure::limits::available_cores().unwrap_or_default();
     let machine = handshake::machine(&clock);

@@ -17,13 +17,13 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(60);
 /// Interval of checks whether the user wants to stop.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is known of a job that runs.
+/// The state of a running job.
 struct Progress {
     job: u64,
     results: Vec<Option<Vec<u8>>>,
     /// Ranks that have ended the job.
     ended: Vec<bool>,
-    /// What ranks gave to the exchange that is under way, with its round.
+    /// The bytes of each rank for the exchange that is under way, with the round.
     parts: Vec<Option<(u64, Vec<u8>)>>,
     failure: Option<Failure>,
     was_interrupted: bool,
@@ -37,14 +37,14 @@ struct Failure {
     cause: Cause,
 }
 
-/// Set once all ranks were told to end.
+/// Exists once all ranks were told to end.
 struct Ending {
     began: Instant,
-    /// When something came last, and how many bytes there were then.
+    /// When the last bytes came from these ranks, and the number of bytes up to then.
     heard: Instant,
     bytes: u64,
-    /// Whether they know that somebody will not come any more. Before that, a rank that waits for
-    /// others in an exchange does as it was told.
+    /// Whether the ranks were told that some rank will not come to the exchange any more. Before
+    /// that, a rank that waits in an exchange is not considered silent.
     in_vain: bool,
 }
 
@@ -72,15 +72,15 @@ impl Progress {
 }
 
 impl WorkerGroup {
-    /// Gives each rank its job, carries what they exchange, and collects what they bring home.
+    /// Sends each rank its job, forwards exchanges between the ranks, and collects the results.
     ///
-    /// When a rank fails or is gone, the others are told, and get a moment to hand in what they
-    /// have. When `interrupt` becomes true, all are; when all do so, that is no error. A rank that
-    /// does not end then is ended. `patience` bounds the waiting of one rank for others, and
-    /// nothing bounds the job itself but `interrupt`.
+    /// When a rank fails or is gone, the launcher tells the others, and gives them a moment to hand
+    /// in their measurements. When `interrupt` becomes true, it tells all ranks; if all hand in
+    /// their results, that is no error. A rank that does not end then loses its connection.
+    /// `patience` limits how long a rank waits for others; only `interrupt` limits the job itself.
     ///
     /// # Errors
-    /// The first failure, with rank and host, and what each rank handed in.
+    /// The first failure, with rank and host, and the results that each rank handed in.
     ///
     /// # Panics
     /// When there are not as many jobs as ranks.
@@ -130,10 +130,10 @@ impl WorkerGroup {
         self.conclude(progress)
     }
 
-    /// After the end of a job: lines that came before it are told, and who is gone is known to the
-    /// next job.
+    /// Handles messages that arrived by the end of a job: shows log lines, and records which ranks
+    /// are gone for the next job.
     fn hear_the_rest(&mut self, on_event: &mut impl FnMut(TeamEvent)) {
-        // A rank that sends without end is not read to the end.
+        // Bounded, since a rank might send without end.
         for _ in 0..super::WAITING_FRAMES {
             let Ok((rank, heard)) = self.heard.try_recv() else { return };
             match heard {
@@ -180,7 +180,7 @@ impl WorkerGroup {
                 self.fail(progress, rank, &format!("{why}{missing}"), Cause::Failed);
             }
             FromWorker::Message(ToLauncher::Died(how)) => self.lose(progress, rank, &how),
-            // Known, or our own doing.
+            // Known already, or the launcher closed the connection itself.
             FromWorker::Closed(_) if self.members[rank].gone.is_some() => {}
             FromWorker::Closed(error) => {
                 let how = self.members[rank].exit_text(error);
@@ -200,7 +200,7 @@ impl WorkerGroup {
         progress.ended[rank] = true;
     }
 
-    /// Ends an exchange to which all have come, or to which one never will.
+    /// Ends an exchange if all ranks have come, or if some rank never will.
     fn exchange(&mut self, progress: &mut Progress, newest: usize) {
         let missing = progress.missing();
         let Some(round) = progress.parts.iter().flatten().map(|p| p.0).next() else { return };
@@ -226,8 +226,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Keeps the first failure and tells the others. A death that follows is taken for the cause:
-    /// the peer of a dying rank may be the faster one to be heard.
+    /// Keeps the first failure and tells the other ranks. If a rank's death follows, that is taken
+    /// for the cause: the failure of its peer may arrive at the launcher earlier.
     fn fail(&mut self, progress: &mut Progress, rank: usize, what: &str, cause: Cause) {
         let what = self.of(rank, what);
         match &mut progress.failure {
@@ -256,8 +256,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Takes the connection from those who were told to end and do not. Who waits for them gets the
-    /// news, and another moment to hand in what it has.
+    /// Closes the connection of each rank that was told to end and does not. Ranks that wait for it
+    /// are told, and get another moment to hand in their results.
     fn end_the_silent(&mut self, progress: &mut Progress) {
         let Some(ending) = &mut progress.ending else { return };
         let bytes = self.members.iter().map(|m| m.bytes.load(Ordering::Relaxed)).sum();
@@ -271,14 +271,14 @@ impl WorkerGroup {
         let is_silent =
             |rank: &usize| !progress.ended[*rank] && (in_vain || progress.parts[*rank].is_none());
         let silent: Vec<usize> = (0..self.members.len()).filter(is_silent).collect();
-        // All at once first, so that none of them is told of another one.
+        // Mark all of them first, so that none of them is told of another one.
         silent.iter().for_each(|&rank| progress.ended[rank] = true);
         for rank in silent {
             let s = LAST_WORDS.as_secs();
             let what = format!("did not stop within {s} s of being told to, and was ended");
             let _ = self.members[rank].exit_text(None);
             self.members[rank].gone = Some(what.clone());
-            // No death of its own, and so the cause of nothing.
+            // The launcher ended this rank, so its death is not the cause of the failure.
             self.fail(progress, rank, &what, Cause::Failed);
         }
     }
@@ -306,7 +306,7 @@ impl WorkerGroup {
     }
 }
 
-/// Whom a rank that failed in an exchange had waited for.
+/// Names the ranks that a rank had waited for when it failed in an exchange.
 fn waiting_text(progress: &Progress, rank: usize) -> String {
     let missing: Vec<usize> = progress.missing();
     if progress.parts[rank].is_none() || missing.is_empty() || progress.failure.is_some() {
