@@ -1,10 +1,9 @@
-//! Builds the shared objects that `exec` puts under programs, and hands them to the binary as
-//! bytes.
+//! Builds the shared objects that `exec` loads into programs, and embeds them in the binary.
 //!
-//! Cargo leaves a dependency's cdylib in `deps` at best, and `cargo install` takes binaries only.
-//! So they are built here, by a cargo of our own in a target directory of its own (the outer one is
-//! locked), in the same profile and with the same flags. `RDMALAB_EMBED=0` leaves it out: then
-//! `exec` looks beside the binary.
+//! Cargo leaves the cdylib of a dependency in `deps` at best, and `cargo install` copies binaries
+//! only. So this script builds them with a second cargo, in the same profile and with the same
+//! flags. The second cargo has its own target directory, since the outer cargo holds a lock on the
+//! other one. With `RDMALAB_EMBED=0` nothing is embedded: then `exec` looks beside the binary.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,7 +13,7 @@ use std::process::{Command, Stdio};
 
 /// A shared object that is embedded.
 struct Library {
-    /// The directory of its crate, beside ours.
+    /// The directory of its crate, beside this crate's.
     directory: &'static str,
     /// The file that cargo makes.
     file: &'static str,
@@ -28,8 +27,8 @@ const LIBRARIES: [Library; 3] = [
     Library { directory: "librdmacm", file: "librdmacm.so", soname: "librdmacm.so.1" },
 ];
 
-/// Of the outer cargo, and wrong for ours: `cargo clippy` and rust-analyzer put themselves around
-/// the compiler by these.
+/// Variables that the second cargo must not inherit: `cargo clippy` and rust-analyzer use them to
+/// wrap the compiler.
 const NOT_INHERITED: [&str; 4] =
     ["RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR"];
 
@@ -45,7 +44,7 @@ fn main() {
                     list.push_str(&entry(library.soname, &path));
                 }
             }
-            // Not an error of the build: the binary works, and `exec` says what to do.
+            // This does not fail the build: the binary works without, and `exec` says what to do.
             Err(reason) => println!("cargo:warning=the libraries are not embedded: {reason}"),
         }
     }
@@ -53,7 +52,7 @@ fn main() {
     std::fs::write(out.join("embedded.rs"), text).expect("cargo's output directory is writable");
 }
 
-/// One line of the list.
+/// One line of the generated list.
 fn entry(soname: &str, path: &Path) -> String {
     let bytes = std::fs::read(path).expect("the library that was just built");
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -70,8 +69,8 @@ fn entry(soname: &str, path: &Path) -> String {
     text
 }
 
-/// Builds the shared objects and returns where they are, in the order of [`LIBRARIES`]. One call
-/// of cargo builds them all, so that it can use all processors.
+/// Builds the shared objects and returns their paths, in the order of [`LIBRARIES`]. One call of
+/// cargo builds them all, so that it can use all processors.
 fn build(out: &Path) -> Result<Vec<PathBuf>, String> {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = here.parent().unwrap_or(&here);
@@ -87,7 +86,7 @@ fn build(out: &Path) -> Result<Vec<PathBuf>, String> {
         command.args(["--package", &format!("rdmalab-{}", library.directory)]);
     }
     let output = command.output().map_err(|e| format!("cargo cannot be started: {e}"))?;
-    // A library that does not compile is a broken build, not a matter of taste.
+    // A library that does not compile fails the build.
     assert!(
         output.status.success(),
         "cargo could not build the libraries (RDMALAB_EMBED=0 leaves them out); see above"
@@ -96,9 +95,9 @@ fn build(out: &Path) -> Result<Vec<PathBuf>, String> {
     LIBRARIES.iter().map(|library| find(library, &messages, crates)).collect()
 }
 
-/// Where a shared object lies, by the messages of the cargo that built it.
+/// The path of a shared object, from the messages of the second cargo.
 fn find(library: &Library, messages: &str, crates: &Path) -> Result<PathBuf, String> {
-    // Of the messages in JSON only this one file name matters.
+    // Only this file name is needed from the JSON messages.
     let ending = format!("/{}", library.file);
     let path = messages.split('"').rfind(|word| word.ends_with(&ending));
     let path = PathBuf::from(path.ok_or_else(|| format!("cargo did not name {ending}"))?);
@@ -106,12 +105,12 @@ fn find(library: &Library, messages: &str, crates: &Path) -> Result<PathBuf, Str
     Ok(path)
 }
 
-/// Our cargo, with everything that decides how the outer one builds.
+/// The second cargo, with all settings that influence how the outer one builds.
 fn cargo(out: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("build");
     command.arg("--target-dir").arg(out.join("libraries"));
-    // The outer cargo has made the lock file and fetched what stands in it.
+    // The outer cargo has already made the lock file and fetched the packages in it.
     command.args(["--frozen", "--message-format", "json-render-diagnostics"]);
     command.args(["--profile", &profile(out)]);
     let [host, target] = ["HOST", "TARGET"].map(|name| env::var(name).unwrap_or_default());
@@ -121,12 +120,12 @@ fn cargo(out: &Path) -> Command {
     for name in NOT_INHERITED {
         command.env_remove(name);
     }
-    // RUSTFLAGS and the like arrive as CARGO_ENCODED_RUSTFLAGS, which counts before all others.
-    // Empty, it would hide the flags of a configuration file.
+    // RUSTFLAGS and similar settings arrive as CARGO_ENCODED_RUSTFLAGS, which overrides all others.
+    // If it is empty, it would override the flags of a configuration file.
     if env::var_os("CARGO_ENCODED_RUSTFLAGS").is_some_and(|flags| flags.is_empty()) {
         command.env_remove("CARGO_ENCODED_RUSTFLAGS");
     }
-    // In a debug build, most of the bytes would be types that only a debugger asks for.
+    // In a debug build, most of the bytes would be debug information.
     if env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
         command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     }
@@ -134,8 +133,8 @@ fn cargo(out: &Path) -> Command {
     command
 }
 
-/// The profile: cargo runs us in `PROFILE/build/PACKAGE/out`, and tells only which of the two
-/// built-in ones it comes from.
+/// The profile. It is read from the path `PROFILE/build/PACKAGE/out`, since cargo's variable has
+/// only the built-in profile that it inherits from.
 fn profile(out: &Path) -> String {
     let directory = out.ancestors().nth(3).and_then(Path::file_name).and_then(|name| name.to_str());
     match directory {
@@ -148,8 +147,8 @@ fn profile(out: &Path) -> String {
     }
 }
 
-/// Has cargo run us again when something changes that went into the library. Its dependency file
-/// names the sources: `TARGET: FILE FILE ...`, blanks in names behind a backslash.
+/// Makes cargo run this script again when a source of the library changes. The dependency file
+/// lists the sources: `TARGET: FILE FILE ...`, with a backslash before blanks in names.
 fn watch(dependencies: &Path, krate: &Path) {
     let text = std::fs::read_to_string(dependencies).unwrap_or_default();
     let text = text.replace("\\ ", "\0");

@@ -11,13 +11,13 @@ use crate::goal::{Goal, is_paced, round_trip, tail_ratio};
 use crate::groups::{Group, Round, WayRuns, groups};
 use crate::question::{Question, fewer_of_large};
 
-/// Runs that a command asks for where there are too few.
+/// Least number of runs in a command for what is missing.
 const RUNS: usize = 12;
 
-/// All answers that records give.
+/// All answers that the records give.
 #[derive(Clone, Debug)]
 pub struct Advice {
-    /// The devices that were measured, each once.
+    /// The measured devices, each once.
     pub devices: Vec<Device>,
     /// Questions that the records answer.
     pub answers: Vec<Answer>,
@@ -25,71 +25,71 @@ pub struct Advice {
     pub missing: Vec<Missing>,
 }
 
-/// The answer to a question, for a goal, where all else is the same.
+/// The answer to a question, for a goal, from runs that are the same otherwise.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What was asked.
+    /// The question.
     pub question: &'static Question,
-    /// For which goal.
+    /// The goal.
     pub goal: Goal,
     /// The device.
     pub device: Device,
-    /// Rules that disturbed packets on purpose; empty: none.
+    /// Fault rules that disturbed packets on purpose; empty: none.
     pub faults: String,
-    /// What is the same for all ways.
+    /// The parameters that are the same for all ways.
     pub context: Object,
     /// The ways that were measured, in the order of the question.
     pub ways: Vec<Way>,
     /// Ways without a number, each with the reason: the device does not offer them, or they are in
     /// `without_number`.
     pub not_offered: Vec<(String, String)>,
-    /// Ways that were measured, in runs that have too few samples for the number.
+    /// Ways whose runs have too few samples for the number.
     pub without_number: Vec<String>,
-    /// Messages of a run of the short sweep, where these runs have fewer.
+    /// Messages of a run of the short sweep, if these runs have fewer.
     pub usual_messages: Option<u64>,
-    /// What came out.
+    /// The decision.
     pub decision: Decision,
-    /// The command that measures it with more runs.
+    /// The command that repeats the measurement with more runs.
     pub command: String,
 }
 
 impl Answer {
-    /// The size of its messages, where it is one.
+    /// The size of the messages, if all have the same one.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         self.context.get("size_bytes").and_then(Value::as_u64)
     }
 }
 
-/// A way, and what was measured of it.
+/// A way and its numbers.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// Its name.
     pub name: String,
-    /// The goal's number of each run.
+    /// The goal's number for each run.
     pub values: Vec<f64>,
-    /// Messages lost in all runs, of those sent.
+    /// Messages lost in all runs.
     pub lost: u64,
     /// Messages sent in all runs.
     pub sent: u64,
-    /// p99 over median, the median of the runs; `None` where no times were taken.
+    /// p99 over median, as the median of the runs; `None` if no times were taken.
     pub tail: Option<f64>,
 }
 
 /// A question that the records do not answer.
 #[derive(Clone, Debug)]
 pub struct Missing {
-    /// What was asked.
+    /// The question.
     pub question: &'static Question,
-    /// For which goals.
+    /// The goals without an answer.
     pub goals: Vec<Goal>,
-    /// Why there is no answer.
+    /// The reason.
     pub why: String,
-    /// What would measure it.
+    /// The command that would measure it.
     pub command: String,
 }
 
-/// What the records say to these questions, for these goals. `sizes` is what a command for what is
-/// missing measures.
+/// The answers of the records to these questions, for these goals. `sizes` is for the commands that
+/// would measure missing answers.
 #[must_use]
 pub fn answers(
     records: &[Record],
@@ -113,7 +113,7 @@ pub fn answers(
         }
         missing(&mut advice, question, goals, (sizes, &given), &groups);
     }
-    // All questions of a goal stand together, and their sizes in order.
+    // The answers are sorted by goal, then question, then size.
     let place = |key: &str| questions.iter().position(|question| question.key == key);
     advice
         .answers
@@ -126,7 +126,7 @@ fn is_answered(question: &Question, goal: Goal, group: &Group) -> bool {
     question.is_answered_by(goal, experiment, is_paced(&group.context))
 }
 
-/// `None` when the group says nothing to the goal.
+/// `None` if the group has no number for the goal.
 fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answer> {
     let values = |found: &WayRuns| -> Vec<(Round, f64)> {
         found.runs.iter().filter_map(|(round, _, p)| Some((*round, goal.of(p)?))).collect()
@@ -139,12 +139,12 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
     if told.len() + without_number.len() + not_offered.len() < 2 || told.is_empty() {
         return None;
     }
-    // A longer run may have the number: that it is missing is no reason against the way.
+    // A longer run may have the number, so its absence does not count against the way.
     let without_number: Vec<String> =
         without_number.iter().map(|(found, _)| found.name.clone()).collect();
     let lacks = |name: &String| (name.clone(), format!("its runs have no {}", goal.measure()));
     not_offered.extend(without_number.iter().map(lacks));
-    // Rounds in which each way has a number: what disturbed a round disturbed all.
+    // Only rounds in which each way has a number count: a disturbance of a round affects all ways.
     let is_common =
         |round: &Round| told.iter().all(|(_, values)| values.iter().any(|v| v.0 == *round));
     let ways: Vec<Way> = told
@@ -178,7 +178,7 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
     })
 }
 
-/// Messages of a run of the question's short sweep, where these runs have fewer.
+/// Messages of a run of the question's short sweep, if these runs have fewer.
 fn usual_messages(question: &Question, goal: Goal, context: &Object) -> Option<u64> {
     let experiment = context.get("experiment").and_then(Value::as_str)?;
     let has = messages(context)?;
@@ -199,7 +199,7 @@ fn way(found: &WayRuns, values: Vec<f64>) -> Way {
     Way { name: found.name.clone(), values, lost: count("lost"), sent: count("sent"), tail }
 }
 
-/// The step of the clock as a share of the least median: a difference below it may be rounding.
+/// The clock's step over the smallest median: a smaller difference may be rounding.
 fn step_share(group: &Group, ways: &[Way]) -> f64 {
     let least = ways.iter().map(|way| middle(&way.values)).fold(f64::INFINITY, f64::min);
     let first = group.ways.first().and_then(|found| found.runs.first());
@@ -253,7 +253,7 @@ fn missing(
     }
 }
 
-/// Where and how a record was measured, as options: under other ones there are other answers.
+/// Device, host and conditions of a record as options: with other ones, the answers may differ.
 fn device_options(record: &Record) -> String {
     let header = &record.header;
     let mut line = String::new();
@@ -262,7 +262,8 @@ fn device_options(record: &Record) -> String {
     }
     line += &format!(" --device {}", shell_word(&header.device.name));
     for name in ["hosts", "cores", "interface", "udp-port", "profile", "faults"] {
-        // By the variable a profile has no option; its file, if it is one, only that knows.
+        // A profile from the environment variable is not in the command, so the header's name is
+        // used. For a profile from a file, only the variable has the path.
         let profile = header.device.profile.as_deref().filter(|_| name == "profile");
         if let Some(value) = header.option(name).or(profile) {
             line += &format!(" --{name} {}", shell_word(value));
@@ -275,7 +276,7 @@ fn has_number(group: &Group, goal: Goal) -> bool {
     group.ways.iter().flat_map(|found| &found.runs).any(|(_, _, p)| goal.of(p).is_some())
 }
 
-/// The command of a record, with so many repetitions.
+/// The command of a record, with `runs` repetitions.
 fn repeat_command(command: &[String], runs: usize) -> String {
     let mut words: Vec<String> = vec!["rdmalab".to_owned()];
     let mut rest = command.iter().skip(1);

@@ -1,51 +1,51 @@
-//! Decides which way is best, from numbers of repeated runs. Pure arithmetic: nothing of RDMA.
+//! Decides which way is best, from numbers of repeated runs. Pure arithmetic, without RDMA.
 //!
-//! Each way has one number for each run, and the runs of all ways took turns. What is compared are
-//! these numbers, never samples within a run: neighbours within a run share a queue, a cache and a
-//! frequency, and know nothing of what differs from run to run.
+//! Each way has one number for each run, and the runs of all ways alternated. These numbers are
+//! compared, never samples within a run: samples of one run share a queue, a cache and a frequency,
+//! and contain nothing about the differences between runs.
 //!
-//! The way with the best median is held against each other one, twice, on the logarithms:
+//! The way with the best median is compared with each other way, twice, on logarithms:
 //!
 //! * by the shift of Hodges and Lehmann (1963), whose interval is that of the rank test of Mann and
 //!   Whitney: few disturbed runs do not move it;
-//! * by the signed ranks of the differences within rounds (Wilcoxon 1945): what slows a whole round
-//!   cancels. It needs more runs before it may say anything.
+//! * by the signed ranks of the differences within rounds (Wilcoxon 1945): a disturbance of a whole
+//! round cancels. This test needs more runs before it has a result.
 //!
-//! Both are exact for runs of a round that may be exchanged, whatever their distribution. Each gets
-//! half of the uncertainty, so that both hold together, and what is known is what both say. The
-//! leader was chosen because it looked best, and so the intervals are widened as if all pairs had
-//! been compared (Bonferroni).
+//! Both are exact for any distribution if the runs of a round are exchangeable. Each gets half of
+//! the uncertainty, so that both hold together, and the result is the intersection of both
+//! intervals. Since the leader was chosen for its median, the intervals are widened as if all pairs
+//! had been compared (Bonferroni).
 
 use rdmalab_measure::stats::{
     Estimate, Interval, hodges_lehmann, hodges_lehmann_ratio, median, paired_shift, sort,
 };
 
-/// Probability that all that an answer says is true.
+/// Probability that all statements of an answer are true.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// The share below which a difference does not matter.
 pub const ZONE: f64 = 0.03;
 
-/// Most runs that an answer may need.
+/// The largest result of [`runs_needed`].
 const RUNS_MAX: usize = 50;
 
-/// A way of sending, and what its runs measured.
+/// A way of sending, and the numbers of its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// A number of each run, all of them positive; the i-th of all ways belong to one round.
+    /// One positive number for each run; the i-th numbers of all ways belong to one round.
     pub values: Vec<f64>,
 }
 
-/// How it is decided.
+/// The rules of a decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Probability that no way is called better than another one that is as good.
     pub confidence: f64,
     /// The share below which a difference does not matter.
     pub zone: f64,
-    /// Rates, not times.
+    /// Whether the numbers are rates and not times.
     pub more_is_better: bool,
 }
 
@@ -56,14 +56,14 @@ pub enum Relation {
     Worse,
     /// All of the interval is within the zone: any difference is too small to matter.
     Same,
-    /// The interval holds 1 and differences that would matter, or there is no interval.
+    /// The interval contains 1 and also differences that would matter, or there is no interval.
     Unknown,
 }
 
-/// A way against the leader.
+/// The comparison of a way with the leader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
-    /// The number of the way over the leader's. All intervals of an answer hold together.
+    /// The number of the way over the leader's. All intervals of an answer hold simultaneously.
     pub ratio: Estimate,
     /// What follows from the interval.
     pub relation: Relation,
@@ -72,42 +72,42 @@ pub struct Effect {
 /// The outcome of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The leader is better than all others; or there is no other.
+    /// The leader is better than all others, or there is no other.
     Best,
     /// The leader and those that are [`Relation::Same`] are alike; all others are worse.
     Alike,
-    /// At least one way may be as good as the leader or not: the runs do not decide.
+    /// The runs do not decide whether at least one other way is as good as the leader.
     Open,
 }
 
 /// A decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// The way with the best median, the first of equals: its place among the candidates.
+    /// The index of the way with the best median; the first of equals.
     pub leader: usize,
     /// The median over the runs of each way, in the order of the candidates.
     pub medians: Vec<f64>,
-    /// Each way against the leader, in the order of the candidates; `None` for the leader itself.
+    /// Each way compared with the leader, in the order of the candidates; `None` for the leader.
     pub effects: Vec<Option<Effect>>,
-    /// What came out.
+    /// The outcome.
     pub outcome: Outcome,
     /// Runs of each way.
     pub runs: usize,
-    /// Runs that it takes before an interval of that certainty exists.
+    /// Number of runs from which on an interval of the required confidence exists.
     pub runs_needed: usize,
     /// The zone that was used.
     pub zone: f64,
 }
 
 impl Decision {
-    /// The leader, and those that are alike, in the order of the candidates. One alone where it
-    /// is the best.
+    /// The leader and the ways that are alike, in the order of the candidates. Only the leader if
+    /// it is the best.
     #[must_use]
     pub fn alike(&self) -> Vec<usize> {
         self.of(Relation::Same, true)
     }
 
-    /// The ways that may be as good as the leader or not.
+    /// The ways for which the runs do not decide whether they are as good as the leader.
     #[must_use]
     pub fn unknown(&self) -> Vec<usize> {
         self.of(Relation::Unknown, false)
@@ -132,8 +132,8 @@ impl Decision {
     }
 }
 
-/// Decides. `None` when there is no candidate, or one has no number, another number of them than
-/// the first, or one that is not positive.
+/// Decides. `None` if there is no candidate, or if a candidate has no numbers, numbers that are not
+/// positive, or not as many as the first one.
 #[must_use]
 pub fn decide(candidates: &[Candidate], rules: &Rules) -> Option<Decision> {
     let runs = candidates.first()?.values.len();
@@ -168,7 +168,7 @@ pub fn decide(candidates: &[Candidate], rules: &Rules) -> Option<Decision> {
     Some(Decision { leader, medians, effects, outcome, runs, runs_needed, zone: rules.zone })
 }
 
-/// Runs of each of so many ways before an interval of that certainty exists.
+/// Runs of each way from which on an interval of that confidence exists.
 #[must_use]
 pub fn runs_needed(candidates: usize, confidence: f64) -> usize {
     let each = 1.0 - (1.0 - confidence) / pairs(candidates);
@@ -179,7 +179,7 @@ pub fn runs_needed(candidates: usize, confidence: f64) -> usize {
     (1..RUNS_MAX).find(exists).unwrap_or(RUNS_MAX)
 }
 
-/// All pairs, at least one.
+/// Number of pairs, at least one.
 fn pairs(candidates: usize) -> f64 {
     let n = candidates as f64;
     (n * (n - 1.0) / 2.0).max(1.0)
@@ -190,7 +190,7 @@ fn effect(leader: &[f64], other: &[f64], pairs: f64, rules: &Rules) -> Effect {
     let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Vec<_>>();
     let within = paired_shift(&logs(leader), &logs(other), 1.0 - uncertainty / 2.0)
         .and_then(|shift| shift.interval.map(|i| (shift.value.exp(), i.low.exp(), i.high.exp())));
-    // Whether there are rounds enough for both is known before anything is measured.
+    // The split depends on the number of rounds only, so it is fixed before anything is measured.
     let share = if within.is_some() { uncertainty / 2.0 } else { uncertainty };
     let apart = hodges_lehmann_ratio(leader, other, 1.0 - share);
     let fallback = Estimate { value: middle(other) / middle(leader), interval: None };
@@ -199,7 +199,7 @@ fn effect(leader: &[f64], other: &[f64], pairs: f64, rules: &Rules) -> Effect {
         (Some(interval), Some((value, low, high))) => {
             let (low, high) = (low.max(interval.low), high.min(interval.high));
             let confidence = 1.0 - uncertainty;
-            // Two that exclude each other say nothing.
+            // If the two intervals do not overlap, there is no result.
             let interval = (low <= high).then_some(Interval { low, high, confidence });
             Estimate { value: interval.map_or(value, |i| value.clamp(i.low, i.high)), interval }
         }

@@ -1,10 +1,10 @@
-//! Made-up runs with a known best, and with none. Seeds are fixed: what fails fails again.
+//! Synthetic runs with and without a known best way. Seeds are fixed, so failures are reproducible.
 
 use rdmalab_random::Random;
 
 use super::*;
 
-/// Runs as a busy machine gives them.
+/// Random numbers for runs as on a busy machine.
 struct Runs(Random);
 
 impl Runs {
@@ -12,12 +12,12 @@ impl Runs {
         self.0.unit()
     }
 
-    /// Standard normal, by twelve uniforms: near enough, and bounded.
+    /// Nearly normal and bounded: the sum of twelve uniform numbers.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
 
-    /// What a run on a busy machine is off by, as a factor: mostly little, now and then much.
+    /// The disturbance of a run on a busy machine, as a factor: mostly small, sometimes large.
     fn disturbance(&mut self) -> f64 {
         let burst = if self.next() < 0.1 { 1.0 + 3.0 * self.next() } else { 1.0 };
         (1.0 + 0.01 * self.normal().abs()) * burst
@@ -27,7 +27,7 @@ impl Runs {
 const TIMES: Rules = Rules { confidence: CONFIDENCE, zone: ZONE, more_is_better: false };
 const RATES: Rules = Rules { more_is_better: true, ..TIMES };
 
-/// Runs of ways that take so long in truth; all ways of a round are slower by up to `drift`.
+/// Runs of ways with these true times; in each round all ways are slower by a factor up to `drift`.
 fn runs(random: &mut Runs, truth: &[f64], rounds: usize, drift: f64) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = truth
         .iter()
@@ -43,7 +43,7 @@ fn runs(random: &mut Runs, truth: &[f64], rounds: usize, drift: f64) -> Vec<Cand
     found
 }
 
-/// Of so many tries with equal ways: how many named a best one, and how many called any one worse.
+/// The tries with equal ways in which a best way was named, and in which any way was called worse.
 fn false_claims(seed: u64, ways: usize, rounds: usize, drift: f64) -> (usize, usize) {
     let mut random = Runs(Random::new(seed));
     let (mut best, mut worse) = (0, 0);
@@ -60,7 +60,7 @@ const TRIES: usize = 2000;
 
 #[test]
 fn equal_ways_have_no_best_more_often_than_the_certainty_allows() {
-    // 5 % of the tries may; and three standard deviations of what so many tries show.
+    // The limit is 5 % of the tries, plus three standard deviations of that number.
     let allowed = 0.05 * TRIES as f64;
     let limit = (allowed + 3.0 * (allowed * 0.95).sqrt()) as usize;
     for (seed, ways, rounds, drift) in
@@ -74,7 +74,7 @@ fn equal_ways_have_no_best_more_often_than_the_certainty_allows() {
 
 #[test]
 fn the_best_is_found_with_its_effect() {
-    // Where too many runs were disturbed it is not told; a wrong one is never named.
+    // If too many runs are disturbed there is no result, but a wrong way is never named.
     let (mut told, mut covered) = (0, 0);
     for seed in 100..300 {
         let found = runs(&mut Runs(Random::new(seed)), &[1300.0, 1000.0, 1600.0], 15, 0.05);
@@ -91,11 +91,11 @@ fn the_best_is_found_with_its_effect() {
 
 #[test]
 fn a_drift_of_all_hides_nothing() {
-    // Rounds differ by up to a half, ways by a tenth.
+    // Rounds differ by up to 50 %, ways by 10 %.
     let told = (300..400).filter(|seed| {
         let mut random = Runs(Random::new(*seed));
         let mut found = runs(&mut random, &[1100.0, 1000.0], 15, 0.5);
-        // As calm as a quiet machine within a round.
+        // Within a round the noise is that of a quiet machine.
         for i in 0..15 {
             let shared = 1.0 + 0.5 * random.next();
             for (candidate, truth) in found.iter_mut().zip([1100.0, 1000.0]) {
@@ -135,13 +135,13 @@ fn what_does_not_matter_is_no_difference_and_what_is_not_known_is_said() {
     let of = |values: &[f64]| Candidate { name: String::new(), values: values.to_vec() };
     let even: Vec<f64> = (0..10).map(|i| 1000.0 + f64::from(i)).collect();
     let odd: Vec<f64> = even.iter().map(|v| v * 1.01).collect();
-    // For certain one of a hundred more, and that does not matter.
+    // One per cent more is certain, but does not matter.
     let found = decide(&[of(&even), of(&odd)], &TIMES).unwrap();
     assert_eq!((found.outcome, found.alike()), (Outcome::Alike, vec![0, 1]));
     let wide: Vec<f64> = (0..10).map(|i| 900.0 + 30.0 * f64::from(i)).collect();
     let found = decide(&[of(&even), of(&wide)], &TIMES).unwrap();
     assert_eq!((found.outcome, found.unknown()), (Outcome::Open, vec![1]));
-    // Twice as long is worse, whatever else is not known.
+    // A way that takes twice as long is worse, although another comparison is undecided.
     let twice: Vec<f64> = even.iter().map(|v| v * 2.0).collect();
     let found = decide(&[of(&twice), of(&wide), of(&even)], &TIMES).unwrap();
     assert_eq!((found.leader, found.worse(), found.unknown()), (2, vec![0], vec![1]));
@@ -154,7 +154,7 @@ fn few_runs_decide_nothing_however_far_apart() {
     assert_eq!((found.outcome, found.runs, found.runs_needed), (Outcome::Open, 3, 4));
     let found = decide(&[of(&[1.0, 1.1, 1.2, 1.3]), of(&[9.0, 9.1, 9.2, 9.3])], &TIMES).unwrap();
     assert_eq!(found.outcome, Outcome::Best);
-    // 1 of C(2n, n) orders on each side, against what is left of 5 % for each pair.
+    // The smallest p-value is 1 / C(2n, n) on each side; each pair gets its share of the 5 %.
     assert_eq!([1, 2, 3, 5, 8].map(|ways| runs_needed(ways, CONFIDENCE)), [4, 4, 5, 6, 7]);
 }
 

@@ -8,29 +8,28 @@ use rdmalab_measure::quantity::{fmt_ns, fmt_rate};
 use rdmalab_record::{Object, Point, SeriesSummary};
 use serde_json::Value;
 
-/// The quantile of predictability.
+/// The quantile for the goal of predictability.
 const TAIL: f64 = 0.99;
 
-/// A goal. Each looks at one number of a run, so that what differs from run to run is in what is
-/// said of it.
+/// A goal. Each uses one number of a run, so that conclusions include the differences between runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Goal {
     /// The median of the round trips of a run.
     Latency,
-    /// Messages a second.
+    /// Messages per second.
     Rate,
-    /// The time that 99 of 100 round trips of a run stay below. Not its ratio to the median: that
-    /// one improves when the median gets worse. The ratio stands beside it.
+    /// The 99th percentile of the round trips of a run. Its ratio to the median is no goal, since
+    /// it improves if the median gets worse; reports show the ratio beside it.
     Predictability,
-    /// Processor time of both ends for a message.
+    /// Processor time of both ends per message.
     Cpu,
 }
 
 impl Goal {
-    /// All of them, in the order of the answers.
+    /// All goals, in the order of the answers.
     pub const ALL: [Self; 4] = [Self::Latency, Self::Rate, Self::Predictability, Self::Cpu];
 
-    /// The word of the command line.
+    /// The word on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +40,7 @@ impl Goal {
         }
     }
 
-    /// As in "for ...".
+    /// The goal after the word "for".
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -52,7 +51,7 @@ impl Goal {
         }
     }
 
-    /// What is compared.
+    /// The number that is compared.
     #[must_use]
     pub const fn measure(self) -> &'static str {
         match self {
@@ -63,7 +62,7 @@ impl Goal {
         }
     }
 
-    /// A field that holds it, with its unit.
+    /// The name of a field for the number, with its unit.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -74,19 +73,19 @@ impl Goal {
         }
     }
 
-    /// Whether more is better.
+    /// Whether a larger number is better.
     #[must_use]
     pub const fn more_is_better(self) -> bool {
         matches!(self, Self::Rate)
     }
 
-    /// Whether single times are behind it, which a clock rounds.
+    /// Whether the number is a quantile of single times, which the clock's step rounds.
     #[must_use]
     pub const fn is_of_samples(self) -> bool {
         matches!(self, Self::Latency | Self::Predictability)
     }
 
-    /// A value for people.
+    /// The value for people.
     #[must_use]
     pub fn format(self, value: f64) -> String {
         match self {
@@ -95,7 +94,7 @@ impl Goal {
         }
     }
 
-    /// The number of a run; `None` where it has none, or too few samples for it.
+    /// The goal's number of a run; `None` if the run has none, or too few samples for it.
     #[must_use]
     pub fn of(self, point: &Point) -> Option<f64> {
         let value = match self {
@@ -125,12 +124,12 @@ impl FromStr for Goal {
     }
 }
 
-/// The round trips of a run: from when they were due, where they were.
+/// The round trips of a run; in a run with an intended rate, from the intended start.
 pub(crate) fn round_trip(point: &Point) -> Option<&SeriesSummary> {
     point.series.iter().find(|series| series.quantity == Quantity::RoundTrip)
 }
 
-/// How far the tail is from the middle: p99 over the median.
+/// The ratio of the tail to the middle: p99 over the median.
 pub(crate) fn tail_ratio(point: &Point) -> Option<f64> {
     let series = round_trip(point)?;
     Some(quantile(series, TAIL)? / quantile(series, 0.5)?)
@@ -140,19 +139,19 @@ fn quantile(series: &SeriesSummary, q: f64) -> Option<f64> {
     series.summary.quantile(q).filter(|found| found.supported).map(|found| found.value)
 }
 
-/// As fast as it went: at a rate that was asked for, nothing is said by the one that was reached.
+/// The highest rate. A run with an intended rate has none: its achieved rate shows no limit.
 fn rate(point: &Point) -> Option<f64> {
     let mut rates = point.figures.iter().filter(|f| f.quantity == Quantity::Rate);
     let found = rates.find(|f| f.label.is_empty()).map(|f| f.value);
     found.filter(|_| !is_paced(&point.parameters))
 }
 
-/// Whether messages were due at a rate.
+/// Whether messages were sent at an intended rate.
 pub(crate) fn is_paced(parameters: &Object) -> bool {
     parameters.get("rate_per_s").and_then(Value::as_u64).is_some_and(|rate| rate > 0)
 }
 
-/// Processor time of both ends over messages that went through: trips, where they came back.
+/// Processor time of both ends per completed message, or per round trip.
 fn cpu_ns(point: &Point) -> Option<f64> {
     let shares = || point.figures.iter().filter(|f| f.quantity == Quantity::CpuShare);
     let both = ["rank 0", "rank 1"].iter().all(|end| shares().any(|f| f.label == *end));

@@ -10,17 +10,17 @@ use crate::question::Question;
 
 /// Points that differ in a question's parameters only.
 pub(crate) struct Group<'a> {
-    /// The first record that has it.
+    /// The first record with these points.
     pub record: &'a Record,
-    /// Everything else: parameters.
+    /// All other parameters.
     pub context: Object,
-    /// Rules that disturbed packets; empty: none.
+    /// Fault rules that disturbed packets; empty: none.
     pub faults: String,
     /// The ways, in the order of the question.
     pub ways: Vec<WayRuns<'a>>,
     /// Ways that the device does not offer, and why.
     pub not_offered: Vec<(String, String)>,
-    /// Everything that has to be the same.
+    /// All that must be the same within the group.
     key: String,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct WayRuns<'a> {
     pub runs: Vec<(Round, &'a Record, &'a Point)>,
 }
 
-/// In a round each way has one run: which record, and which repetition in it.
+/// A round, in which each way has one run: the number of the record, and the repetition in it.
 pub(crate) type Round = (usize, u32);
 
-/// All groups of all records. Ways took turns within a record, not between records: so two records
-/// are joined only where both have all ways.
+/// All groups of all records. Ways alternate within a record, but not between records, so the
+/// groups of two records are joined only if both have the same ways.
 pub(crate) fn groups<'a>(records: &'a [Record], question: &Question) -> Vec<Group<'a>> {
     let mut all: Vec<Group> = Vec::new();
     for (number, record) in records.iter().enumerate() {
@@ -79,7 +79,7 @@ fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<
         let round = (number, point.repetition);
         let ways = &mut groups[at].ways;
         match ways.iter_mut().find(|way| way.values == values) {
-            // A point that was measured again in its round counts once.
+            // A point that was measured twice in one round counts once.
             Some(way) if way.runs.iter().any(|run| run.0 == round) => {}
             Some(way) => way.runs.push((round, record, point)),
             None => {
@@ -100,19 +100,19 @@ fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<
     groups
 }
 
-/// The values of the question's parameters, and all others. `None` where there is none of them.
+/// The values of the question's parameters (`None` if one is missing), and all other parameters.
 fn split(parameters: &Object, question: &Question) -> Option<(Vec<Value>, Object)> {
     let value = |name: &&str| parameters.get(*name).cloned();
     let values: Option<Vec<Value>> = question.parameters.iter().map(value).collect();
     let mut context = parameters.clone();
-    // What the order was drawn from is no condition.
+    // The seed only sets the order of the runs, so runs with different seeds are comparable.
     for name in question.parameters.iter().chain(&["seed"]) {
         context.shift_remove(*name);
     }
     Some((values?, context))
 }
 
-/// What has to be the same: the device, the machine, the other ends, the condition and all other
+/// All that must be the same: the device, the machine, the other ends, the condition and all other
 /// parameters.
 fn key(record: &Record, context: &Object) -> String {
     let header = &record.header;
@@ -121,10 +121,10 @@ fn key(record: &Record, context: &Object) -> String {
     let kind = header.device.kind.name();
     let held = header.held_dma_latency_us;
     let ends = ["hosts", "interface", "cores"].map(|name| header.option(name));
-    // A capture costs each packet something; its file's name is of no matter.
+    // A capture slows down each packet, so it counts whether there was one; its file name does not.
     let facts = || record.points.iter().flat_map(|point| &point.facts);
     let is_captured = facts().any(|fact| fact.name.starts_with("capture"));
-    // Each end's: what the device is to be is a part of it.
+    // The profile of each end counts.
     let profiles = facts().filter(|fact| fact.name.starts_with("profile"));
     let profiles: BTreeSet<(&str, &str)> =
         profiles.map(|fact| (fact.name.as_str(), fact.value.as_str())).collect();
@@ -144,7 +144,7 @@ fn key(record: &Record, context: &Object) -> String {
     .to_string()
 }
 
-/// Rules of faults, of whichever end.
+/// Fault rules of all ends.
 fn faults(point: &Point) -> String {
     let is_rule = |name: &str| name == "faults" || name.starts_with("faults_at_rank_");
     let rules = point.facts.iter().filter(|fact| is_rule(&fact.name));
@@ -166,7 +166,7 @@ fn name(question: &Question, values: &[Value]) -> String {
     }
 }
 
-/// Numbers by their size, words as the question has them, others by their letters.
+/// Compares numbers by value, words by their place in the question's options, other values as text.
 fn in_order(question: &Question, a: &[Value], b: &[Value]) -> Ordering {
     let rank = |value: &Value| {
         let lists = question.sweeps.iter().flat_map(|sweep| sweep.options);

@@ -7,10 +7,10 @@ use crate::decide::{CONFIDENCE, Effect, Outcome, Relation};
 use crate::goal::Goal;
 use crate::question::Pick;
 
-/// The version of the document's form; it rises when a field changes or goes.
+/// The version of the document's form; it rises when a field is changed or removed.
 const FORMAT_VERSION: u32 = 1;
 
-/// One document, with indents and a line feed at the end.
+/// The answers as one document, indented, with a line feed at the end.
 #[must_use]
 pub fn json(advice: &Advice) -> String {
     let devices = advice.devices.iter().map(|device| {
@@ -41,7 +41,7 @@ fn answer(answer: &Answer) -> Value {
         Outcome::Alike => "several alike",
         Outcome::Open => "cannot tell",
     };
-    // Where it cannot be told, nothing is chosen; of alike numbers the least.
+    // Nothing is chosen if the runs do not decide; of alike numbers, the least is.
     let chosen = match (decision.outcome, answer.question.pick) {
         (Outcome::Open, _) => Vec::new(),
         (_, Pick::Least) => decision.alike().into_iter().take(1).collect(),

@@ -2,13 +2,13 @@
 //!
 //! * [`QUESTIONS`]: what can be asked, as data: the parameters that a question is about, and the
 //!   sweeps that answer it.
-//! * [`Goal`]: what "best" means, and the one number of a run that it looks at.
-//! * [`decide`]: from numbers of repeated, interleaved runs to a decision. A pure function.
-//! * [`answers`]: what records hold, question by question; and what they lack.
+//! * [`Goal`]: what "best" means, and the number of a run that measures it.
+//! * [`decide`]: makes a decision from numbers of repeated, interleaved runs. A pure function.
+//! * [`answers`]: the answers of records, question by question, and the missing ones.
 //! * [`text`], [`json`]: the answers for people and for programs.
 //!
-//! Runs nothing, and knows no experiment: a question names its sweeps in the words of `rdmalab
-//! run`. What was measured for advice and what was measured for anything else are read alike.
+//! This crate runs nothing and knows no experiment: a question names its sweeps as options of
+//! `rdmalab run`. Records that were made for advice and other records are treated alike.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -1,4 +1,4 @@
-//! What can be asked, as data.
+//! The questions that can be asked, as data.
 
 use crate::goal::Goal;
 
@@ -7,54 +7,54 @@ use crate::goal::Goal;
 pub struct Question {
     /// Its name, for `--ask` and for directories.
     pub key: &'static str,
-    /// In words.
+    /// The question in words.
     pub asks: &'static str,
-    /// The parameters that it is about, as records name them. All others are the same for all that
-    /// is compared.
+    /// The parameters that it is about, as records name them. All other parameters are the same in
+    /// all runs that are compared.
     pub parameters: &'static [&'static str],
     /// The options that set them, for commands.
     pub options: &'static [&'static str],
-    /// What to say of several that are alike.
+    /// What to say about several ways that are alike.
     pub pick: Pick,
-    /// What answers it.
+    /// The sweeps that answer it.
     pub sweeps: &'static [Sweep],
-    /// What a reader has to know about the comparison, for which goals.
+    /// A note that the reader needs for the comparison, and the goals that it is for.
     pub note: Option<(&'static [Goal], &'static str)>,
 }
 
-/// What to say of several that are alike.
+/// What to say about several ways that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// That they are.
+    /// That they are alike.
     Any,
-    /// The least number of them: more costs memory and gains nothing.
+    /// The least number is enough: a larger one costs memory and gains nothing.
     Least,
-    /// The size up to which one of two pays.
+    /// The size up to which one of two ways is better.
     Threshold {
-        /// The one that pays up to some size.
+        /// The way that is better up to some size.
         on: &'static str,
-        /// The other one.
+        /// The other way.
         off: &'static str,
     },
 }
 
-/// What is run, in the words of `rdmalab run`.
+/// A sweep, as options of `rdmalab run`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     /// The experiment.
     pub experiment: &'static str,
-    /// The goals that it speaks to.
+    /// The goals for which it measures numbers.
     pub goals: &'static [Goal],
-    /// Options and their values; `--size` comes from the command line, except where it is here.
+    /// Options and their values; `--size` comes from the command line unless it is in this list.
     pub options: &'static [(&'static str, &'static str)],
-    /// The same with `--quick`, in their place.
+    /// The options with `--quick`, instead of `options`.
     pub quick: &'static [(&'static str, &'static str)],
 }
 
 const TIMES: &[Goal] = &[Goal::Latency, Goal::Predictability];
 const FLOODS: &[Goal] = &[Goal::Rate, Goal::Cpu];
 
-/// Samples of a run: enough for its p99, and no more, since it is runs that count.
+/// Messages of a run: enough for its p99 and no more, since precision comes from more runs.
 const TRIPS: (&str, &str) = ("messages", "10000");
 const FEW_TRIPS: (&str, &str) = ("messages", "2000");
 const FLOOD: (&str, &str) = ("messages", "50000");
@@ -63,12 +63,12 @@ const ONCE: (&str, &str) = ("runs", "1");
 
 type Options = &'static [(&'static str, &'static str)];
 
-/// Round trips, which tell times.
+/// Round trips, which measure times.
 const fn trips(options: Options, quick: Options) -> Sweep {
     Sweep { experiment: "ping", goals: TIMES, options, quick }
 }
 
-/// Messages as fast as they go.
+/// Messages sent at the highest rate.
 const fn floods(options: Options, quick: Options) -> Sweep {
     Sweep { experiment: "blast", goals: FLOODS, options, quick }
 }
@@ -202,31 +202,31 @@ const POLLING: Question = Question {
     note: None,
 };
 
-/// Bytes of a run, as long as that leaves messages enough.
+/// Most bytes of a run, unless too few messages would be left.
 const RUN_BYTES: u64 = 1 << 30;
-/// Messages of a run that its p99 takes.
+/// Least messages of a run that has a p99.
 pub const MESSAGES_OF_P99: u64 = 1000;
 
-/// Messages of a run: fewer than planned where they are large.
+/// Messages of a run: fewer than planned if they are large.
 #[must_use]
 pub fn fewer_of_large(planned: u64, size_bytes: u64) -> u64 {
     planned.min((RUN_BYTES / size_bytes.max(1)).max(MESSAGES_OF_P99))
 }
 
 impl Question {
-    /// What a reader has to know about the comparison for a goal.
+    /// The note on the comparison for a goal.
     #[must_use]
     pub fn note_to(&self, goal: Goal) -> Option<&'static str> {
         self.note.filter(|(goals, _)| goals.contains(&goal)).map(|(_, note)| note)
     }
 
-    /// Whether points of an experiment, due at a rate or not, speak to a goal.
+    /// Whether points of an experiment, with or without a rate, measure the goal's number.
     #[must_use]
     pub fn is_answered_by(&self, goal: Goal, experiment: &str, is_paced: bool) -> bool {
         self.varying(goal, experiment, is_paced).is_some()
     }
 
-    /// Messages of a run of the short sweep of such points.
+    /// Messages of a run of the short sweep with such points.
     #[must_use]
     pub fn least_messages(&self, goal: Goal, experiment: &str, is_paced: bool) -> Option<u64> {
         let options = self.varying(goal, experiment, is_paced)?.quick;
@@ -243,7 +243,7 @@ impl Question {
 }
 
 impl Sweep {
-    /// Its options, with these sizes unless it has its own.
+    /// The sweep's options, with `sizes` unless it sets its own.
     #[must_use]
     pub fn words(&self, sizes: &str, is_quick: bool) -> Vec<(String, String)> {
         let own = if is_quick { self.quick } else { self.options };
@@ -256,10 +256,10 @@ impl Sweep {
     }
 }
 
-/// The question of that key.
+/// The question with that key.
 ///
 /// # Errors
-/// That there is none, with those that there are.
+/// There is no such question; the error lists all of them.
 pub fn question(key: &str) -> Result<&'static Question, String> {
     QUESTIONS.iter().find(|question| question.key == key).ok_or_else(|| {
         let keys: Vec<&str> = QUESTIONS.iter().map(|question| question.key).collect();

@@ -13,10 +13,10 @@ use sentence::{interval, percent};
 
 /// Columns of a page.
 const COLUMNS: usize = 98;
-/// The column at which answers begin; their evidence begins two further in.
+/// The column at which answers begin; their evidence is indented by two more.
 const INDENT: usize = 4;
 
-/// A page: in short, then for each goal its answers, and last what is missing.
+/// A page: a summary, the answers for each goal, and the missing answers.
 #[must_use]
 pub fn text(advice: &Advice, records: &[Record]) -> String {
     let mut page = head(advice, records);
@@ -60,7 +60,7 @@ fn head(advice: &Advice, records: &[Record]) -> String {
     page
 }
 
-/// The answers of a goal, question by question.
+/// The answers for a goal, question by question.
 fn of_goal(answers: &[&Answer]) -> String {
     let mut page = String::new();
     for of_question in answers.chunk_by(|a, b| a.question.key == b.question.key) {
@@ -86,7 +86,7 @@ fn of_goal(answers: &[&Answer]) -> String {
     page
 }
 
-/// Names of parameters that all answers of a question have, and by which they differ.
+/// Names of parameters that all answers of a question have, and in which they differ.
 fn varying<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
     let first = &of_question[0].context;
     let differs = |name: &&str| {
@@ -106,7 +106,7 @@ fn place(context: &Object, names: &[&str]) -> String {
     if words.is_empty() { String::new() } else { format!("at {}: ", words.join(", ")) }
 }
 
-/// What each way measured, the leader first.
+/// The numbers of each way, the leader first.
 fn evidence(answer: &Answer) -> String {
     let decision = &answer.decision;
     let mut order: Vec<usize> = (0..answer.ways.len()).collect();
@@ -160,7 +160,7 @@ fn not_answered(missing: &[Missing]) -> String {
         let goals: Vec<&str> = one.goals.iter().map(|goal| goal.title()).collect();
         let what = format!("{} (for {}): {}", one.question.asks, goals.join(", "), one.why);
         page += &wrapped(&what, 2);
-        // Not broken, for it is to be copied.
+        // The line is not wrapped: users copy it.
         page += &format!("      {}\n", one.command);
     }
     page
@@ -184,7 +184,7 @@ fn foot(advice: &Advice) -> String {
     format!("\n{}", legend.map(|line| wrapped(line, 0)).concat())
 }
 
-/// Lines of at most [`COLUMNS`], from this column on; later lines two further in.
+/// Lines of at most [`COLUMNS`]; those after the first are indented by two more.
 fn wrapped(text: &str, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut line = " ".repeat(indent);

@@ -1,4 +1,4 @@
-//! `rdmalab compare A B`: what differs between two records, by how much, and how certain that is.
+//! `rdmalab compare A B`: the differences between two records, their size and their certainty.
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub struct CompareArgs {
     pub format: ListFormat,
 }
 
-/// Compares; fails where B is worse than A by more than the threshold, with certainty.
+/// Compares; fails if B is certainly worse than A by more than the threshold.
 pub fn run(args: &CompareArgs) -> Outcome {
     if let Some(file) = &args.html {
         files::check("--html", file)?;
@@ -114,7 +114,7 @@ fn sides(records: Vec<Record>) -> Outcome<[(String, Vec<Record>); 2]> {
     })
 }
 
-/// The condition that a record was taken under, else its directory.
+/// The condition of a record, otherwise its directory.
 fn name(record: &Record) -> String {
     record.header.condition.clone().unwrap_or_else(|| directory(&record.dir))
 }

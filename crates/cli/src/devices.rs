@@ -34,16 +34,16 @@ pub struct DevicesArgs {
 struct Report {
     name: String,
     kind: String,
-    /// What it is under.
+    /// The device's profile.
     profile: Option<String>,
     can: Option<Abilities>,
     ports: Vec<PortReport>,
-    /// What is wrong, and what to do.
+    /// Problems, and what to do about them.
     wrong: Vec<String>,
 }
 
 impl Report {
-    /// What stands in the bracket behind its name.
+    /// The text in brackets behind its name.
     fn described(&self) -> String {
         match &self.profile {
             None => self.kind.clone(),
@@ -77,7 +77,7 @@ struct PortReport {
     gids: Vec<String>,
 }
 
-/// GIDs that are shown of a port; the tables of adapters have hundreds, most of them empty.
+/// Most GIDs shown for a port: tables of adapters have hundreds, most of them empty.
 const GIDS_SHOWN: u32 = 16;
 
 /// Prints the devices, or why there are none.
@@ -128,7 +128,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
     if reports.is_empty() { Err(failed("there is no device")) } else { Ok(()) }
 }
 
-/// Prints a line for each device: the tour's beginning.
+/// Prints a line for each device, at the beginning of the tour.
 pub fn brief() -> Outcome {
     let mut remarks = Vec::new();
     let mut all = soft::library().devices().map_err(failed)?;

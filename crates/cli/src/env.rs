@@ -1,5 +1,5 @@
-//! `rdmalab env`: what a shell or a Dockerfile needs so that programs find our library without
-//! `exec`.
+//! `rdmalab env`: settings for a shell or a Dockerfile with which programs find rdmalab's library
+//! without `exec`.
 
 use std::path::{Path, PathBuf};
 
@@ -30,10 +30,10 @@ pub enum EnvFormat {
     Docker,
 }
 
-/// The library's directory in an image, unless told otherwise.
+/// The default directory of the library in an image.
 const IN_IMAGE: &str = "/usr/local/lib/rdmalab";
 
-/// Prints it, after putting the library where it stays.
+/// Installs the library, and prints the settings.
 pub fn run(args: &EnvArgs) -> Outcome {
     match args.format {
         EnvFormat::Docker => docker(args.dir.as_deref().unwrap_or(Path::new(IN_IMAGE))),
@@ -42,7 +42,7 @@ pub fn run(args: &EnvArgs) -> Outcome {
     Ok(())
 }
 
-/// A directory that holds the library under the system's name, and keeps it.
+/// A directory that permanently holds the library under the system's name.
 fn directory(asked: Option<&Path>) -> Outcome<PathBuf> {
     let library = runtime::library().map_err(failed)?;
     if let Some(directory) = asked {

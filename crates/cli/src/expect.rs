@@ -1,4 +1,4 @@
-//! `--expect`: expectations that the points of a record have to meet.
+//! `--expect`: expectations about the points of a record.
 
 use rdmalab_experiments::Point;
 use rdmalab_record::Record;
@@ -9,7 +9,7 @@ use crate::failure::{Outcome, for_each, run as failed, usage};
 /// Refuses, before anything is measured, an expectation that the points cannot decide.
 ///
 /// # Errors
-/// What the points measure instead, or how many samples it needs.
+/// The quantities that the points measure, or the number of samples that the expectation needs.
 pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> Outcome {
     for point in points {
         let (name, quantities) = (point.experiment().name(), point.quantities());
@@ -29,8 +29,8 @@ pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> O
 /// Checks the expectations on a record. Prints a line to standard error for each point.
 ///
 /// # Errors
-/// When one does not hold or cannot be answered. When it names a quantity that the record does not
-/// have, as a usage error.
+/// An expectation does not hold or cannot be decided. If it names a quantity that the record does
+/// not have, this is a usage error.
 pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     let each = expectations.iter().map(|one| one.check(record).map_err(usage));
     let all: Vec<Checked> = each.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
@@ -51,7 +51,7 @@ pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     }
 }
 
-/// Holds each record to the expectations.
+/// Checks the expectations on each record.
 ///
 /// # Errors
 /// As [`check`], for all records together.
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::failure::Failure;
 
-    /// A record of one point, and where it is.
+    /// A record with one point, and its directory.
     fn record(measured: &Measured) -> (tempfile::TempDir, Record) {
         let home = tempfile::tempdir().unwrap();
         let device = Device { name: "d".to_owned(), kind: DeviceKind::System, profile: None };
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(of(&["median<22us", "median<18us"]), Err(failed(open(2))));
         let both = "1 of 2 expectations do not hold, and 1 cannot be answered";
         assert_eq!(of(&["median<22us", "median<10us"]), Err(failed(both)));
-        // What is not there at all is asked for wrongly.
+        // A quantity that the record does not have is a usage error.
         assert!(matches!(of(&["round trip median<10us"]), Err(Failure::Usage(_))));
     }
 
@@ -120,15 +120,15 @@ mod tests {
         hidden.warn_of_hidden("t_lat", "the clocks are off");
         hidden.push_series(Quantity::CompletionTime, "t_lat_comp", 0, vec![900.0; 1000]);
         let open = Err(failed("1 of 1 expectations cannot be answered: see above"));
-        // The first quantity is not there; the next one is not what was meant.
+        // The first quantity is missing; the next one must not be used instead.
         assert_eq!(of("median<5us", &hidden), open);
         assert_eq!(of("one-way p99<5us", &hidden), open);
-        // Another one bears the name too.
+        // Another series has the same label.
         assert_eq!(of("t_lat median<5us", &hidden), open);
         assert_eq!(of("t_lat_comp median<5us", &hidden), Ok(()));
         assert_eq!(of("completion median<5us", &hidden), Ok(()));
         assert!(matches!(of("round trip median<5us", &hidden), Err(Failure::Usage(_))));
-        // Lost: all, or so many that a percentile is not known any more.
+        // All messages were lost, or too many for the percentile.
         let mut lost = Measured::default();
         lost.push_series(Quantity::RoundTrip, "", 0, vec![f64::NAN; 2000]);
         assert_eq!(of("median<5us", &lost), open);
@@ -139,7 +139,7 @@ mod tests {
         lost.push_series(Quantity::RoundTrip, "", 0, few);
         assert_eq!(of("p99<5us", &lost), open);
         assert_eq!(of("median<5us", &lost), Ok(()));
-        // Of so few p99.99 is not known in any case.
+        // There are too few messages for p99.99 even without losses.
         assert!(matches!(of("p99.99<5us", &lost), Err(Failure::Usage(_))));
     }
 }

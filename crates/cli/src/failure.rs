@@ -3,14 +3,14 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// A command that failed: one clear line each.
+/// A failed command, with a one-line reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A usage error: exit code 2. It names the option, the limit, and what to do.
+    /// A usage error, with exit code 2. The text names the option, the limit, and what to do.
     Usage(String),
     /// The run failed, or an expectation did not hold: exit code 1.
     Run(String),
-    /// A number that `exec` defines: 125 to 127.
+    /// An exit code that `exec` defines: 125 to 127.
     Code(u8, String),
 }
 
@@ -35,7 +35,7 @@ impl Failure {
         }
     }
 
-    /// This failure, which gives the exit code, followed by what failed after it.
+    /// This failure, whose exit code counts, followed by the reason of a later failure.
     pub fn then(self, later: Result<(), Failure>) -> Failure {
         let Err(later) = later else { return self };
         let both = |first: String| format!("{first}; then: {later}");
@@ -47,8 +47,8 @@ impl Failure {
     }
 }
 
-/// Calls `act` for each item, also after failures. Returns the first usage error, else one line
-/// for all failures.
+/// Calls `act` for each item, also after failures. Returns the first usage error, otherwise one
+/// line for all failures.
 pub fn for_each<T>(all: &[T], mut act: impl FnMut(&T) -> Outcome) -> Outcome {
     let mut failures: Vec<Failure> = all.iter().filter_map(|one| act(one).err()).collect();
     if failures.len() < 2 {

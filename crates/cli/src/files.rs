@@ -6,10 +6,10 @@ use rustix::fs::{Access, access};
 
 use crate::failure::{Outcome, run as failed, usage};
 
-/// Whether a file can be written that is named by an option.
+/// Checks that the output file of an option can be written.
 ///
 /// # Errors
-/// A wrong call: why not, and what to do.
+/// A usage error: why it cannot be written, and what to do.
 pub fn check(option: &str, file: &Path) -> Outcome {
     let wrong = |why: String| Err(usage(format!("{option} {}: {why}", file.display())));
     if file.is_dir() {
@@ -28,19 +28,19 @@ pub fn check(option: &str, file: &Path) -> Outcome {
     }
 }
 
-/// Makes a directory that is named by an option, unless it is there.
+/// Makes the directory of an option if it does not exist.
 ///
 /// # Errors
-/// A wrong call: why it cannot be.
+/// A usage error: why it cannot be made.
 pub fn directory(option: &str, directory: &Path) -> Outcome {
     std::fs::create_dir_all(directory)
         .map_err(|e| usage(format!("{option} {}: {e}; name another place", directory.display())))
 }
 
-/// Writes a file that was checked, and says where it is.
+/// Writes a file that was checked, and prints its path.
 ///
 /// # Errors
-/// A failed run: a disk that is full, say.
+/// A failed run, for example because the disk is full.
 pub fn write(option: &str, file: &Path, text: impl AsRef<[u8]>) -> Outcome {
     std::fs::write(file, text).map_err(|e| failed(format!("{option} {}: {e}", file.display())))?;
     outln!("{}", file.display());

@@ -39,7 +39,7 @@ pub struct ListFormatArgs {
 }
 
 impl ListFormatArgs {
-    /// Whether JSON was asked for.
+    /// Whether the user asked for JSON.
     pub fn is_json(self) -> bool {
         self.json || self.format == ListFormat::Json
     }

@@ -1,12 +1,12 @@
-//! Measures the cost of measuring. It is part of every number, and never subtracted.
+//! Measures the cost of measuring. It is a part of every number, and is never subtracted.
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::quantity::fmt_ns;
 
-/// Stamps, and turns of the loop.
+/// Number of stamps, and of iterations of the loop.
 const TURNS: usize = 100_000;
 
-/// One sentence: the cost of a time stamp, and of an empty loop that takes one a turn.
+/// One sentence: the cost of a time stamp, and of an empty loop with one stamp per iteration.
 pub fn cost(clock: &Clock) -> String {
     let stamp = clock.cost(TURNS);
     format!(
@@ -18,7 +18,7 @@ pub fn cost(clock: &Clock) -> String {
     )
 }
 
-/// Time of a turn of a loop that takes a stamp and keeps it, as an experiment's loop does.
+/// Time per iteration of a loop that takes a stamp and stores it, as an experiment's loop does.
 fn empty_loop_ns(clock: &Clock) -> f64 {
     let mut stamps = vec![clock.now(); TURNS];
     let began = clock.now();

@@ -8,8 +8,8 @@ use clap::Args;
 
 use crate::failure::{Outcome, run as failed};
 
-/// The kernel's file: while a process holds it open, the kernel keeps the exit latency of all
-/// processors below the microseconds written to it (Documentation/power/pm_qos_interface.rst).
+/// While a process holds this file open, the kernel limits the exit latency of all processors' idle
+/// states to the microseconds written to it (Documentation/power/pm_qos_interface.rst).
 const FILE: &str = "/dev/cpu_dma_latency";
 
 /// The option, wherever something is measured.
@@ -23,27 +23,27 @@ pub struct LatencyArgs {
 }
 
 impl LatencyArgs {
-    /// Asks the kernel for the latency, if the option was given.
+    /// Sets the limit if the option was given.
     ///
     /// # Errors
-    /// What is in the way, and what to do.
+    /// Why it cannot be set, and what to do.
     pub fn hold(self) -> Outcome<Option<Hold>> {
         self.hold_dma_latency.map(Hold::of).transpose()
     }
 }
 
-/// Holds the latency until dropped.
+/// Keeps the limit until dropped.
 #[derive(Debug)]
 pub struct Hold {
-    /// The kernel forgets the wish when it is closed.
+    /// The limit ends when this file is closed.
     _file: File,
 }
 
 impl Hold {
-    /// Asks the kernel for it.
+    /// Sets the limit.
     ///
     /// # Errors
-    /// What is in the way, and what to do.
+    /// Why it cannot be set, and what to do.
     fn of(us: u32) -> Outcome<Self> {
         Self::at(Path::new(FILE), us)
     }

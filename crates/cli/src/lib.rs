@@ -1,5 +1,5 @@
-//! The program `rdmalab`: it composes the other crates and decides nothing about the protocol. It
-//! is a library, so that a program can be all of it with experiments of its own: see [`main`].
+//! The program `rdmalab`: it composes the other crates and contains nothing of the protocol. It is
+//! a library, so that another program can add its own experiments: see [`main`].
 //!
 //! ```text
 //! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
@@ -13,7 +13,7 @@ macro_rules! out {
     ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
 }
 
-/// The same, with the end of a line.
+/// Prints a line to standard output.
 macro_rules! outln {
     () => { out!("\n") };
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
@@ -74,7 +74,7 @@ use args::{Cli, Command};
 /// ended, for `main` to return. The program calls it first of all: it is also each rank of a run,
 /// as `worker`.
 ///
-/// Experiments that clash with others are a mistake of the call: the exit code is 2.
+/// If an added experiment clashes with another one, the exit code is 2.
 #[must_use]
 pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
     let clashes = added.iter().map(Runner::experiment).try_for_each(run::args::clashes);
@@ -105,12 +105,12 @@ pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
         Some(Command::Tree) => exec::paths::run(),
         Some(Command::Worker(args)) => worker::run(&args),
     };
-    // A failure of the command comes before an error of its output.
+    // A failure of the command precedes an error of its output.
     let printed = output::finish().map_err(failure::run);
     match outcome.and(printed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Standard error may be closed; the exit code tells the failure too.
+            // Standard error may be closed; the exit code reports the failure too.
             errln!("rdmalab: {failure}");
             failure.exit_code()
         }

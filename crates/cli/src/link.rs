@@ -1,6 +1,6 @@
-//! Options of a soft device and its link: profile, network interface, capture, fault injection.
-//! They reach the processes that measure through their environment, as `exec` passes them to its
-//! program; the process of the command itself captures nothing and injects no faults.
+//! Options of a soft device and its link: profile, network interface, capture, fault injection. The
+//! processes that measure get them in their environment, as `exec` passes them to its program; the
+//! process of the command itself captures nothing and injects no faults.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub fn profile(text: &str) -> Result<String, String> {
 pub type Variables = Vec<(OsString, OsString)>;
 
 impl LinkArgs {
-    /// The first option that was given: only soft devices have what it asks for.
+    /// The first option that was given; only soft devices support it.
     pub fn first(&self) -> Option<&'static str> {
         let given = [
             ("--capture", self.capture.is_some()),
@@ -70,7 +70,7 @@ impl LinkArgs {
     /// profile and the same interface.
     ///
     /// # Errors
-    /// What is wrong with the profile or the interface: one line.
+    /// The problem with the profile or the interface, in one line.
     pub fn take_device(&self) -> Result<(), String> {
         if let Some(profile) = &self.profile {
             rdmalab_softnic::choose_profile(profile)?;
@@ -78,19 +78,19 @@ impl LinkArgs {
         rdmalab_softnic::choose_interface(self.interface.as_deref(), self.udp_port)
     }
 
-    /// Refuses a device that is not soft when one of these options was given.
+    /// Refuses a device that is not soft if one of these options was given.
     ///
     /// # Errors
-    /// Which option, and what to do: one line.
+    /// The option, and what to do, in one line.
     pub fn check(&self, device: &Device) -> Result<(), String> {
         self.first().map_or(Ok(()), |option| check_soft(option, device))
     }
 
-    /// Applies all options to this process, which is a rank itself: mpirun or srun started it, so
-    /// that its environment is already set.
+    /// Applies all options to this process, which is itself a rank: mpirun or srun started it, and
+    /// so its environment could not be set before.
     ///
     /// # Errors
-    /// What is wrong with the profile, the interface or the capture: one line.
+    /// The problem with the profile, the interface or the capture, in one line.
     pub fn take_all(&self, rank: usize) -> Result<(), String> {
         self.take_device()?;
         self.make_room(&[rank])?;
@@ -98,16 +98,16 @@ impl LinkArgs {
         rdmalab_softnic::choose_hooks(capture, self.faults.clone())
     }
 
-    /// Files of captures of these ranks. Without `--capture`: none.
+    /// Capture files of these ranks; none without `--capture`.
     pub fn captures(&self, ranks: &[usize]) -> Vec<PathBuf> {
         let Some(file) = &self.capture else { return Vec::new() };
         ranks.iter().map(|rank| of_rank(file, *rank)).collect()
     }
 
-    /// Removes older captures of these ranks, or says why nothing can be written.
+    /// Removes older captures of these ranks, and checks that new ones can be written.
     ///
     /// # Errors
-    /// What lies there, or why it cannot be written: one line.
+    /// Why a capture cannot be written, in one line.
     pub fn make_room(&self, ranks: &[usize]) -> Result<(), String> {
         for file in self.captures(ranks) {
             rdmalab_softnic::make_room_for_capture(&file).map_err(|e| format!("--capture {e}"))?;
@@ -141,7 +141,7 @@ impl LinkArgs {
     pub fn worker(&self) -> Vec<String> {
         let mut words = vec!["worker".to_owned()];
         if let Some(option) = self.first() {
-            // With an `=`, because the value begins with dashes.
+            // Written with `=`, because the value begins with dashes.
             words.push(format!("--soft-only={option}"));
         }
         words
@@ -185,8 +185,8 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
     ))
 }
 
-/// The capture file of a rank; rank 0 has the name that was given. Absolute, because a process may
-/// change its directory.
+/// The capture file of a rank; rank 0 uses the given name. The path is absolute, because a process
+/// may change its directory.
 fn of_rank(file: &Path, rank: usize) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     if rank == 0 {

@@ -1,10 +1,10 @@
-//! Standard output, and the first error of it.
+//! Standard output, and its first error.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// The first error that matters.
+/// The first error that is reported.
 static ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Prints. An error is kept for [`finish`].
@@ -15,8 +15,8 @@ pub fn print(text: fmt::Arguments<'_>) {
 /// Flushes.
 ///
 /// # Errors
-/// When output was lost, as on a full disk. A reader that stops early (`rdmalab | head`) is not an
-/// error.
+/// Output was lost, for example on a full disk. A reader that stops early (`rdmalab | head`) is not
+/// an error.
 pub fn finish() -> Result<(), String> {
     note(io::stdout().flush());
     let error = ERROR.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! Printing records: in each form, as a histogram, and as pictures.
+//! Prints records: in each form, as a histogram, and as pictures.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::format::Format;
 /// Bins of a histogram in the terminal.
 const BINS: usize = 24;
 
-/// Prints a record. `gbits` has perftest's tables show bandwidths in Gb/s.
+/// Prints a record. With `gbits`, perftest's tables show bandwidths in Gb/s.
 ///
 /// # Errors
-/// When samples of it cannot be read.
+/// Its samples cannot be read.
 pub fn record(record: &Record, format: Format, gbits: bool) -> Outcome {
     match format {
         Format::Table => out!("{}", Table::of(record)),
@@ -34,12 +34,12 @@ pub fn record(record: &Record, format: Format, gbits: bool) -> Outcome {
     Ok(())
 }
 
-/// Prints records one after the other. For people, a list of them stands first.
+/// Prints records one after the other. For people, a list of them comes first.
 ///
 /// # Errors
-/// When samples of one cannot be read.
+/// The samples of a record cannot be read.
 pub fn records(records: &[Record], format: Format) -> Outcome {
-    // A reader of CSV takes one table.
+    // CSV readers expect one table.
     if format == Format::Csv {
         out!("{}", rdmalab_report::csv_of(records));
         return Ok(());
@@ -59,7 +59,7 @@ pub fn records(records: &[Record], format: Format) -> Outcome {
     Ok(())
 }
 
-/// perftest's bandwidth table with its `--report_gbits`: the third and the fourth column.
+/// perftest's bandwidth table with `--report_gbits`: changes the third and the fourth column.
 fn in_gbits(text: &str) -> String {
     let mut is_bandwidth = false;
     let convert = |line: &str| {
@@ -82,7 +82,7 @@ fn in_gbits(text: &str) -> String {
     text.lines().map(convert).map(|line| line + "\n").collect()
 }
 
-/// Writes the charts; with several records, a number of the record stands before each name.
+/// Writes the charts; with several records, file names begin with the number of the record.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -101,7 +101,7 @@ pub fn charts(records: &[Record], dir: &Path) -> Outcome {
 /// Prints the histogram of the first series of a record's first point.
 ///
 /// # Errors
-/// When its samples cannot be read.
+/// Its samples cannot be read.
 pub fn histogram(record: &Record) -> Outcome {
     let Some(series) = record.points.first().and_then(|point| point.series.first()) else {
         return Ok(());
@@ -113,7 +113,7 @@ pub fn histogram(record: &Record) -> Outcome {
     Ok(())
 }
 
-/// What the terminal can show.
+/// The properties of the terminal.
 fn style() -> Style {
     let is_unicode = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()

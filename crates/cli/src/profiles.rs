@@ -8,7 +8,7 @@ use crate::failure::{Outcome, run as failed};
 /// Prints a line for each shipped profile.
 ///
 /// # Errors
-/// That one cannot be read, which a test rules out.
+/// A shipped profile cannot be parsed; tests rule this out.
 pub fn list(is_json: bool) -> Outcome {
     let all: Result<Vec<Profile>, String> =
         SHIPPED.iter().map(|(name, _)| find_profile(name)).collect();
@@ -29,7 +29,7 @@ pub fn list(is_json: bool) -> Outcome {
 /// Prints a profile.
 ///
 /// # Errors
-/// That it cannot be read any more.
+/// The profile cannot be read any more.
 pub fn tell(asked: &str) -> Result<(), String> {
     let profile = find_profile(asked)?;
     outln!("profile {}: {}", profile.name, profile.title);
@@ -58,7 +58,7 @@ fn sentence(optimum: &Optimum) -> String {
     format!("{ask} for {goal}: {known}: {because}")
 }
 
-/// A profile for programs.
+/// A profile as JSON.
 pub fn json(profile: &Profile) -> Value {
     let limits: serde_json::Map<String, Value> = profile
         .lowered

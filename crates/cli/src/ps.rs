@@ -18,7 +18,7 @@ pub struct CleanArgs {
     all: bool,
 }
 
-/// A process as `/proc` tells.
+/// A process according to `/proc`.
 struct Process {
     pid: u32,
     command: String,
@@ -45,7 +45,7 @@ pub fn list() -> Outcome {
     Ok(())
 }
 
-/// Which process has which socket open, as far as we may see.
+/// The process that has each socket open, for the sockets that this user may see.
 fn holders() -> BTreeMap<u64, Process> {
     let mut found = BTreeMap::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -74,8 +74,8 @@ fn command(process: &Path) -> String {
     if words.is_empty() { "?".to_owned() } else { words.join(" ") }
 }
 
-/// Removes what is left over: nothing of the device by design, and the directories of `exec`; with
-/// `--all` also the library that `env` put into its usual place.
+/// Removes the files left behind: the directories of `exec` (the device itself leaves none), and
+/// with `--all` also the library that `env` installed in its default directory.
 pub fn clean(args: &CleanArgs) -> Outcome {
     let live = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
     let mut removed = runtime::remove().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Directories of records: where they are made, and which records are in them.
+//! Directories of records: where they are made, and how their records are opened.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +6,16 @@ use rdmalab_record::Record;
 
 use crate::failure::{Outcome, run as failed, usage};
 
-/// Where directories of records are made unless `--out` names another place.
+/// The default directory for records, without `--out`.
 pub const RECORDS: &str = "rdmalab-records";
-/// Directories of one name that may be made within a second.
+/// Most directories of one name that can be made within a second.
 const MAX_NAMES: u32 = 1000;
 
-/// Makes a directory `prefix` + `YYYYMMDDTHHMMSSZ` below `parent`, with a number behind it where
-/// that name is taken. `utc` is the time as records write it.
+/// Makes a directory `prefix` + `YYYYMMDDTHHMMSSZ` below `parent`, with a number behind it if that
+/// name is taken. `utc` is the time as in records.
 ///
 /// # Errors
-/// Why none can be made, with `hint` for what to do.
+/// Why no directory can be made, with `hint` for what to do.
 pub fn new_directory(parent: &Path, prefix: &str, utc: &str, hint: &str) -> Outcome<PathBuf> {
     let refused = |e| usage(format!("--out {}: {e}; {hint}", parent.display()));
     std::fs::create_dir_all(parent).map_err(refused)?;
@@ -33,16 +33,15 @@ pub fn new_directory(parent: &Path, prefix: &str, utc: &str, hint: &str) -> Outc
     Err(failed(format!("{parent}: it already has {MAX_NAMES} directories named {base}")))
 }
 
-/// Opens the record in a directory, or the records of the directories in it in the order of their
-/// names.
+/// Opens the record in a directory, or the records in its subdirectories, sorted by name.
 ///
 /// # Errors
-/// When there is none, or one of them cannot be read.
+/// There is no record, or one of them cannot be read.
 pub fn open_below(dir: &Path) -> Outcome<Vec<Record>> {
     let is_record = |dir: &Path| dir.join("record.json").is_file();
     let entries = match std::fs::read_dir(dir) {
         _ if is_record(dir) => None,
-        // An unreadable directory is not an empty one.
+        // A directory that cannot be read is not treated as empty.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             return Err(usage(format!("cannot read {}: {error}", dir.display())));
         }
@@ -52,7 +51,7 @@ pub fn open_below(dir: &Path) -> Outcome<Vec<Record>> {
     let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     found.retain(|path| is_record(path));
     found.sort();
-    // `Record::open` explains what a killed run left.
+    // `Record::open` reports the state of a record that a killed run left.
     let is_unfinished = dir.extension().is_some_and(|end| end == "begun");
     if found.is_empty() && dir.is_dir() && !is_record(dir) && !is_unfinished {
         return Err(usage(format!(
@@ -67,7 +66,7 @@ pub fn open_below(dir: &Path) -> Outcome<Vec<Record>> {
     found.iter().map(|path| Record::open(path).map_err(usage)).collect()
 }
 
-/// Prints a warning for each damage of the records, for forms that do not show damage.
+/// Prints a warning for each damage of the records, for output forms that do not show damage.
 pub fn warn_of_damage(records: &[Record]) {
     for record in records {
         for what in &record.damage {

@@ -1,4 +1,4 @@
-//! `rdmalab report`: records again, in one of the forms.
+//! `rdmalab report`: prints existing records in one of the forms.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub struct ReportArgs {
     pub output: ReportOutput,
 }
 
-/// Prints records, or writes a page of them; of a study's directory, its page.
+/// Prints records, or writes a page of them; for a study's directory, its page.
 pub fn run(args: &ReportArgs) -> Outcome {
     let output = &args.output;
     if let Some(file) = &output.html {

@@ -1,4 +1,4 @@
-//! `rdmalab serve`: the other end for clients of other machines.
+//! `rdmalab serve`: the other end for clients on other machines.
 
 use clap::Args;
 use rdmalab_rank::process::{SESSIONS_MAX, Server, ServerEvent, WorkerCommand};
@@ -45,7 +45,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     server.run(&interrupt.flag(), |event| outln!("{}", text(&event))).map_err(failed)
 }
 
-/// How the processes of clients are started: with a device of this end's, if it is named.
+/// The command that starts a client's process; with `device`, clients cannot choose another one.
 pub fn worker(device: Option<&str>, link: &LinkArgs) -> Outcome<WorkerCommand> {
     link.take_device().map_err(usage)?;
     let mut words = link.worker();

@@ -1,4 +1,4 @@
-//! The verbs libraries of this binary: our soft device, which is linked in, and the system's.
+//! The verbs libraries of this binary: the linked-in soft device and the system's library.
 
 use std::ffi::CString;
 use std::io;
@@ -27,7 +27,7 @@ pub fn library() -> Library {
     Library::new(rdmalab_provider::table::table::<SoftNic>(), Kind::Soft, Some(hooks))
 }
 
-/// Loads our connection manager, a shared object, with the device of this process.
+/// Loads rdmalab's connection manager, a shared object, with the device of this process.
 fn load_cm() -> Result<CmTable, LoadError> {
     let refused = |reason| LoadError::Open { library: runtime::CM.soname.to_owned(), reason };
     let path = runtime::as_file(&runtime::CM).map_err(refused)?;
@@ -43,19 +43,19 @@ fn load_cm() -> Result<CmTable, LoadError> {
     CmTable::load_with(&path, &loan)
 }
 
-/// The system's library, unless that is ours too (under `rdmalab exec`).
+/// The system's library; none if that library is rdmalab's too (under `rdmalab exec`).
 pub fn system() -> Result<Option<Library>, LoadError> {
     let library = Library::system()?;
     Ok((library.kind() == Kind::System).then_some(library))
 }
 
-/// A device by its name, ours first.
+/// A device by its name; soft devices come first.
 ///
 /// # Errors
-/// That there is none, with the names that there are.
+/// There is no such device; the error lists those that exist.
 pub fn find(name: &str) -> Result<Device, Failure> {
     let own = library().devices().map_err(run)?;
-    // Where the system's library cannot be loaded, `rdmalab devices` says why.
+    // If the system's library cannot be loaded, `rdmalab devices` says why.
     let theirs = system().ok().flatten().and_then(|l| l.devices().ok()).unwrap_or_default();
     let all: Vec<Device> = own.into_iter().chain(theirs).collect();
     if let Some(found) = all.iter().find(|d| d.name() == name) {
@@ -73,8 +73,8 @@ pub fn profile(device: &Device) -> Option<&'static Profile> {
     rdmalab_softnic::profile().filter(|_| device.kind() == Kind::Soft)
 }
 
-/// The default device: the first adapter with an active port, else ours. Ours where an option is
-/// given that only soft devices have.
+/// The default device: the first adapter with an active port, otherwise the soft device. The soft
+/// device if an option is given that only soft devices support.
 pub fn best(link: &LinkArgs) -> String {
     if link.first().is_some() {
         return OURS.to_owned();

@@ -2,10 +2,10 @@
 
 use strsim::osa_distance;
 
-/// Edits (a letter wrong, missing, too many, or two swapped) up to which a word is suggested.
+/// Most edits (a letter wrong, missing, added, or two swapped) of a word that is suggested.
 const MAX_EDITS: usize = 2;
 
-/// `; did you mean X?` where exactly one of the words comes into question, else nothing.
+/// `; did you mean X?` if exactly one of the words matches, otherwise empty.
 pub fn did_you_mean<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> String {
     meant(word, words).map_or_else(String::new, |meant| format!("; did you mean {meant}?"))
 }
@@ -48,7 +48,7 @@ mod tests {
         ] {
             assert_eq!(meant(word, keys.into_iter()), Some(found), "{word}");
         }
-        // Two of them, none of them, and too short to tell.
+        // Two matches, no match, and too short.
         for word in ["m", "201", "ping", "", "xy"] {
             assert_eq!(meant(word, keys.into_iter()), None, "{word}");
         }

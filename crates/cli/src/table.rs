@@ -3,8 +3,8 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-/// A table with a head; columns from the `text_columns`-th on are numbers, set to the right.
-/// Plain characters and no colours, so that NO_COLOR and pipes need nothing special.
+/// A table with a head; columns from number `text_columns` on are numbers, aligned to the right.
+/// Plain characters and no colours, so that NO_COLOR and pipes need no special treatment.
 pub struct Rows {
     table: Table,
     text_columns: usize,
@@ -34,7 +34,7 @@ impl Rows {
         self.table.add_row(cells);
     }
 
-    /// The lines, without blanks at their ends.
+    /// The lines, without trailing blanks.
     pub fn text(&self) -> String {
         self.table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
     }

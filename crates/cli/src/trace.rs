@@ -42,8 +42,8 @@ fn queue_pair(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Reads the capture and prints it. A capture that is damaged at its end is shown as far as it
-/// goes, and is a failure.
+/// Reads the capture and prints it. If the capture is damaged at its end, the packets before are
+/// printed, and the command fails.
 pub fn run(args: &TraceArgs) -> Outcome {
     let trace = rdmalab_trace::read(&args.file).map_err(usage)?;
     overview(&trace);

@@ -15,7 +15,7 @@ pub fn quantile(text: &str) -> Result<f64, String> {
     share_of(percent).ok_or_else(wrong)
 }
 
-/// A percentage, as `5%` or `5`.
+/// A percentage such as `5%` or `5`.
 pub fn percentage(text: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is no percentage from 0 to 1000, as 5%");
     let number = text.strip_suffix('%').unwrap_or(text).trim();
@@ -23,7 +23,7 @@ pub fn percentage(text: &str) -> Result<f64, String> {
     if (0.0..=1000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(wrong()) }
 }
 
-/// A time as `90s`, `10m`, `2h`; seconds without a unit.
+/// A time such as `90s`, `10m`, `2h`; seconds without a unit.
 pub fn time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time: write it as 90s, 10m or 2h");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -25,7 +25,7 @@ pub struct WorkerArgs {
     soft_only: Option<String>,
 }
 
-/// Does jobs until its launcher ends.
+/// Performs jobs until its launcher ends.
 pub fn run(args: &WorkerArgs) -> Outcome {
     let soft_only = args.soft_only.as_deref();
     match args.join.as_deref().zip(args.rank) {

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_lowest_code_that_takes_effect() {
-        // An adapter that takes k T_tr, and never less than that of its smallest code.
+        // An adapter whose T_o is k T_tr, and never less than that of its smallest code.
         for (k, smallest) in [(1.0, 12), (2.0, 12), (3.0, 12), (4.0, 12), (1.3, 16), (3.9, 16)] {
             let found = codes(&[14, 8, 10, 17, 18, 9, 11, 12, 13, 15, 16], smallest, k, 1);
             let begins = format!("the lowest code that takes effect is {smallest} ");
@@ -157,15 +157,15 @@ mod tests {
         let all = [10, 11, 12, 13, 14];
         assert_eq!(ends(&codes(&all, 12, 2.0, 1)), (Some(12.0), None, None));
         assert_eq!(ends(&codes(&all, 12, 2.0, 2)), (Some(12.0), Some(12.0), Some(12.0)));
-        // What was left out may be the smallest one.
+        // A code between the measured ones may be the smallest one that takes effect.
         assert_eq!(ends(&codes(&[1, 6, 10, 14], 12, 2.0, 2)), (Some(14.0), Some(11.0), Some(14.0)));
         assert_eq!(
             ends(&codes(&[8, 10, 14, 15], 12, 2.0, 2)),
             (Some(14.0), Some(11.0), Some(14.0))
         );
-        // Lower ones than those measured may take effect as well.
+        // Codes below the measured ones may take effect as well.
         assert_eq!(ends(&codes(&[12, 13], 12, 2.0, 2)), (Some(12.0), None, Some(12.0)));
-        // Nothing changes: it is the highest one, or above.
+        // T_o stays the same: the smallest code that takes effect is the highest one, or above it.
         let none = codes(&[8, 10, 12], 16, 2.0, 2);
         assert_eq!(ends(&none), (None, Some(11.0), None));
         assert!(none[0].sentence.starts_with("no code below 12 takes effect"), "{none:?}");
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(t_o(vec![cut()]), None);
     }
 
-    /// Of an adapter whose T_o is k T_tr, and never less than that of its smallest code.
+    /// Findings for an adapter whose T_o is k T_tr, and never less than that of its smallest code.
     fn codes(codes: &[u32], smallest: u32, k: f64, runs: u32) -> Vec<Finding> {
         let point = |code: u32, run: u32| {
             let mut outcome = Outcome::default();

@@ -1,4 +1,4 @@
-//! From which size on registering memory is cheaper than copying it.
+//! The size from which on registering memory is cheaper than copying it.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::{Crossing, PairedPoint, Position, crossing};
@@ -7,7 +7,7 @@ use rdmalab_record::Finding;
 use crate::curve::Curve;
 use crate::estimate::{known, placed};
 
-/// From which size on registering is cheaper than copying.
+/// The size from which on registering is cheaper than copying.
 pub fn registering(curve: &Curve) -> Vec<Finding> {
     let known = |points, label| known(points, Quantity::CallCost, label);
     let pairs: Vec<PairedPoint> = curve
@@ -97,7 +97,7 @@ mod tests {
         let (value, low, high) = (one.value.unwrap(), one.low.unwrap(), one.high.unwrap());
         assert!(low < value && value < high && (1900.0..2200.0).contains(&value), "{one:?}");
         assert!(one.sentence.contains(&format!("from {value:.0} bytes on")), "{one:?}");
-        // Beyond what was measured there is a bound, and no value.
+        // Outside the measured range the finding has a bound and no value.
         let ends = |sizes_of: &[u32], memory| {
             let found = all("mr", sizes(memory, sizes_of)).remove(0);
             (found.value, found.low, found.high)

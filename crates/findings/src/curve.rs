@@ -3,13 +3,13 @@
 use rdmalab_record::{Finding, Object, Point, Record};
 use serde_json::Value;
 
-/// Points that differ in one parameter only, in its order.
+/// Points that differ in one parameter only, sorted by it.
 pub struct Curve<'a> {
     /// The parameter.
     pub x: &'a str,
     /// The other parameters that vary in the record, with their values on this curve.
     pub fixed: Object,
-    /// Each value of the parameter, with all repetitions of its point.
+    /// Each value of the parameter, with all repetitions at that value.
     pub points: Vec<(f64, Vec<&'a Point>)>,
 }
 
@@ -31,7 +31,7 @@ impl Curve<'_> {
     }
 }
 
-/// `memory device: `, or nothing.
+/// Text such as `memory device: `; empty if there are no parameters.
 pub fn prefix(parameters: &Object) -> String {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let each: Vec<String> =

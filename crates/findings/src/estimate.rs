@@ -1,4 +1,4 @@
-//! Estimates over the repetitions of a point, and how they get into a finding.
+//! Estimates over the repetitions of a point, and how they are entered in a finding.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::Position;
@@ -13,8 +13,8 @@ pub fn medians(points: &[&Point], quantity: Quantity, label: &str) -> Vec<f64> {
     medians.filter(|value| value.is_finite()).collect()
 }
 
-/// The median of the runs' medians, with an interval that covers those of all runs and, where
-/// several runs tell it, that of their difference.
+/// The median of the runs' medians. Its interval covers the intervals of all runs and, with several
+/// runs, the interval from the differences between them.
 pub fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Estimate> {
     let values = medians(points, quantity, label);
     let summaries = points.iter().filter_map(|p| Some(&p.series(quantity, label)?.summary));
@@ -27,14 +27,14 @@ pub fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Estim
     Some(Estimate { value: median(values.into_iter())?, interval: widest })
 }
 
-/// The interval of the median by the difference between runs, whose values are positive.
+/// The interval of the median from the differences between runs, whose values are positive.
 fn between_runs(values: &[f64]) -> Option<Interval> {
     let one = Runs::of_session(&[vec![1.0], vec![1.0]]);
     let each: Vec<Vec<f64>> = values.iter().map(|value| vec![*value]).collect();
     Some(RunRatio::of(&one, &Runs::of_session(&each), 0.5)?.interval(0.95))
 }
 
-/// The finding with the value and the bounds of a crossing between the first and the last `x`.
+/// The finding with the value and bounds of a crossing on a curve from `first` to `last`.
 pub fn placed(
     finding: Finding,
     at: Position,
@@ -54,7 +54,7 @@ pub fn placed(
     }
 }
 
-/// The finding with a measured time, which is no value of the parameter.
+/// The finding with a measured time, which is not a value of the curve's parameter.
 pub fn timed(finding: Finding, known: Estimate) -> Finding {
     let (low, high) = (known.interval.map(|i| i.low), known.interval.map(|i| i.high));
     Finding { value: Some(known.value), low, high, along: None, ..finding }

@@ -10,19 +10,20 @@ use rdmalab_record::{Finding, Point};
 use crate::curve::Curve;
 use crate::estimate::{known, median, placed};
 
-/// The knee is where the median from the intended start is so many times that at the lowest rate,
+/// At the knee the median from the intended start is this multiple of that at the lowest rate,
 const KNEE: f64 = 2.0;
-/// or less than this share of the rate arrives.
+/// or the achieved rate is less than this share of the offered one.
 const SERVED: f64 = 0.99;
 
-/// Nowhere among what was measured.
+/// The curves do not cross within the measured range.
 const NOWHERE: Crossing =
     Crossing { at: Position::Beyond, range: (Position::Beyond, Position::Beyond) };
 
 /// Medians from the intended start, by rate.
 struct Times {
     of_rates: Vec<(f64, Estimate)>,
-    /// How far all of them may be off, the same way, as times between the clocks of two hosts.
+    /// The largest clock error of the points, if times are between the clocks of two hosts. It
+    /// shifts all times in the same direction.
     clock_error_ns: f64,
 }
 
@@ -34,7 +35,7 @@ impl Times {
                 let errors = points.iter().map(|point| point.clock_error_ns(quantity));
                 Some((known, errors.fold(0.0, f64::max)))
             };
-            // For a WRITE or a READ only the requester has times, from its completions.
+            // A WRITE or a READ has times at the requester only, from its completions.
             let all = [Quantity::OneWay, Quantity::RoundTrip, Quantity::CompletionTime];
             all.into_iter().find_map(due)
         };
@@ -47,8 +48,8 @@ impl Times {
         Self { of_rates, clock_error_ns }
     }
 
-    /// From where on they are too long. Were all of them longer by some error e, the limit were
-    /// higher by 2 e: as if it alone were higher by e.
+    /// The rate from which on times are too long. If a clock error adds e to all times, the true
+    /// limit is higher by 2 e, and so it is higher by e in the measured times.
     fn slow(&self, base: Estimate) -> Crossing {
         let value = KNEE * base.value;
         let (low, high) = (value - self.clock_error_ns, value + self.clock_error_ns);
@@ -111,7 +112,7 @@ pub fn knee(curve: &Curve) -> Vec<Finding> {
     vec![placed(of(&sentence), found.at, found.range, (*lowest, *highest))]
 }
 
-/// From which rate on less arrives than is sent. Counts need no clock.
+/// The rate from which on the achieved rate is below the offered one. This needs no clock.
 fn behind(curve: &Curve) -> Crossing {
     let paced = curve.points.iter().filter(|(rate, _)| *rate > 0.0);
     let pairs = paced.filter_map(|(rate, points)| {
@@ -133,7 +134,7 @@ fn slow_knee(at: &str, least: &str) -> String {
     format!("the knee is at {at}: there the median from the intended start is {KNEE} x {least}")
 }
 
-/// The uncertainty by the clocks of two hosts; empty where one clock took all times.
+/// The uncertainty from the clocks of two hosts; empty if one clock took all times.
 fn clocks(times: &Times, slow: &Crossing) -> String {
     if times.clock_error_ns == 0.0 {
         return String::new();
@@ -146,7 +147,7 @@ fn clocks(times: &Times, slow: &Crossing) -> String {
         (Position::At(low), _) => format!("it is above {}", rate(low)),
         (Position::Before, Position::At(high)) => format!("it is below {}", rate(high)),
         (Position::Before, _) => "it may be at any rate".to_owned(),
-        // No error of that size makes it one.
+        // No clock error of that size produces a knee.
         (Position::Beyond, _) => return String::new(),
     };
     format!(
@@ -174,8 +175,8 @@ mod tests {
     use super::*;
     use crate::testing::{self, all, around, of};
 
-    /// Times as of a queue: 10 us / (1 - rate / 1M). Its ends have clocks that may be off by so
-    /// much.
+    /// Times as in a queue: 10 us / (1 - rate / 1M). The clocks of its two ends may differ by
+    /// `clock_error_ns`.
     fn at(rate: f64, clock_error_ns: f64) -> (Value, Outcome) {
         let mut outcome = Outcome::default();
         let achieved = rate.min(1e6);
@@ -198,7 +199,7 @@ mod tests {
         let of = |rates: &[f64]| {
             of("oneway", rates.iter().map(|rate| at(*rate, 0.0)).collect()).join("")
         };
-        // Twice the time of the lowest rate, 10 us / 0.99: at 1 - 0.99 / 2.
+        // Twice the time at the lowest rate, 10 us / 0.99: at 1 - 0.99 / 2.
         let text = of(&rates().collect::<Vec<_>>());
         assert!(text.starts_with("the knee is at 505 k/s: there the median"), "{text}");
         assert!(!text.contains("clocks"), "{text}");
@@ -206,7 +207,7 @@ mod tests {
         assert!(none.starts_with("no knee up to 30.0 k/s"), "{none}");
         assert!(of(&[2e6, 3e6, 4e6]).contains("lies below 2.00 M/s"), "{}", of(&[2e6, 3e6, 4e6]));
         assert!(of(&[1e4]).contains("--rate sweep"));
-        // What the one end alone knows, by its completions.
+        // An experiment whose requester alone has times, from its completions.
         let by_completions = |rate: f64| {
             let (parameters, mut outcome) = at(rate, 0.0);
             outcome.series.iter_mut().for_each(|s| s.quantity = Quantity::CompletionTime);
@@ -214,7 +215,7 @@ mod tests {
         };
         let blast = testing::of("blast", rates().map(by_completions).collect()).join("");
         assert!(blast.starts_with("the knee is at 505 k/s"), "{blast}");
-        // Closed loops have no intended start.
+        // Without a rate there is no intended start.
         assert_eq!(of(&[0.0]), "");
     }
 
@@ -228,12 +229,12 @@ mod tests {
         assert!(one.sentence.contains("off by 5.00 us, by which it is between"), "{one:?}");
         let (low, high) = (one.low.unwrap(), one.high.unwrap());
         assert!((330e3..345e3).contains(&low) && (595e3..610e3).contains(&high), "{one:?}");
-        // What is as long as the error is no result, and neither is twice of it.
+        // The clock error is larger than the time at the lowest rate: no result.
         let none = found(20e3, &mut rates());
         assert_eq!((none.value, none.low, none.high), (None, None, None));
         assert!(none.sentence.starts_with("the knee cannot be seen"), "{none:?}");
         assert!(none.sentence.contains("20.0 us; measure round trips"), "{none:?}");
-        // Where less arrives than is sent, no clock is needed.
+        // Comparing the achieved rate with the offered one needs no clock.
         let below = found(20e3, &mut [2e6, 3e6, 4e6].into_iter());
         assert!(below.sentence.contains("lies below 2.00 M/s"), "{below:?}");
         let far = found(5e3, &mut [1e4, 2e4, 3e4].into_iter());

@@ -1,8 +1,8 @@
-//! What the points of a record say together: where one curve crosses another, which is the lowest
-//! code of a time-out that takes effect, at which load times rise, with which period they repeat.
+//! What the points of a record show together: where one curve crosses another, the lowest time-out
+//! code that takes effect, the load at which times rise, the period with which they repeat.
 //!
-//! [`find`] computes the findings of a record from its points and samples. A run keeps them in its
-//! record; [`with_findings`] adds them to a record that was written before they were kept.
+//! [`find`] computes the findings of a record from its points and samples. A run stores them in its
+//! record; [`with_findings`] adds them to older records that have none.
 #![forbid(unsafe_code)]
 
 mod codes;
@@ -18,7 +18,7 @@ use rdmalab_record::{Finding, Record};
 
 use curve::{Curve, curves};
 
-/// The findings of a record; none where its experiment has nothing to compare.
+/// The findings of a record; none if its experiment has nothing to compare.
 #[must_use]
 pub fn find(record: &Record) -> Vec<Finding> {
     let along = |x: &str, find: fn(&Curve) -> Vec<Finding>| -> Vec<Finding> {
@@ -33,7 +33,7 @@ pub fn find(record: &Record) -> Vec<Finding> {
     }
 }
 
-/// The record with its findings, which older ones do not have yet.
+/// The record with its findings, which are computed if the record has none.
 #[must_use]
 pub fn with_findings(mut record: Record) -> Record {
     if record.findings.is_none() {

@@ -1,4 +1,4 @@
-//! The patterns of round trips, as numbers: the period, and its peaks.
+//! Patterns of round-trip times as numbers: the period and its peaks.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::pattern::{Pattern, find};
@@ -6,9 +6,9 @@ use rdmalab_record::{Finding, Number, Point, Record};
 
 use crate::curve::{prefix, varying};
 
-/// Peaks of about one height that have numbers.
+/// Most groups of peaks that a finding has numbers for.
 const GROUPS: usize = 3;
-/// Heights that differ by less than this share are about one.
+/// Peaks belong to one group if their heights differ by at most this share.
 const ALIKE: f64 = 0.2;
 
 /// The period of each series that has one.
@@ -36,7 +36,7 @@ pub fn all(record: &Record) -> Vec<Finding> {
     found
 }
 
-/// A record keeps the period of a pattern only; the rest follows from its samples.
+/// A record keeps only the period of a pattern; the rest is computed again from its samples.
 fn of_samples(record: &Record, point: &Point, label: &str, period: f64) -> Option<Pattern> {
     let series = point.series(Quantity::RoundTrip, label)?;
     let samples = record.samples(series).ok()?;
@@ -48,16 +48,16 @@ fn of_samples(record: &Record, point: &Point, label: &str, period: f64) -> Optio
 fn numbers(pattern: &Pattern) -> Vec<Number> {
     let chance = Some(pattern.false_alarm);
     let mut all = vec![
-        // A bound by itself, see `Pattern::false_alarm`.
+        // The value is an upper bound, see `Pattern::false_alarm`.
         Number { name: "chance_share".to_owned(), value: chance, low: Some(0.0), high: chance },
         number("base_ns", pattern.base),
     ];
     for (i, (heights, mut places)) in groups(pattern).into_iter().take(GROUPS).enumerate() {
         places.sort_unstable();
-        // Of an odd number the middle one; of two the higher one: peaks are sorted.
+        // The median of the group; for an even number, the higher of the middle two.
         let height = heights[(heights.len() - 1) / 2];
         let name = |what: &str| format!("peak_{}_{what}", i + 1);
-        // The first message of a period is its first.
+        // People count the messages of a period from 1.
         let end = |place: Option<&usize>| place.map(|place| *place as f64 + 1.0);
         let (low, high) = (end(places.first()), end(places.last()));
         all.push(number(&name("ns"), pattern.base + height));
@@ -72,7 +72,7 @@ fn number(name: &str, value: f64) -> Number {
     Number { name: name.to_owned(), value: Some(value), low: None, high: None }
 }
 
-/// Peaks of about one height together, the highest first; what is faster than the rest is none.
+/// Groups of peaks with similar heights, the highest group first. Dips are left out.
 fn groups(pattern: &Pattern) -> Vec<(Vec<f64>, Vec<usize>)> {
     let mut groups: Vec<(Vec<f64>, Vec<usize>)> = Vec::new();
     for peak in pattern.peaks.iter().filter(|peak| peak.height > 0.0) {
@@ -103,7 +103,7 @@ mod tests {
         found.unwrap_or_else(|| panic!("no {name} in {:?}", finding.numbers)).clone()
     }
 
-    /// What `recvq` keeps of such a series.
+    /// The outcome that `recvq` records for such a series.
     fn point(depth: u32, samples: Vec<f64>) -> (Value, Outcome) {
         let mut outcome = Outcome::default();
         let found = pattern::find(&samples, 0);
@@ -116,14 +116,14 @@ mod tests {
         (json!({ "rx_depth": depth }), outcome)
     }
 
-    /// Noise of some hundredths, without a period.
+    /// Noise of a few per cent, without a period.
     fn noise(i: u32) -> f64 {
         (rdmalab_random::nth(0, i.into()) >> 40) as f64 / 16_777_216.0 * 60.0
     }
 
     #[test]
     fn a_pattern_has_its_peaks_as_numbers() {
-        // As a shared queue of 32 does it in mordkovich2013.
+        // The period of a shared receive queue of 32 requests in mordkovich2013.
         let queue = |i: u32| match i % 32 {
             30 | 31 => 4_400.0,
             14 | 15 => 3_850.0,

@@ -6,12 +6,12 @@ use rdmalab_measure::Outcome;
 use rdmalab_record::{Device, DeviceKind, Environment, Finding, Header, PointId, Record, Writer};
 use serde_json::Value;
 
-/// The sentences of a record with such points.
+/// The sentences of the findings of a record with these points.
 pub fn of(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<String> {
     all(experiment, points).into_iter().map(|finding| finding.sentence).collect()
 }
 
-/// The findings of a record with such points.
+/// The findings of a record with these points.
 pub fn all(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<Finding> {
     let home = tempfile::tempdir().unwrap();
     let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft, profile: None };

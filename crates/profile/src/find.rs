@@ -1,4 +1,4 @@
-//! A profile by its name or its path.
+//! Finds a profile by its name or by the path of its file.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,19 +7,19 @@ use crate::parse::Error;
 use crate::shipped::SHIPPED;
 use crate::{Limits, Profile};
 
-/// The longest file of a profile: a slip of a path is not read whole.
+/// The longest profile file that is read. It stops a mistyped path from loading a large file.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// Whether a file is meant: `dir/mine.toml`, `mine.toml`; a name has neither slash nor dot.
+/// Whether `asked` is a path (`dir/mine.toml`, `mine.toml`) and not the name of a shipped profile.
 #[must_use]
 pub fn is_path(asked: &str) -> bool {
     asked.contains('/') || asked.ends_with(".toml")
 }
 
-/// The profile of that name, or of that file, for a device with the limits `most`.
+/// The shipped profile `asked`, or the profile in the file `asked`; `most` are the device's limits.
 ///
 /// # Errors
-/// That there is none, with the name that may be meant; what is wrong with a file, and where.
+/// No such profile (the error suggests a similar name), or what is wrong with the file, and where.
 pub fn find(asked: &str, most: &Limits) -> Result<Profile, Error> {
     if !is_path(asked) {
         let known = SHIPPED.iter().find(|(name, _)| *name == asked);
@@ -27,7 +27,7 @@ pub fn find(asked: &str, most: &Limits) -> Result<Profile, Error> {
         return Profile::parse(name, text, most);
     }
     let profile = Profile::parse(asked, &read(asked)?, most)?;
-    // Its numbers would be taken for those of the other one.
+    // Results under it would be mistaken for results under the shipped profile.
     match SHIPPED.iter().any(|(name, _)| *name == profile.name) {
         true => Err(Error(format!(
             "{asked}: a profile that is shipped has the name {}: choose another",
@@ -51,7 +51,7 @@ fn read(path: &str) -> Result<String, Error> {
 
 fn unknown(asked: &str) -> Error {
     let names = || SHIPPED.iter().map(|(name, _)| *name);
-    // Of long words the beginning: nobody is asked for those.
+    // The distance is computed from the beginning only: no name is similar to a very long word.
     let asked_letters: String = asked.chars().take(64).collect();
     let meant = names().map(|name| (strsim::osa_distance(&asked_letters, name), name)).min();
     let meant = match meant {

@@ -1,9 +1,9 @@
-//! Device profiles as data: what a soft device lets programs have, what it makes them pay, and
-//! which way of sending is best on it for that reason.
+//! Device profiles as data: the limits that a soft device enforces, the costs that it adds, and the
+//! way of sending that is best on it for that reason.
 //!
-//! A profile is a TOML file. The shipped ones lie in `profiles/` at the root of the repository and
-//! are part of the program; others are named by their path. Nothing here imitates an adapter as a
-//! whole: a profile has one or two costs of adapters, and says which it does not have.
+//! A profile is a TOML file. The shipped ones are in `profiles/` at the root of the repository and
+//! are compiled into the program; others are named by their path. No profile imitates an adapter as
+//! a whole: it has one or two costs of adapters, and says which costs it leaves out.
 #![forbid(unsafe_code)]
 
 mod find;
@@ -16,52 +16,52 @@ pub use limits::Limits;
 pub use parse::{Error, MAX_RULES};
 pub use shipped::{IDEAL, SHIPPED};
 
-/// How a device is.
+/// A device profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name, which stands beside each number that is measured under it.
+    /// Its name. It is shown beside each number that is measured under the profile.
     pub name: String,
-    /// What it is, in a line.
+    /// What the profile is, in one line.
     pub title: String,
-    /// What of adapters it imitates.
+    /// The property of adapters that it imitates.
     pub imitates: String,
-    /// What it does not.
+    /// The properties of adapters that it leaves out.
     pub lacks: String,
-    /// Where that is known from; empty: it is made up.
+    /// The source for the imitated property; empty if the property is made up.
     pub source: String,
-    /// The limits of a device under it.
+    /// The limits of a device under this profile.
     pub limits: Limits,
-    /// Those that the file sets: name and number.
+    /// The limits that the file sets: name and number.
     pub lowered: Vec<(&'static str, u32)>,
-    /// Rules of the language of faults, one in each: what packets cost.
+    /// Fault rules, one in each string: the costs of packets.
     pub rules: Vec<String>,
-    /// What is best under it, by construction.
+    /// The ways of sending that are best under this profile, by construction.
     pub optima: Vec<Optimum>,
 }
 
-/// What is best, and for which reason.
+/// One way of sending that is best, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Optimum {
     /// The question, as `rdmalab advise --ask` names it.
     pub ask: String,
     /// The goal, as `rdmalab advise --for` names it.
     pub goal: String,
-    /// The best way; empty where several are as good.
+    /// The best way; empty if several are equally good.
     pub best: String,
     /// Ways that are worse.
     pub worse: Vec<String>,
-    /// Why.
+    /// The reason.
     pub because: String,
 }
 
 impl Profile {
-    /// Whether a device is under it as it is without: there is nothing to tell apart then.
+    /// Whether the profile changes nothing: results under it need no label.
     #[must_use]
     pub fn is_ideal(&self) -> bool {
         self.rules.is_empty() && self.lowered.is_empty()
     }
 
-    /// What it does, in one line: its limits and its rules.
+    /// The effect of the profile in one line: its limits and its rules.
     #[must_use]
     pub fn does(&self) -> String {
         let limits = self.lowered.iter().map(|(name, number)| format!("{name} {number}"));

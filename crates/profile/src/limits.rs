@@ -1,4 +1,4 @@
-//! What a device reports and enforces.
+//! Limits that a device reports and enforces.
 
 use rdmalab_wire::ids::PathMtu;
 use serde::Deserialize;
@@ -6,13 +6,13 @@ use toml::Spanned;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Limits of a device, named as `ibv_device_attr` names them where it has them.
+        /// Limits of a device. They have the names of `ibv_device_attr` where it has such a limit.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub struct Limits {
             $($(#[$doc])* pub $name: u32,)+
         }
 
-        /// What a file says of them.
+        /// The limits in a profile file.
         #[derive(Deserialize, Default)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct Asked {
@@ -20,8 +20,8 @@ macro_rules! limits {
         }
 
         impl Asked {
-            /// These limits instead of the device's own, `most`; which ones, and what is wrong with
-            /// any: where it stands, and why.
+            /// `most`, the device's own limits, with these in their place; and the list of those.
+            /// The error has the byte in the file and the reason.
             pub(crate) fn over(self, most: &Limits) -> Result<(Limits, Lowered), (usize, String)> {
                 let (mut limits, mut lowered) = (*most, Lowered::new());
                 $(if let Some(asked) = self.$name {
@@ -39,21 +39,21 @@ macro_rules! limits {
 limits! {
     /// Queue pairs of a process.
     max_qp,
-    /// Requests in a send or receive queue.
+    /// Work requests in a send or receive queue.
     max_qp_wr,
-    /// Pieces of a request.
+    /// Scatter/gather entries of a work request.
     max_sge,
     /// Completions of a completion queue.
     max_cqe,
     /// Memory regions and windows of a process.
     max_mr,
-    /// Requests in a shared receive queue.
+    /// Work requests in a shared receive queue.
     max_srq_wr,
-    /// Pieces of a request in it.
+    /// Scatter/gather entries of a work request in a shared receive queue.
     max_srq_sge,
-    /// READs and atomics of a peer that a queue pair serves at once.
+    /// READs and atomics that a queue pair serves at once as responder.
     max_qp_rd_atom,
-    /// READs and atomics that a queue pair has under way at once.
+    /// READs and atomics that a queue pair has outstanding at once as requester.
     max_qp_init_rd_atom,
     /// Bytes of an inline payload.
     max_inline_data,
@@ -82,7 +82,7 @@ fn check(name: &str, number: u32, most: u32) -> Result<(), String> {
 pub(crate) mod tests {
     use super::Limits;
 
-    /// Those of a device for tests.
+    /// The limits of a device in tests.
     pub(crate) const MOST: Limits = Limits {
         max_qp: 100,
         max_qp_wr: 100,

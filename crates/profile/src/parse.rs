@@ -1,4 +1,4 @@
-//! A profile as it is written, and what may be wrong with it.
+//! Parses the text of a profile, and reports what is wrong with it.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use toml::Spanned;
 use crate::limits::Asked;
 use crate::{Limits, Optimum, Profile};
 
-/// Rules of a profile: half of those that a process can have, so that a user's find room.
+/// Most rules of a profile: half of a process's maximum, so that the user's rules have room too.
 pub const MAX_RULES: usize = 32;
-/// Letters of a name: it stands in tables, and behind a version in 64 bytes.
+/// Most letters of a name: tables show it, and it follows a version in a text of 64 bytes.
 const MAX_NAME: usize = 24;
 
-/// A profile that cannot be had: one line that says which, where, and what is allowed.
+/// A profile that cannot be used: one line that says which one, where, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(pub(crate) String);
 
@@ -60,7 +60,7 @@ struct Best {
 type Wrong = (usize, String);
 
 impl Profile {
-    /// Reads a profile for a device with the limits `most`. `file` is for errors.
+    /// Parses a profile for a device with the limits `most`. `file` is its name in errors.
     ///
     /// # Errors
     /// The file, the line, what is wrong there, and what is allowed.
@@ -96,7 +96,7 @@ fn built(file: File, most: &Limits) -> Result<Profile, Wrong> {
 fn named(name: Spanned<String>) -> Result<String, Wrong> {
     let (start, name) = (name.span().start, name.into_inner());
     let is_letter = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-    // Labels say `none` of an end that is under no profile.
+    // Labels use `none` for an end without a profile.
     if name == "none" {
         return Err((start, "name \"none\": that is what labels call no profile".to_owned()));
     }
@@ -109,7 +109,7 @@ fn named(name: Spanned<String>) -> Result<String, Wrong> {
     Ok(name)
 }
 
-/// What people are to read: there, and in one line.
+/// A text for the reader: it must not be empty, and has one line.
 fn sentence(key: &str, text: Spanned<String>) -> Result<String, Wrong> {
     let (start, text) = (text.span().start, text.into_inner());
     match text.trim() {
@@ -125,7 +125,7 @@ fn rules(all: Vec<Spanned<String>>) -> Result<Vec<String>, Wrong> {
     }
     let one = |rule: Spanned<String>| {
         let (start, text) = (rule.span().start, rule.into_inner());
-        // What chances are drawn from is the user's to say.
+        // Only the user sets the seed of the random numbers.
         if text.contains([';', '\n']) || text.trim_start().starts_with("seed") {
             return Err((start, format!("rule {text:?}: one rule in each, and no seed")));
         }

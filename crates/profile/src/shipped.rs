@@ -2,13 +2,13 @@
 
 macro_rules! shipped {
     ($($name:literal),+) => {
-        /// Name and text of each, the default first.
+        /// Name and text of each profile, the default first.
         pub const SHIPPED: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../profiles/", $name, ".toml")))),+];
     };
 }
 
-/// The one that changes nothing.
+/// The profile that changes nothing.
 pub const IDEAL: &str = "ideal";
 
 shipped!("ideal", "late-ack", "long-line", "small-inline", "uneven-write");
@@ -26,7 +26,7 @@ mod tests {
             assert_eq!(profile.name, *name);
             assert_eq!(profile.is_ideal(), *name == IDEAL);
             assert_eq!(profile.optima.is_empty(), *name == IDEAL, "{name}");
-            // What it imitates is known from somewhere.
+            // A profile that imitates something has to name its source.
             let is_made_up = profile.imitates.starts_with("nothing");
             assert_eq!(is_made_up, profile.source.is_empty(), "{name}");
             assert!(profile.title.len() <= 80, "{name}: {}", profile.title);

@@ -1,5 +1,5 @@
-//! `environment.json`: what of the machine bears on the numbers, and nothing else. Whatever is kept
-//! is named here; names of hosts, users and files, and the rest of the environment, are not.
+//! `environment.json`: properties of the machine that influence the numbers. This file names all
+//! that is kept; names of hosts, users and files, and other environment variables, are not kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +42,7 @@ const VARIABLES: [&str; 4] =
 /// Files of an adapter that are kept, below `/sys/class/infiniband/NAME`.
 const DEVICE_FILES: [&str; 4] = ["board_id", "fw_ver", "hca_type", "hw_rev"];
 
-/// The machine. `None` where the machine does not tell.
+/// The machine. A field is `None` where the machine does not report it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Environment {
@@ -50,27 +50,27 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// Version of the C library, as it names itself.
     pub libc: Option<String>,
-    /// What the kernel was told at its start, as far as it bears on time.
+    /// Arguments on the kernel's command line that influence times.
     pub kernel_arguments: BTreeMap<String, String>,
     /// Model of the processor.
     pub cpu_model: Option<String>,
     /// Its microcode.
     pub cpu_microcode: Option<String>,
-    /// Processors that run.
+    /// Processors that are online.
     pub cpus_online: Option<String>,
     /// Processors that this process may use.
     pub cpus_allowed: Option<String>,
-    /// Processors that the scheduler leaves alone.
+    /// Processors that are isolated from the scheduler.
     pub cpus_isolated: Option<String>,
     /// Hyper-threading: `on`, `off`, `notsupported`.
     pub smt: Option<String>,
-    /// Whether this is a virtual machine, as the processor says.
+    /// Whether this is a virtual machine, according to the processor.
     pub is_hypervisor_guest: Option<bool>,
-    /// How the first processor's frequency is chosen.
+    /// The frequency governor of the first processor.
     pub cpu_governor: Option<String>,
     /// Whether it may exceed its nominal frequency.
     pub is_turbo_on: Option<bool>,
-    /// Who chooses idle states.
+    /// The driver of the idle states.
     pub cpu_idle_driver: Option<String>,
     /// Processors of each NUMA node.
     pub numa_nodes: BTreeMap<String, String>,
@@ -80,31 +80,31 @@ pub struct Environment {
     pub transparent_huge_pages: Option<String>,
     /// Memory of the machine.
     pub memory_bytes: Option<u64>,
-    /// What this process may lock; `None` without a limit or where it is not known.
+    /// The limit of locked memory of this process; `None` if there is none or it is not known.
     pub memory_lock_limit_bytes: Option<u64>,
-    /// How the measuring program takes the time.
+    /// The clock of the measuring program.
     pub clock: Option<ClockFacts>,
-    /// What the adapter says of itself.
+    /// What the adapter reports about itself.
     pub device: BTreeMap<String, String>,
-    /// Variables of ours that were set.
+    /// Variables of rdmalab that were set.
     pub variables: BTreeMap<String, String>,
 }
 
-/// How time was taken.
+/// How times were taken.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockFacts {
-    /// Where stamps come from.
+    /// The source of the time stamps.
     pub source: String,
-    /// Why not from the processor's counter; `None` if they do.
+    /// Why the stamps do not come from the processor's counter; `None` if they do.
     pub fallback_reason: Option<String>,
-    /// What a stamp costs, in the median; it is in every interval, and never subtracted.
+    /// The median cost of a stamp. Every interval contains it; it is never subtracted.
     pub stamp_cost_ns: f64,
     /// How far the calibration may be off, as a share.
     pub relative_error: f64,
 }
 
 impl ClockFacts {
-    /// Those of a clock, from 10 000 stamps.
+    /// The facts of a clock, measured with 10 000 stamps.
     #[must_use]
     pub fn of(clock: &rdmalab_measure::Clock) -> Self {
         Self {
@@ -117,14 +117,14 @@ impl ClockFacts {
 }
 
 impl Environment {
-    /// This machine, with the facts of the adapter `device` if there is one of that name.
+    /// This machine, with the facts of the adapter `device` if it exists.
     #[must_use]
     pub fn here(device: &str, clock: Option<ClockFacts>) -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         Self { clock, ..Self::read(Path::new("/"), device, variable) }
     }
 
-    /// What the files below `root` tell.
+    /// Reads the files below `root`.
     fn read(root: &Path, device: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
         let file = |path: &str| text(&root.join(path));
         let cpu = "sys/devices/system/cpu";
@@ -164,7 +164,7 @@ impl Environment {
     }
 }
 
-/// A small file without the space around it; `None` when it is absent or empty.
+/// The text of a small file without the white space around it; `None` if it is absent or empty.
 fn text(path: &Path) -> Option<String> {
     let text = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&text).trim().to_owned();
@@ -218,7 +218,7 @@ fn device_files(dir: &Path, device: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The C library says its version in a sentence of its own; asking it would need C.
+/// The version in the text of the C library's file: calling the library for it would need C.
 fn libc_version(root: &Path, maps: &str) -> Option<String> {
     const SENTENCE: &[u8] = b"GNU C Library ";
     let path = maps.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! What can go wrong with a record, each in one line that says what to do.
+//! Errors of records, each in one line that says what to do.
 
 use std::fmt;
 use std::io;
@@ -9,30 +9,30 @@ use std::path::PathBuf;
 pub enum Error {
     /// The directory could not be made.
     Create {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A point could not be added. The record is as it was before.
+    /// A point could not be added. The record is unchanged.
     Append {
         /// The record.
         dir: PathBuf,
-        /// Points that it holds.
+        /// Number of points that it holds.
         kept: u64,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A file could not be read.
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A directory that is no record, or a file with something else in it.
+    /// A directory that is no record, or a file with other contents.
     Foreign {
-        /// Which.
+        /// The directory or file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
@@ -46,7 +46,7 @@ pub enum Error {
         /// The version of the program that wrote it, if it says.
         written_by: String,
     },
-    /// A record that cannot be gone on with, since what is added would be of another version.
+    /// A record that cannot be continued, since new lines would be of another version.
     Resume {
         /// The record.
         dir: PathBuf,

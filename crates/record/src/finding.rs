@@ -1,30 +1,29 @@
-//! Findings: what several points of a record say together, as where one curve crosses another or
+//! Findings: results over several points of a record, such as where one curve crosses another or
 //! from which load on times rise.
 
 use serde_json::{Value, json};
 
 use crate::Object;
 
-/// One thing that was found, as a number and as a sentence.
+/// One result, as a number and as a sentence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
-    /// What: `crossover`, `knee`, `c_ack`, `t_o`, `pattern` ... Two of a name differ in
-    /// [`Finding::parameters`] or in [`Finding::label`].
+    /// What was found: `crossover`, `knee`, `c_ack`, `t_o`, `pattern` ... Two findings of one name
+    /// differ in [`Finding::parameters`] or in [`Finding::label`].
     pub name: String,
     /// The label of the series that it is about, as `rank 0`; may be empty.
     pub label: String,
-    /// The unit of its numbers as at the end of a parameter's name: `bytes`, `per_s`, `ns`,
-    /// `messages`, `code`.
+    /// The unit of its numbers, as a suffix of names: `bytes`, `per_s`, `ns`, `messages`, `code`.
     pub unit: String,
-    /// The value; `None` where none lies within what was measured.
+    /// The value; `None` if there is none within the measured range.
     pub value: Option<f64>,
     /// The lower bound, where one is known.
     pub low: Option<f64>,
     /// The upper bound, where one is known.
     pub high: Option<f64>,
-    /// The parameter along which it was looked for, of which the value is one: `size_bytes`.
+    /// The parameter of the curve, if the value is a value of it: `size_bytes`.
     pub along: Option<String>,
-    /// What its points have in common, of the parameters that vary.
+    /// The values that its points share, for the parameters that vary in the record.
     pub parameters: Object,
     /// The numbers of the points from which it follows.
     pub points: Vec<u64>,
@@ -47,7 +46,7 @@ pub struct Number {
     pub high: Option<f64>,
 }
 
-/// A line of `findings.jsonl`: what was found in so many points.
+/// A line of `findings.jsonl`: the findings over a number of points.
 pub(crate) fn findings_line(points: usize, findings: &[Finding]) -> Value {
     let each: Vec<Value> = findings.iter().map(to_json).collect();
     json!({ "points_n": points, "findings": each })

@@ -1,11 +1,11 @@
-//! `record.json`: what was asked for, of which device.
+//! `record.json`: what the user asked for, and the device.
 
 use std::fmt;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// What numbers of a device are numbers of. Never shown as anything else.
+/// What the numbers of a device describe. Reports never show numbers of one kind as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -18,7 +18,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// As `record.json` has it.
+    /// The word in `record.json`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl DeviceKind {
         }
     }
 
-    /// What a reader has to know about the numbers; `None` for what they look like anyway.
+    /// What a reader has to know about the numbers; `None` for those of a real adapter or driver.
     #[must_use]
     pub const fn caution(self) -> Option<&'static str> {
         match self {
@@ -50,15 +50,15 @@ impl fmt::Display for DeviceKind {
 pub struct Device {
     /// Its name, such as `mlx5_0` or `soft0`.
     pub name: String,
-    /// What its numbers are numbers of.
+    /// What its numbers describe.
     pub kind: DeviceKind,
-    /// The profile that it was under; `None`: the device as it is. Since version 5.
+    /// The device's profile; `None`: no profile. Since version 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
 }
 
 impl Device {
-    /// A device as it is.
+    /// A device without a profile.
     #[must_use]
     pub fn new(name: &str, kind: DeviceKind) -> Self {
         Self { name: name.to_owned(), kind, profile: None }
@@ -73,8 +73,8 @@ impl Device {
         }
     }
 
-    /// What it is, for the bracket behind its name: `soft, profile late-ack: numbers of this host,
-    /// not of an adapter`.
+    /// The text in brackets behind the device's name: `soft, profile late-ack: numbers of this
+    /// host, not of an adapter`.
     #[must_use]
     pub fn described(&self) -> String {
         let profile = self.profile.as_ref().map(|profile| format!(", profile {profile}"));
@@ -98,18 +98,18 @@ pub struct Header {
     pub command: Vec<String>,
     /// The device.
     pub device: Device,
-    /// From which the order of the points and all random choices follow.
+    /// The seed of the points' order and of all random choices.
     pub seed: u64,
-    /// Points that were planned, repetitions included.
+    /// Number of planned points, repetitions included.
     pub planned_points: u64,
     /// When it began, as RFC 3339 in UTC.
     pub started_utc: String,
-    /// The label of what it was measured under, by which comparisons and studies set records side
-    /// by side. Since version 2.
+    /// The user's label for the conditions of the run. Comparisons and studies set records side by
+    /// side by their labels. Since version 2.
     #[serde(default)]
     pub condition: Option<String>,
-    /// How long the processor's idle states were allowed to take to end, while it ran; `None`:
-    /// left alone. Since version 2.
+    /// The limit of the exit latency of the processor's idle states during the run; `None`: no
+    /// limit was set. Since version 2.
     #[serde(default)]
     pub held_dma_latency_us: Option<u32>,
 }
@@ -136,7 +136,7 @@ impl Header {
         self.command.iter().enumerate().find_map(of)
     }
 
-    /// A header of this version that begins now.
+    /// A header of this version for a run that begins now.
     #[must_use]
     pub fn new(experiment: &str, command: Vec<String>, device: Device) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl Header {
 /// A time as RFC 3339 in UTC, to the millisecond.
 #[must_use]
 pub fn utc(time: SystemTime) -> String {
-    // What lies before 1970 has no such form; a clock that says so is wrong anyway.
+    // RFC 3339 has no form for times before 1970; a clock that shows one is wrong anyway.
     humantime::format_rfc3339_millis(time.max(SystemTime::UNIX_EPOCH)).to_string()
 }
 
@@ -175,7 +175,7 @@ mod tests {
         let said = "soft, profile late-ack: numbers of this host, not of an adapter";
         assert_eq!(under.described(), said);
         assert_eq!(Device::new("mlx5_0", DeviceKind::System).described(), "system");
-        // Older records have none, and records without one look like theirs.
+        // Older records have no profile, and a new record without a profile looks like them.
         let text = r#"{"name":"soft0","kind":"soft"}"#;
         assert_eq!(serde_json::from_str::<Device>(text).unwrap(), plain);
         assert_eq!(serde_json::to_string(&plain).unwrap(), text);

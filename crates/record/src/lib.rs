@@ -1,17 +1,16 @@
-//! The run record: one directory per run, which a later version, another program and a person can
-//! still read.
+//! The run record: one directory per run, which later versions, other programs and people can read.
 //!
 //! | file | what |
 //! |---|---|
 //! | `record.json` | schema, versions, experiment, command, device and its kind, seed, plan |
-//! | `environment.json` | the machine, by an allow-list: nothing else of it is kept |
+//! | `environment.json` | the machine: only the fields of a fixed list |
 //! | `points.jsonl` | one line for each finished point: parameters, summaries, figures, counts |
 //! | `skipped.jsonl` | one line for each point that was impossible, with the reason |
-//! | `findings.jsonl` | what the points say together: the last line counts |
-//! | `samples/*.npy` | raw samples as NumPy arrays of `<f8`, 8 bytes each; each once |
+//! | `findings.jsonl` | what the points show together: the last line is the valid one |
+//! | `samples/*.npy` | raw samples as NumPy arrays of `<f8`, 8 bytes each; no sample twice |
 //!
-//! Field names carry their units. A record is only ever added to: a full disk or a killed run loses
-//! at most the point that was running. Opening one never panics and names what is missing.
+//! Field names carry their units. A record only grows: a full disk or a killed run loses at most
+//! the point that was running. Opening a damaged record never panics, and names the missing parts.
 #![forbid(unsafe_code)]
 
 mod environment;

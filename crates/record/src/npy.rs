@@ -9,13 +9,13 @@ const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
 /// Data begins at a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// No header that this reads is longer.
+/// The longest header that is read.
 const MAX_HEADER: usize = 4096;
 
 /// Writes `samples` as an array to `to`.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn write_npy(to: impl Write, samples: &[f64]) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let mut header =
@@ -36,15 +36,15 @@ pub fn write_npy(to: impl Write, samples: &[f64]) -> io::Result<()> {
 /// Reads an array that [`write_npy`] or NumPy wrote.
 ///
 /// # Errors
-/// Those of reading; `InvalidData` for anything but a file of one dimension of `<f8`, or a wrong
-/// length.
+/// Errors of reading; `InvalidData` if the file is no one-dimensional array of `<f8`, or has a
+/// wrong length.
 pub fn read_npy(path: &Path) -> io::Result<Vec<f64>> {
     let mut bytes = Vec::new();
     regular(path)?.read_to_end(&mut bytes)?;
     parse(&bytes).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
-/// Whether an array is whole, by its header and its length alone.
+/// Checks that an array is complete, by its header and its length alone.
 ///
 /// # Errors
 /// As [`read_npy`].
@@ -58,14 +58,14 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     fits(bytes.saturating_sub(at as u64), n).map_err(invalid)
 }
 
-/// Opens a file of a record. Records come from strangers: what is a link leads elsewhere, and a
-/// device or a pipe may never end.
+/// Opens a file of a record. Records may come from strangers, so only regular files are opened: a
+/// link may lead elsewhere, and reading a device or a pipe may never end.
 ///
 /// # Errors
-/// Those of opening; `InvalidData` for anything but an ordinary file.
+/// Errors of opening; `InvalidData` for anything but a regular file.
 pub(crate) fn regular(path: &Path) -> io::Result<File> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-    // Before it is opened: a pipe without a writer would wait.
+    // This check is before the open, since opening a pipe without a writer would block.
     if !std::fs::symlink_metadata(path)?.is_file() {
         return Err(wrong("it is no ordinary file"));
     }

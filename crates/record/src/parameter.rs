@@ -1,5 +1,5 @@
-//! Names and values of parameters for people: the unit stands at the end of a record's names, and
-//! with the number in a table.
+//! Names and values of parameters for people. In a record the unit is the end of the name; in a
+//! table it follows the number.
 
 use rdmalab_measure::quantity::{fmt_ns, fmt_rate};
 use rdmalab_measure::unit::{self, fmt_bytes, fmt_count};
@@ -41,7 +41,7 @@ pub fn named(name: &str, value: &Value) -> String {
     format!("{} {}", heading(name), shown(name, value))
 }
 
-/// A value as one word: a text without quotes, anything else as JSON has it.
+/// A value as one word: a text without quotes, any other value as in JSON.
 #[must_use]
 pub fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

@@ -13,7 +13,7 @@ use crate::Object;
 pub struct PointId {
     /// Its parameters, units in their names: a column each.
     pub parameters: Object,
-    /// The how many-th run of these parameters, from 0.
+    /// The number of this run among those with the same parameters, from 0.
     pub repetition: u32,
     /// Its place in the (random) order of the plan, from 0.
     pub order_index: u64,
@@ -26,11 +26,11 @@ pub struct PointId {
 /// A finished point, as the record has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Its line in `points.jsonl`, from 0; in the names of its sample files.
+    /// The number of its line in `points.jsonl`, from 0; also in the names of its sample files.
     pub number: u64,
     /// Its place in the (random) order of the plan, from 0.
     pub order_index: u64,
-    /// The how many-th run of these parameters, from 0.
+    /// The number of this run among those with the same parameters, from 0.
     pub repetition: u32,
     /// Its parameters, in the order in which the experiment gave them.
     pub parameters: Object,
@@ -40,15 +40,15 @@ pub struct Point {
     pub elapsed_s: f64,
     /// Its series of samples.
     pub series: Vec<SeriesSummary>,
-    /// Numbers of which there is one for the point. NaN where there was none.
+    /// Numbers that a point has once, without samples. NaN where there was none.
     pub figures: Vec<Figure>,
-    /// Numbers of things.
+    /// Counted things, such as lost messages.
     pub counts: Vec<Count>,
-    /// What was granted or agreed on.
+    /// What the device or the other end granted or agreed to.
     pub facts: Vec<Fact>,
-    /// What makes the numbers doubtful.
+    /// Reasons to doubt the numbers.
     pub warnings: Vec<String>,
-    /// Why it ended before its time.
+    /// The reason why it ended before its time.
     pub cut_short: Option<String>,
 }
 
@@ -57,18 +57,18 @@ pub struct Point {
 pub struct SeriesSummary {
     /// What the samples are.
     pub quantity: Quantity,
-    /// The study's name for it, or whose it is; may be empty.
+    /// A label that tells series of one quantity apart; may be empty.
     pub label: String,
     /// Where its samples are.
     pub samples: Samples,
-    /// Its numbers.
+    /// Its statistics.
     pub summary: Summary,
 }
 
 /// Where the samples of a series are. File names are relative to the record's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Samples {
-    /// In a file of their own.
+    /// In a file.
     File(String),
     /// Computed from other series, so that no sample is kept twice. Since version 4.
     Derived {
@@ -77,7 +77,7 @@ pub enum Samples {
         /// The files that it is computed from.
         parts: Vec<SourceFile>,
     },
-    /// Elsewhere: this is a summary only.
+    /// Not in this record: it has only the summary.
     Elsewhere,
 }
 
@@ -86,12 +86,12 @@ pub enum Samples {
 pub struct SourceFile {
     /// Its name.
     pub samples_file: String,
-    /// The number of its first samples that are warm-up.
+    /// Number of its first samples that are warm-up.
     pub warm_up: u64,
 }
 
 impl Samples {
-    /// The files that have to be there.
+    /// The names of the sample files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let (own, parts): (Option<&str>, &[SourceFile]) = match self {
             Self::File(name) => (Some(name), &[]),
@@ -107,16 +107,16 @@ impl Samples {
 pub struct Skipped {
     /// Its place in the (random) order of the plan, from 0.
     pub order_index: u64,
-    /// The how many-th run of these parameters, from 0.
+    /// The number of this run among those with the same parameters, from 0.
     pub repetition: u32,
     /// Its parameters.
     pub parameters: Object,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Point {
-    /// Whether it ran to its end. A run that was cut short is shown where there is no other, and
+    /// Whether it ran to its end. A run that was cut short is shown if there is no other one, and
     /// never decides anything.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
@@ -147,11 +147,11 @@ impl Point {
         self.facts.iter().find(|f| f.name == name).map(|f| f.value.as_str())
     }
 
-    /// How far all its times of that quantity may be off, together and in one direction, because
-    /// they begin on the clock of one host and end on that of another; 0 where one clock saw both.
+    /// How far all times of this quantity may be off, all in one direction, because each begins on
+    /// the clock of one host and ends on that of another; 0 if one clock took both stamps.
     ///
-    /// Cores of one machine share a counter, and what they may be apart is the same for all records
-    /// of that machine: no error from session to session. Between machines it is more than that.
+    /// Cores of one machine share a counter, and any offset between them is the same in all records
+    /// of that machine: it adds no error between sessions. Between machines the error is larger.
     #[must_use]
     pub fn clock_error_ns(&self, quantity: Quantity) -> f64 {
         let error_ns = self.fact("clock_error_ns").and_then(|value| value.parse::<f64>().ok());

@@ -1,5 +1,5 @@
-//! Points as lines of JSON. By hand, since the names of numbers depend on their unit (`min_ns`),
-//! and since JSON has no NaN: it is `null`.
+//! Points as lines of JSON. Written by hand, since the names of numbers depend on their unit
+//! (`min_ns`), and since JSON has no NaN: NaN is written as `null`.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{Object, Point, Samples, SeriesSummary, Skipped, SourceFile};
 
-/// What a line lacks or has wrong.
+/// The field that is missing or wrong.
 type Wrong = String;
 
 pub(crate) fn point_line(point: &Point) -> Value {
@@ -44,7 +44,7 @@ pub(crate) fn skipped_line(skipped: &Skipped) -> Value {
     })
 }
 
-/// Names become keys; the second of a name (nobody should) gets a number instead of being lost.
+/// Names become keys. If a name occurs twice, a number behind it keeps both values.
 fn object<'a>(entries: impl Iterator<Item = (&'a str, Value)>) -> Object {
     let mut object = Object::new();
     for (name, value) in entries {
@@ -174,7 +174,7 @@ fn parse_series(value: &Value) -> Result<SeriesSummary, Wrong> {
         max_index: field(value, "max_index")?.as_u64(),
         mean: with_unit("mean")?,
         stdev: with_unit("stdev")?,
-        // Records of version 1 have neither.
+        // Records of version 1 have neither field.
         effective_n: value.get("effective_n").and_then(Value::as_f64),
         largest: match value.get("largest") {
             None => Vec::new(),
@@ -191,7 +191,7 @@ fn parse_series(value: &Value) -> Result<SeriesSummary, Wrong> {
 }
 
 fn parse_samples(value: &Value) -> Result<Samples, Wrong> {
-    // Records before version 4 have a file for each.
+    // In records before version 4 each series has its own file.
     let of = match value.get("samples_of").filter(|of| !of.is_null()) {
         Some(of) => of,
         None if field(value, "samples_file")?.is_null() => return Ok(Samples::Elsewhere),
@@ -203,7 +203,7 @@ fn parse_samples(value: &Value) -> Result<Samples, Wrong> {
         Ok(SourceFile { samples_file, warm_up: whole(part, "warm_up_n")? })
     };
     let parts = list(of, "parts")?.iter().map(part).collect::<Result<Vec<SourceFile>, Wrong>>()?;
-    // A file that is named again and again would fill the memory.
+    // A file that is named many times could fill the memory.
     let names: HashSet<&str> = parts.iter().map(|part| &*part.samples_file).collect();
     if parts.is_empty() || parts.len() > names.len() {
         return Err(not("parts"));

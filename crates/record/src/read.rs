@@ -1,4 +1,4 @@
-//! Reading a record, of this version or an older one, complete or torn.
+//! Reads a record of this version or an older one, complete or damaged.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,23 +15,23 @@ use crate::{
     Skipped, npy,
 };
 
-/// A record that was read. Its samples stay on the disk until asked for.
+/// A record. Its samples are not loaded before a caller asks for them.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Where it is.
     pub dir: PathBuf,
-    /// What was asked for.
+    /// The header: what the user asked for.
     pub header: Header,
-    /// The machine: the object in `environment.json`, whatever its version knew.
+    /// The object in `environment.json`, with the fields that the writing version had.
     pub environment: Object,
     /// Finished points, in the order in which they finished.
     pub points: Vec<Point>,
     /// Points that were impossible.
     pub skipped: Vec<Skipped>,
-    /// What all points together say; `None` where nobody has concluded it of just these points, as
-    /// in records before version 3.
+    /// The findings over all points. `None` where the record has none for exactly these points, as
+    /// records before version 3.
     pub findings: Option<Vec<Finding>>,
-    /// What is torn or missing, each a sentence. Empty for a record that was left in peace.
+    /// Damaged or missing parts, a sentence for each. Empty for an intact record.
     pub damage: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Record {
         Ok(record.with_lost_samples())
     }
 
-    /// Names the files of samples that are not there, or not whole.
+    /// Adds to the damage the sample files that are missing or incomplete.
     fn with_lost_samples(mut self) -> Self {
         let series = self.points.iter().flat_map(|p| &p.series);
         let (mut seen, mut missing, mut damaged) = (HashSet::new(), Vec::new(), Vec::new());
@@ -81,13 +81,13 @@ impl Record {
         self
     }
 
-    /// The points that count: those that ended in their own time. One that was cut short may be
-    /// there once more, measured again.
+    /// The points that count: those that were not cut short. A point that was cut short may be in
+    /// the record a second time, after a new measurement.
     pub fn whole_points(&self) -> impl Iterator<Item = &Point> + Clone {
         self.points.iter().filter(|point| point.is_whole())
     }
 
-    /// Points of the plan that neither finished nor were skipped: the run was ended early.
+    /// Number of planned points that were neither finished nor skipped: the run ended early.
     #[must_use]
     pub fn unfinished_points(&self) -> u64 {
         let seen = (self.points.len() + self.skipped.len()) as u64;
@@ -97,8 +97,8 @@ impl Record {
     /// The samples of a series, in the order of measurement, warm-up first; NaN for a lost one.
     ///
     /// # Errors
-    /// [`Error::Read`]; [`Error::Foreign`] for a name that leads out of the record, for files that
-    /// do not fit together, and where there are no samples.
+    /// [`Error::Read`]; [`Error::Foreign`] if a file name leads out of the record, if the files do
+    /// not fit together, or if the record has no samples of the series.
     pub fn samples(&self, series: &SeriesSummary) -> Result<Vec<f64>, Error> {
         let foreign = |path: &str, what: &str| Error::Foreign {
             path: PathBuf::from(path),
@@ -126,8 +126,8 @@ impl Record {
         }
     }
 
-    /// The samples of a series that count, in the order of measurement: without the warm-up, and
-    /// without the lost ones.
+    /// The samples of a series that count, in the order of measurement: without warm-up and lost
+    /// samples.
     ///
     /// # Errors
     /// As [`Record::samples`].
@@ -137,7 +137,7 @@ impl Record {
         Ok(samples.filter(|s| !s.is_nan()).collect())
     }
 
-    /// Records come from strangers: a name in one does not lead elsewhere.
+    /// Records may come from strangers: a file name in a record must not lead out of its directory.
     fn path_of(&self, samples_file: &str) -> Option<PathBuf> {
         let name = Path::new(samples_file).strip_prefix(SAMPLES_DIR).ok()?;
         let mut parts = name.components();
@@ -146,7 +146,7 @@ impl Record {
     }
 }
 
-/// The first of some files, and how many more there are; `None` where there is none.
+/// The first of some files and the number of further ones; `None` if there are no files.
 fn first_of(files: &[String]) -> Option<String> {
     let (first, others) = files.split_first()?;
     Some(match others.len() {
@@ -195,7 +195,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether it is what a record is made as.
+/// Whether the name is the temporary one that a record has while it is created.
 fn is_begun(dir: &Path) -> bool {
     dir.file_name().is_some_and(|name| name.to_string_lossy().ends_with(BEGUN))
 }
@@ -206,7 +206,7 @@ fn read_json(path: &Path) -> Result<Value, Error> {
         .map_err(|e| Error::Foreign { path: path.to_owned(), what: e.to_string() })
 }
 
-/// The last conclusion, if it is of so many points.
+/// The findings in the last line, if they were computed from `points` points.
 fn findings(
     dir: &Path,
     points: usize,
@@ -219,7 +219,7 @@ fn findings(
     Ok(last.filter(|(of, _)| *of == points as u64).map(|(_, findings)| findings))
 }
 
-/// The lines of a file, each parsed; those that cannot be are reported and left out.
+/// Parses each line of a file. A line that cannot be parsed is reported as damage and left out.
 fn lines<T>(
     dir: &Path,
     name: &str,
@@ -236,7 +236,7 @@ fn lines<T>(
     };
     let mut found = Vec::new();
     let mut pieces: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
-    // Behind the last end of line there is nothing, or a line that was being written.
+    // After the last line feed there is nothing, or a line that was not written completely.
     let torn = pieces.pop().filter(|rest| !rest.is_empty());
     for (i, line) in pieces.into_iter().chain(torn).enumerate() {
         let parsed = serde_json::from_slice(line).map_err(|e| e.to_string());

@@ -1,7 +1,7 @@
 //! Words of a command, to be copied into a shell.
 
-/// An argument as a shell takes it: quoted where it has to be. Records come from strangers, so what
-/// would command a terminal is written as its number.
+/// An argument as the shell needs it: quoted where necessary. Records may come from strangers, so
+/// control characters, which could command a terminal, are written as their numbers.
 ///
 /// ```
 /// assert_eq!(rdmalab_record::shell_word("p99<5us"), "'p99<5us'");

@@ -1,4 +1,4 @@
-//! Writing a record: samples first and whole, then the line that names them.
+//! Writes a record: samples first and completely, then the line that names their files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,22 +17,22 @@ use crate::{
     Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped, SourceFile, npy,
 };
 
-/// Names that are tried for a record before giving up: one per record begun in the same second.
+/// Most names that are tried for a record: one for each record that begins in the same second.
 const MAX_NAMES: u32 = 1000;
 
-/// What names of records begin with.
+/// The beginning of each record's name.
 const PREFIX: &str = "rdmalab-";
 
-/// What a record is called until it is one: its name with this.
+/// The suffix of a record's temporary name, until it is complete enough to be read.
 pub(crate) const BEGUN: &str = ".begun";
 
-/// Making a record takes less. The beginning of one that is older was left by a program that died.
+/// Creating a record takes less time. An older temporary directory is from a program that died.
 const MAKING: Duration = Duration::from_secs(10);
 
-/// Characters of a label in a file name.
+/// Most characters of a label in a file name.
 const MAX_LABEL: usize = 40;
 
-/// A record in the making. Everything that a call returned from is on the disk.
+/// A record that is being written. After a call returns, its data is on the disk.
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
@@ -41,7 +41,7 @@ pub struct Writer {
     skipped: Lines,
 }
 
-/// A file of lines that are there whole or not at all.
+/// A file of lines, each written completely or not at all.
 #[derive(Debug)]
 struct Lines {
     file: File,
@@ -50,8 +50,8 @@ struct Lines {
 }
 
 impl Writer {
-    /// A record in a new directory below `parent`, named after the experiment and the time:
-    /// `rdmalab-ping-20260131T235959Z`, with a number behind if there is one already.
+    /// Creates a record in a new directory below `parent`, named after the experiment and the time:
+    /// `rdmalab-ping-20260131T235959Z`, with a number behind if that name is taken.
     ///
     /// # Errors
     /// [`Error::Create`].
@@ -69,17 +69,18 @@ impl Writer {
         Err(Error::Create { dir: parent.join(base), source })
     }
 
-    /// A record in the new directory `dir`, whose parent exists. It is there whole, or not at all:
-    /// it is made beside, in `dir.begun`, which a killed program leaves ([`Writer::clear`]).
+    /// Creates a record in the new directory `dir`, whose parent exists. `dir` appears complete or
+    /// not at all: it is created as `dir.begun` and then renamed. A killed program leaves that
+    /// directory; see [`Writer::clear`].
     ///
     /// # Errors
-    /// [`Error::Create`], also when there is something of that name.
+    /// [`Error::Create`], also if `dir` exists.
     pub fn create_at(dir: &Path, header: Header, environment: &Environment) -> Result<Self, Error> {
         let fail = |source| Error::Create { dir: dir.to_owned(), source };
         let begun = begun(dir);
-        // Keeps the name for us, too.
+        // The temporary directory also reserves the name.
         DirBuilder::new().create(&begun).map_err(fail)?;
-        // Says that we live, where the file system has locks.
+        // The lock shows other programs that this one is alive, where the file system has locks.
         let alive = File::open(&begun).map_err(fail)?;
         let _ = alive.try_lock();
         let make = || -> io::Result<(Lines, Lines)> {
@@ -104,27 +105,27 @@ impl Writer {
         Ok(Self { dir: dir.to_owned(), header, points, skipped })
     }
 
-    /// Removes what a killed program left of a record in `dir` that it had just begun, so that
-    /// another may begin there. What is a record stays, and what is none of ours.
+    /// Removes the unfinished record that a killed program left for `dir`, so that a new one can be
+    /// created there. Complete records, and files that are not from rdmalab, stay.
     ///
     /// # Errors
-    /// [`Error::Create`] when it cannot be removed.
+    /// [`Error::Create`] if it cannot be removed.
     pub fn clear(dir: &Path) -> Result<(), Error> {
         let fail = |source| Error::Create { dir: dir.to_owned(), source };
         let begun = begun(dir);
         if begun.is_dir() {
             fs::remove_dir_all(&begun).map_err(fail)?;
         }
-        // Earlier versions made it in place, with the header last.
+        // Earlier versions created the record in `dir` itself, and wrote the header last.
         if dir.is_dir() && is_half_made(dir).map_err(fail)? {
             fs::remove_dir_all(dir).map_err(fail)?;
         }
         Ok(())
     }
 
-    /// Removes what killed programs left of records that they had just begun in `parent`, and
-    /// returns what that was. Nothing that another program is about to make, or that is no
-    /// beginning of a record, is touched; what cannot be removed stays.
+    /// Removes the unfinished records that killed programs left in `parent`, and returns their
+    /// paths. Records that another program is creating, and other directories, are not touched.
+    /// What cannot be removed stays.
     #[must_use]
     pub fn clear_begun(parent: &Path) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
@@ -135,11 +136,11 @@ impl Writer {
         found
     }
 
-    /// Goes on with a record that was ended early, as [`Record::open`](crate::Record::open) read
-    /// it: what a kill tore is cut off, what was finished stays.
+    /// Continues a record that ended early, as [`Record::open`](crate::Record::open) read it. An
+    /// incomplete last line is cut off; finished points stay.
     ///
     /// # Errors
-    /// [`Error::Append`] when its files cannot be opened for writing.
+    /// [`Error::Append`] if its files cannot be opened for writing.
     pub fn resume(record: &crate::Record) -> Result<Self, Error> {
         let open = |name: &str| Lines::resume(&record.dir.join(name));
         let fail = |source| Error::Append {
@@ -152,26 +153,26 @@ impl Writer {
         Ok(Self { dir: record.dir.clone(), header: record.header.clone(), points, skipped })
     }
 
-    /// Where it is.
+    /// The directory of the record.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What was asked for.
+    /// The header: what the user asked for.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Points that it holds.
+    /// Number of points in the record.
     #[must_use]
     pub fn points(&self) -> u64 {
         self.points.lines
     }
 
-    /// Whether anything may be added: a header of an older version would promise lines of that
-    /// version, and a reader that knows no newer one would believe it.
+    /// Whether points may be added. A record with the header of an older version must not get lines
+    /// of this version: a reader that knows only the older one would misread them.
     ///
     /// # Errors
     /// [`Error::Resume`].
@@ -184,11 +185,11 @@ impl Writer {
         }
     }
 
-    /// Adds a finished point and returns what was kept of it. After an error the record is as it
-    /// was before, and another point may be tried.
+    /// Adds a finished point, and returns it as the record has it. After an error the record is
+    /// unchanged, and the next point may be added.
     ///
     /// # Errors
-    /// [`Error::Append`]; [`Error::Resume`] as of [`Writer::may_grow`].
+    /// [`Error::Append`]; [`Error::Resume`] as for [`Writer::may_grow`].
     pub fn append(&mut self, id: &PointId, outcome: &Outcome) -> Result<Point, Error> {
         self.may_grow()?;
         let number = self.points.lines;
@@ -212,7 +213,7 @@ impl Writer {
             points.push(&line)
         };
         add(&mut self.points).map_err(|source| {
-            // Samples without a line would be taken for a point's that was lost.
+            // Sample files without a line would look like those of a lost point.
             for (file, _) in &files {
                 let _ = fs::remove_file(self.dir.join(file));
             }
@@ -221,20 +222,20 @@ impl Writer {
         Ok(point)
     }
 
-    /// Notes a point that is impossible here.
+    /// Records a point that is impossible here.
     ///
     /// # Errors
-    /// [`Error::Append`]; [`Error::Resume`] as of [`Writer::may_grow`].
+    /// [`Error::Append`]; [`Error::Resume`] as for [`Writer::may_grow`].
     pub fn skip(&mut self, skipped: &Skipped) -> Result<(), Error> {
         self.may_grow()?;
         let line = skipped_line(skipped);
         self.skipped.push(&line).map_err(|source| self.append_error(source))
     }
 
-    /// Notes what all points together say; a later conclusion takes the place of it.
+    /// Writes the findings over all points; they replace earlier ones.
     ///
     /// # Errors
-    /// [`Error::Append`]; [`Error::Resume`] as of [`Writer::may_grow`].
+    /// [`Error::Append`]; [`Error::Resume`] as for [`Writer::may_grow`].
     pub fn conclude(&mut self, findings: &[Finding]) -> Result<(), Error> {
         self.may_grow()?;
         let path = self.dir.join(FINDINGS_FILE);
@@ -255,7 +256,7 @@ impl Lines {
         Ok(Self { file, bytes: 0, lines: 0 })
     }
 
-    /// Behind the last whole line.
+    /// Opens a file, cuts off an incomplete last line, and appends after it.
     fn resume(path: &Path) -> io::Result<Self> {
         let text = fs::read(path)?;
         let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
@@ -270,8 +271,8 @@ impl Lines {
         text.push('\n');
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
         if let Err(e) = written {
-            // A full disk may have taken the first half. Shortening needs no space; should it fail
-            // too, the reader leaves the torn line out.
+            // On a full disk, part of the line may have been written. Truncating needs no space; if
+            // it fails too, the reader leaves the incomplete line out.
             let _ = self.file.set_len(self.bytes);
             return Err(e);
         }
@@ -304,14 +305,14 @@ fn point(number: u64, id: &PointId, outcome: &Outcome, samples: &[Samples]) -> P
     }
 }
 
-/// Where a record is until it is one.
+/// The temporary name of a record while it is created.
 fn begun(dir: &Path) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_owned();
     name.push(BEGUN);
     dir.with_file_name(name)
 }
 
-/// Whether a program that is gone had begun a record there.
+/// Whether this is the unfinished record of a program that is gone.
 fn is_abandoned(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_ours = name.starts_with(PREFIX) && name.ends_with(BEGUN);
@@ -326,15 +327,15 @@ fn is_abandoned(path: &Path) -> bool {
         && holds_only(path, &[PARTS, &[HEADER_FILE]].concat()).unwrap_or(false)
 }
 
-/// What there is of a record before it has a header.
+/// The entries of a record before it has a header.
 const PARTS: &[&str] = &[ENVIRONMENT_FILE, POINTS_FILE, SKIPPED_FILE, SAMPLES_DIR];
 
-/// Whether there is the beginning of a record, without its header, and nothing else.
+/// Whether a directory has only entries of a record without a header.
 fn is_half_made(dir: &Path) -> io::Result<bool> {
     holds_only(dir, PARTS)
 }
 
-/// Whether a directory has only these, and what was being written.
+/// Whether a directory has only these entries and partly written files.
 fn holds_only(dir: &Path, parts: &[&str]) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -348,13 +349,13 @@ fn holds_only(dir: &Path, parts: &[&str]) -> io::Result<bool> {
 }
 
 fn directory_name(header: &Header) -> String {
-    // 2026-01-31T23:59:59.000Z without what a shell or another file system might mind.
+    // 2026-01-31T23:59:59.000Z without characters that are special to shells or file systems.
     let time: String = header.started_utc.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let time = time.split('.').next().unwrap_or_default();
     format!("{PREFIX}{}-{time}Z", plain(&header.experiment))
 }
 
-/// Where the samples of each series are to be: in a file, unless they follow from those in files.
+/// Where the samples of each series are kept: in a file, or derived from series that are in files.
 fn samples_of(number: u64, series: &[Series]) -> Vec<Samples> {
     let names = file_names(number, series);
     let one = |(series_of_it, name): (&Series, &String)| {
@@ -373,7 +374,7 @@ fn samples_of(number: u64, series: &[Series]) -> Vec<Samples> {
     series.iter().zip(&names).map(one).collect()
 }
 
-/// Whether they do, bit by bit: a derivation that says so and does not hold would lose samples.
+/// Whether the derivation gives the same samples bit by bit. If it did not, samples would be lost.
 fn follows(series: &Series, derived: &Derived, all: &[Series]) -> bool {
     let parts: Option<Vec<&Series>> = derived.of.iter().map(|at| all.get(*at)).collect();
     let Some(parts) = parts.filter(|p| p.iter().all(|part| part.derived.is_none())) else {
@@ -388,7 +389,7 @@ fn follows(series: &Series, derived: &Derived, all: &[Series]) -> bool {
     })
 }
 
-/// Names of the sample files: distinct, also where labels are not.
+/// Names of the sample files: distinct even if labels are equal.
 fn file_names(number: u64, series: &[Series]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for one in series {
@@ -404,7 +405,7 @@ fn file_names(number: u64, series: &[Series]) -> Vec<String> {
     names
 }
 
-/// Text for a file name: letters, digits and `_.-` of ASCII, and not too much of it.
+/// Text for a file name: ASCII letters, digits and `_.-`, limited in length.
 fn plain(text: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
     text.chars().map(keep).take(MAX_LABEL).collect()
@@ -416,7 +417,7 @@ fn write_json(dir: &Path, name: &str, value: &Value) -> io::Result<()> {
     replace(&dir.join(name), |file| file.write_all(text.as_bytes()))
 }
 
-/// A file that appears whole or not at all, also when the machine stops in between.
+/// Writes a file that appears completely or not at all, even if the machine stops meanwhile.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");

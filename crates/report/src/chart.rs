@@ -1,4 +1,4 @@
-//! What all charts share: how much is drawn, and how names and values are written in them.
+//! Common parts of all charts: how much is drawn, and how names and values are written.
 
 use rdmalab_measure::unit;
 use rdmalab_record::{Object, Record, SeriesSummary};
@@ -8,16 +8,16 @@ use crate::model::Model;
 use crate::published::PublishedValue;
 use crate::value::named;
 
-/// Lines in one chart: beyond, neither colours nor names can be told apart.
+/// Most lines in one chart: of more, colours and names cannot be distinguished.
 pub const MAX_LINES: usize = 6;
 
-/// Rows from which on not even a page that draws all has a chart for each.
+/// Up to this many rows, a complete page has a chart for each of them.
 const MANY: usize = 6;
 
-/// Fewer samples have no shape to show.
+/// The least number of samples for a distribution.
 pub const MIN_SAMPLES: usize = 30;
 
-/// From this ratio on an axis is logarithmic.
+/// From this ratio of its ends on, an axis is logarithmic.
 pub const WIDE_RATIO: f64 = 5.0;
 
 /// A chart with its caption.
@@ -26,12 +26,12 @@ pub struct Chart {
     pub caption: String,
     /// The picture.
     pub svg: String,
-    /// Whether it is seen at once; details are folded.
+    /// Whether it is visible at once; details are folded.
     pub is_main: bool,
 }
 
 impl Chart {
-    /// A chart that is seen at once.
+    /// A chart that is visible at once.
     pub fn new(caption: String, svg: String) -> Self {
         Self { caption, svg, is_main: true }
     }
@@ -42,46 +42,44 @@ impl Chart {
     }
 }
 
-/// How much is drawn, and which published values beside it.
+/// How much is drawn, and which published values are beside it.
 #[derive(Clone, Copy, Default)]
 pub struct Scope<'a> {
-    /// Whether every series has its place in a chart; else as many as a glance takes, and the
-    /// table has the rest.
+    /// Whether every series is drawn; otherwise a few are, and the table has the others.
     pub is_whole: bool,
-    /// Whether only what compares is drawn, and nothing of one line alone.
+    /// Whether only charts that compare are drawn, and none with a single line.
     pub is_brief: bool,
-    /// Whether bars go from the 10 % to the 90 % quantile instead of being intervals of the median.
+    /// Whether bars go from the 10 % to the 90 % quantile instead of showing the median's interval.
     pub has_deciles: bool,
     /// Published values.
     pub published: &'a [PublishedValue<'a>],
 }
 
 impl Scope<'_> {
-    /// A bound that only a glance has.
+    /// A limit that does not apply if everything is drawn.
     pub fn at_most(&self, few: usize) -> usize {
         if self.is_whole { usize::MAX } else { few }
     }
 
-    /// How many of `n` rows have a chart each: all of them where everything is drawn and they are
-    /// not many.
+    /// How many of `n` rows have their own chart: all if everything is drawn and they are few.
     pub fn of_rows(&self, n: usize, few: usize) -> usize {
         if self.is_whole && n <= MANY { n } else { few }
     }
 }
 
-/// What else varies, as a name.
+/// A name from the parameters that vary besides `x`.
 pub fn family(model: &Model, x: &str, parameters: &Object) -> String {
     let others = model.varying.iter().filter(|name| **name != x && !follows(model, name));
     let name = others.filter_map(|name| Some(word_of(name, parameters.get(*name)?)));
     name.collect::<Vec<_>>().join(" ")
 }
 
-/// A value in the name of a line: a word says what it is, a number needs its name.
+/// A value in the name of a line: a word explains itself, a number needs its parameter's name.
 pub fn word_of(name: &str, value: &Value) -> String {
     value.as_str().map_or_else(|| named(name, value), str::to_owned)
 }
 
-/// Whether a parameter equals an earlier one in each row, as with `--poll`: it is named once.
+/// Whether a parameter equals an earlier one in each row, as with `--poll`; then only one is named.
 fn follows(model: &Model, name: &str) -> bool {
     let before = model.varying.iter().take_while(|other| **other != name);
     let is_same = |other: &&str| -> bool {
@@ -90,7 +88,7 @@ fn follows(model: &Model, name: &str) -> bool {
     before.into_iter().any(is_same)
 }
 
-/// `1 us` of `1.00 us`.
+/// The text without trailing zeros: `1 us` for `1.00 us`.
 pub fn tick(text: &str) -> String {
     let (number, unit) = text.split_once(' ').map_or((text, None), |(n, u)| (n, Some(u)));
     let short = match number.contains('.') {
@@ -100,7 +98,7 @@ pub fn tick(text: &str) -> String {
     unit.map_or(short.to_owned(), |unit| format!("{short} {unit}"))
 }
 
-/// The first letter large.
+/// The text with its first letter in upper case.
 pub fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
@@ -113,7 +111,7 @@ pub fn samples(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
     Some(samples.into_iter().skip(warm_up).filter(|s| s.is_finite()).collect())
 }
 
-/// A value of a parameter, as ticks and marks say it.
+/// A value of a parameter, as in ticks and marks.
 pub fn x_text(name: &str, value: f64) -> String {
     match unit::of_name(name) {
         Some("per_s") if value == 0.0 => "0".to_owned(),
@@ -123,7 +121,7 @@ pub fn x_text(name: &str, value: f64) -> String {
     }
 }
 
-/// A size stays as it is: a tick between two bytes is no size, and linear axes have round ones.
+/// Sizes are not shortened: they are whole bytes, and linear axes have round ticks.
 fn tick_of(value: f64, unit: &str) -> String {
     let text = unit::format(value, unit);
     if unit == "bytes" { text } else { tick(&text) }

@@ -18,13 +18,13 @@ mod lines;
 use lines::draw;
 pub use lines::{LineChart, several};
 
-/// Charts of quantiles for one quantity: the rest is in the table.
+/// Most charts of quantiles for one quantity: the table has the others.
 const MAX_PANELS: usize = 6;
 
-/// Places in one chart where something was found.
+/// Most findings that are marked in a chart.
 const MAX_RULES: usize = 4;
 
-/// The parameter that charts run along: sizes before buffers before any other number.
+/// The numeric parameter that charts run along: the first of `preferred`, or that with most values.
 pub fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
     let values = |name: &str| -> Vec<f64> {
         let each = model.rows.iter().filter_map(|r| r.parameters.get(name)?.as_f64());
@@ -41,7 +41,7 @@ pub fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
     named.copied().or_else(|| numeric.into_iter().max_by_key(|n| values(n).len()))
 }
 
-/// Rows that differ along `x` only, with a name for the rest.
+/// Groups of rows that differ along `x` only, with a name for their other parameters.
 fn families<'g, 'a, T>(
     model: &Model<'a>,
     x: &str,
@@ -60,7 +60,7 @@ where
     families
 }
 
-/// Vertical lines at the findings along `x` of these families.
+/// Vertical lines at the findings along `x` for these families.
 fn found_at(model: &Model, x: &str, families: &[&str]) -> Vec<Rule> {
     let rule = |finding: &Finding| {
         let first = finding.points.first()?;
@@ -97,7 +97,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Ch
         if group.rows.len() > 1 {
             charts.extend(median_ranking(model, group, &format!("{id}-r"), scope));
         }
-        // Where nothing is a number to draw lines over, the shapes are what there is to compare.
+        // If no varying parameter is a number to draw lines over, the distributions are compared.
         bars.map(Chart::aside).chain(shapes).collect()
     };
     charts.extend(curves::heat(model, group, &format!("{id}-2"), scope));
@@ -107,7 +107,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Ch
     charts
 }
 
-/// The one chart, or the few, in which all rows are.
+/// The charts that contain all rows: usually one.
 fn compared(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let Some(x) = along(model, &["size", "buffers"]) else {
         return median_ranking(model, group, &format!("{id}-r"), scope);
@@ -116,7 +116,7 @@ fn compared(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart>
     medians(model, group, x, &families(model, x, rows), &format!("{id}-m"), scope)
 }
 
-/// What each peer has, side by side: at the last value of what charts run along.
+/// The medians of all peers side by side, at the largest value along which charts run.
 pub fn of_peers(model: &Model, peers: &[Group], id: &str, scope: &Scope) -> Vec<Chart> {
     let Some(first) = peers.first() else { return Vec::new() };
     let x = along(model, &["size", "buffers"]).unwrap_or_default();
@@ -184,8 +184,8 @@ fn panels<'m>(
     })
 }
 
-/// The published values of these samples along `x`, each with its family; with `stat`, only values
-/// of that number of a series.
+/// The published values about these samples along `x`, each with its family; with `stat`, only
+/// those of that statistic.
 fn of_samples(
     model: &Model,
     group: &Group,
@@ -230,12 +230,12 @@ fn medians(
     several(id, &title, &over, &lines)
 }
 
-/// The 10 % and the 90 % quantile, where there are both.
+/// The 10 % and the 90 % quantile, if both are known.
 fn deciles(merged: &Merged) -> Option<(f64, f64)> {
     merged.quantile(TENTH).zip(merged.quantile(NINTH))
 }
 
-/// With bars between the outer deciles.
+/// The mark with a bar from the 10 % to the 90 % quantile.
 fn with_deciles(quantity: Quantity, merged: &Merged, mark: Mark) -> Mark {
     let Some((low, high)) = deciles(merged) else { return Mark { interval: None, ..mark } };
     let ends = format!("10 % {}, 90 % {}", quantity.format(low), quantity.format(high));

@@ -1,5 +1,5 @@
-//! Two records, or two sets of them, side by side: points matched by their parameters, and for each
-//! quantity what differs, by how much, and how certain that is.
+//! Two records, or two sets of records, side by side: points matched by their parameters, and for
+//! each quantity the difference, its size and its certainty.
 
 mod cautions;
 mod comparison;
@@ -27,7 +27,7 @@ impl Comparison {
     /// Compares two sides.
     ///
     /// # Errors
-    /// When they have nothing in common, with what each has; when a side has a record twice.
+    /// The sides have nothing in common (the error lists what each has), or one has a record twice.
     pub fn of(a: Side, b: Side, options: &Options) -> Result<Self, String> {
         [a, b].iter().try_for_each(once_each)?;
         let sides = [cells(a.records), cells(b.records)];
@@ -70,13 +70,13 @@ impl Comparison {
         Ok(found)
     }
 
-    /// Pairs that were compared.
+    /// Number of pairs that were compared.
     #[must_use]
     pub fn compared(&self) -> usize {
         self.rows.len()
     }
 
-    /// Pairs of which the second side is worse by more than the threshold, with certainty.
+    /// Number of pairs of which the second side is certainly worse by more than the threshold.
     #[must_use]
     pub fn regressions(&self) -> usize {
         self.rows.iter().filter(|row| row.is_regression).count()
@@ -87,26 +87,26 @@ impl Comparison {
         self.rows.iter().map(|row| row.verdict)
     }
 
-    /// For people; `all`: the deciles also where there are many points.
+    /// For people; with `all`, the deciles are shown even if there are many points.
     #[must_use]
     pub fn text(&self, all: bool) -> String {
         text::text(self, all)
     }
 
-    /// A page that needs nothing but a browser.
+    /// A page that needs only a browser.
     #[must_use]
     pub fn page(&self) -> String {
         page::page(self)
     }
 
-    /// One JSON document, with indents and a line feed at the end.
+    /// One JSON document, indented, with a line feed at the end.
     #[must_use]
     pub fn json(&self) -> String {
         json::json(self)
     }
 }
 
-/// A record that counted twice would differ from itself by nothing, and make all look certain.
+/// Refuses a record that is given twice: without differences, all results would look certain.
 fn once_each(side: &Side) -> Result<(), String> {
     let mut dirs: Vec<_> = side.records.iter().map(|record| &record.dir).collect();
     dirs.sort_unstable();
@@ -119,7 +119,7 @@ fn once_each(side: &Side) -> Result<(), String> {
     }
 }
 
-/// Points of equal parameters. A run that was cut short is none: when it ended, nobody chose.
+/// Points of equal parameters. Runs that were cut short do not count: they did not end as planned.
 fn cells(records: &[Record]) -> Vec<PointGroup<'_>> {
     let mut cells: Vec<PointGroup> = Vec::new();
     let mut places: HashMap<Vec<(&str, String)>, usize> = HashMap::new();
@@ -138,8 +138,8 @@ fn cells(records: &[Record]) -> Vec<PointGroup<'_>> {
     cells
 }
 
-/// Names of parameters that have several values within a side: points are matched by these. What
-/// differs between the sides only is what is compared.
+/// Names of parameters with several values within a side: points are matched by these. A parameter
+/// that differs only between the sides is the subject of the comparison.
 fn varying<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
     let varies = |cells: &Vec<PointGroup>, name: &str| {
         let mut values = cells.iter().map(|cell| cell.parameters.get(name));
@@ -149,7 +149,7 @@ fn varying<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
     names(sides).into_iter().filter(|name| sides.iter().any(|side| varies(side, name))).collect()
 }
 
-/// What both points measured.
+/// The pairs of what both points measured.
 fn pairs_of<'a>(
     a: &'a PointGroup<'a>,
     b: &'a PointGroup<'a>,
@@ -177,7 +177,7 @@ fn pairs_of<'a>(
     keys.into_iter().map(pair).collect()
 }
 
-/// What a cell measured: quantity, label, and whether it is a single number.
+/// The measured numbers of a cell: quantity, label, and whether it is a single number.
 fn keys<'a>(cell: &PointGroup<'a>) -> Vec<(Quantity, &'a str, bool)> {
     let mut keys = Vec::new();
     for (_, point) in &cell.points {
@@ -192,7 +192,7 @@ fn keys<'a>(cell: &PointGroup<'a>) -> Vec<(Quantity, &'a str, bool)> {
     keys
 }
 
-/// By quantity as they first appear, then by parameters.
+/// Sorts pairs by the first appearance of their quantities, then by parameters.
 fn arrange(pairs: &mut [Pair], varying: &[&str]) {
     let mut groups = Vec::new();
     for pair in pairs.iter() {
@@ -232,7 +232,7 @@ fn nothing_in_common(
             0 => return format!("{} has no points", side.name),
             n => count_of(n, "point"),
         };
-        // Of runs that were all cut short nothing is left to compare.
+        // If all runs were cut short, nothing is left to compare.
         let of = if what.is_empty() { String::new() } else { format!(" of {}", what.join(", ")) };
         format!("{} has {points}{cut}{of}", side.name)
     };

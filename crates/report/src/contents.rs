@@ -1,4 +1,4 @@
-//! Which records stand together in a page, a text or a Markdown document: said first, as a table.
+//! A table of the records in a page, a text or a Markdown document. It comes first.
 
 use maud::{Markup, html};
 use rdmalab_record::Record;
@@ -7,7 +7,7 @@ use crate::grid::Grid;
 use crate::markdown;
 use crate::value::fmt_count;
 
-/// The table; of one record, nothing.
+/// The table; empty if there is only one record.
 struct Contents {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -52,7 +52,7 @@ pub fn began(record: &Record) -> String {
     began.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned()
 }
 
-/// For a terminal; empty where there is one record only.
+/// For a terminal; empty if there is only one record.
 #[must_use]
 pub fn contents_text(records: &[Record]) -> String {
     let Some(contents) = Contents::of(records) else { return String::new() };
@@ -62,7 +62,7 @@ pub fn contents_text(records: &[Record]) -> String {
     format!("{} records\n{}", records.len(), grid.text())
 }
 
-/// For Markdown, with a heading; empty where there is one record only.
+/// For Markdown, with a heading; empty if there is only one record.
 #[must_use]
 pub fn contents_markdown(records: &[Record]) -> String {
     let Some(contents) = Contents::of(records) else { return String::new() };
@@ -70,7 +70,7 @@ pub fn contents_markdown(records: &[Record]) -> String {
     format!("# {} records\n\n{table}", records.len())
 }
 
-/// For a page, with a link to each of the articles of these names.
+/// For a page, with a link to each article; `id` gives their names.
 pub fn contents_page(records: &[Record], id: impl Fn(usize) -> String) -> Markup {
     let contents = Contents::of(records);
     html! {

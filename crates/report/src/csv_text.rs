@@ -5,17 +5,16 @@ use serde_json::Value;
 
 use crate::json::{figure_name, series_fields};
 
-/// The record as CSV (RFC 4180, lines end with a line feed). Columns: the run, its parameters, its
-/// figures, counts, facts and what it was found with others, then the series. Names carry units; a
-/// point without samples has one line. Empty: not there, or not supported by the samples.
+/// The record as CSV (RFC 4180, lines end with a line feed). Columns: the run, its parameters,
+/// figures, counts, facts and findings, then the series. Names carry units; a point without samples
+/// has one line. A cell is empty if there is no value, or if the samples do not support it.
 #[must_use]
 pub fn csv(record: &Record) -> String {
     lines(&record.points.iter().flat_map(|p| rows(record, p)).collect::<Vec<Object>>())
 }
 
-/// Several records as one CSV, as readers take one table: the directory of the record, then what
-/// [`csv()`] has of it. A column that a record does not have is empty there. Of one record, the
-/// same as [`csv()`].
+/// Several records as one CSV: the directory of the record, then the columns of [`csv()`]. A column
+/// that a record does not have is empty for it. For one record, the same as [`csv()`].
 #[must_use]
 pub fn csv_of(records: &[Record]) -> String {
     if let [record] = records {
@@ -33,7 +32,7 @@ pub fn csv_of(records: &[Record]) -> String {
     lines(&records.iter().flat_map(of).collect::<Vec<Object>>())
 }
 
-/// Rows as lines below a head of all their names.
+/// Rows as lines, below a line with the names of all columns.
 pub fn lines(rows: &[Object]) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for name in rows.iter().flat_map(Object::keys) {
@@ -81,7 +80,7 @@ pub fn rows(record: &Record, point: &Point) -> Vec<Object> {
     common.extend(point.counts.iter().map(|c| (format!("count.{}", c.name), c.value.into())));
     let facts = point.facts.iter();
     common.extend(facts.map(|f| (format!("fact.{}", f.name), f.value.as_str().into())));
-    // What was found of several points stands at each of them.
+    // A finding over several points is in the lines of each of them.
     let findings = record.findings.iter().flatten();
     for finding in findings.filter(|finding| finding.points.contains(&point.number)) {
         let unit = &finding.unit;

@@ -1,4 +1,4 @@
-//! Charts of whole distributions, of two parameters at once, and of samples in time.
+//! Charts of whole distributions, of two parameters, and of samples over time.
 
 use rdmalab_measure::pattern::{self, Pattern};
 use rdmalab_measure::{Quantity, stats};
@@ -12,35 +12,35 @@ use crate::svg::{self, Labels, Line, Mark};
 use crate::value::{fmt_count, heading, order};
 use crate::warnings::place;
 
-/// Marks of a curve: more would cover each other.
+/// Number of marks on a curve: more would overlap.
 const MARKS: usize = 28;
 
-/// How far up a cumulative curve goes: the tail has a curve of its own.
+/// The end of a cumulative curve: the tail has its own curve.
 const BODY: f64 = 0.99;
 
-/// What was printed of a share from here on stands in the curve of the tail too.
+/// Published values for a share from here on are also in the chart of the tail.
 const TAIL_FROM: f64 = 0.9;
 
-/// Rows whose distributions are all drawn, where all is drawn.
+/// Most rows whose distributions are drawn in a complete page.
 const MAX_CURVES: usize = 24;
 
-/// Columns of a chart in time: each shows the least, the middle and the largest of its samples.
+/// Columns of a chart over time: each shows the least, the middle and the largest of its samples.
 const COLUMNS: usize = 160;
 
-/// Values of a parameter from which a heat map says more than lines.
+/// From this many values of two parameters on, a heat map is drawn.
 const MIN_HEAT: usize = 3;
 
-/// Rows of one quantity whose patterns are shown.
+/// Most rows of one quantity whose patterns are shown.
 const MAX_PATTERNS: usize = 3;
 
-/// Periods that are shown one after the other.
+/// Most periods that are shown one after the other.
 const MAX_UNFOLDED: usize = 8;
 
-/// Cells along one side of a heat map: beyond, no name of a row can be read.
+/// Most cells along one side of a heat map: with more, the names of rows are not readable.
 const MAX_HEAT: usize = 20;
 
-/// The share of samples up to a value, and the share above one: of a few rows, or of all while they
-/// are not many.
+/// Charts of the share of samples up to a value, and of the share above it: for a few rows, or for
+/// all if there are not many.
 pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let n = group.rows.len();
     let step = n.div_ceil(if scope.is_whole && n <= MAX_CURVES { n } else { MAX_LINES }).max(1);
@@ -76,7 +76,7 @@ pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> V
         };
         let id = if i == 0 { id.to_owned() } else { format!("{id}{i}") };
         charts.push(cumulative(group, part, (low, body), &which, &format!("{id}c")));
-        // A logarithm knows nothing of what is not above zero.
+        // A logarithmic axis needs values above zero.
         if low > 0.0 {
             charts.push(tail(group, part, (low, last), &which, &format!("{id}t")));
         }
@@ -84,15 +84,15 @@ pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> V
     charts
 }
 
-/// The samples of a row, sorted, and what a study printed of them: a value, and the share below.
+/// The sorted samples of a row, and the published values about them: a value, and the share below.
 struct Shape {
     name: String,
     sorted: Vec<f64>,
     printed: Vec<(PlacedValue, (f64, f64))>,
 }
 
-/// What a study printed of the samples of these lines whose share is `drawn`, at the height of it;
-/// what is of several lines, once.
+/// The published values about the samples of these lines whose share is `drawn`, at the height that
+/// `drawn` returns; a value of several lines only once.
 fn beside(all: &[Shape], drawn: impl Fn(&Shape, f64) -> Option<f64>) -> Vec<svg::PublishedMark> {
     let mut found: Vec<svg::PublishedMark> = Vec::new();
     for (line, shape) in all.iter().enumerate() {
@@ -125,7 +125,7 @@ fn cumulative(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &
     curve(group, &title, id, ends, &y, (&lines, &printed))
 }
 
-/// Down to the last sample: nothing is trimmed.
+/// The curve down to the last sample: no outliers are removed.
 fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -> Chart {
     let line = |Shape { name, sorted, .. }: &Shape| {
         let n = sorted.len();
@@ -150,12 +150,12 @@ fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -
     let least = all.iter().map(rarest).fold(1.0, f64::min);
     let y = svg::log_axis("Share of samples (log)", (least, 1.0), |v| {
         let percent = v * 100.0;
-        // A power of ten as a float has digits that nobody asked for.
+        // Powers of ten as floats have rounding errors, so only the needed digits are shown.
         let digits = (-percent.log10().floor()).max(0.0) as usize;
         format!("{percent:.digits$} %")
     });
     let title = format!("Share of samples at or above a value{which}");
-    // The body has a curve of its own. The largest sample is one of them all.
+    // The other chart shows the body. The largest sample has a share of one in all.
     let printed = beside(all, |shape, share| {
         let beyond = if share == 1.0 { rarest(shape) } else { 1.0 - share };
         (share >= TAIL_FROM && beyond >= least).then_some(beyond)
@@ -188,7 +188,7 @@ fn curve(
     Chart::new(title.to_owned(), svg::lines(&labels, &x, y, lines, &[], printed))
 }
 
-/// Two numbers that vary with three values or more each: the first pair of them.
+/// The first two numeric parameters with at least [`MIN_HEAT`] values each.
 fn two_numbers<'a>(model: &Model<'a>) -> Option<[(&'a str, Vec<&'a Value>); 2]> {
     let values = |name: &&'a str| {
         let each = model.rows.iter().map(|row| row.parameters.get(*name));
@@ -200,11 +200,11 @@ fn two_numbers<'a>(model: &Model<'a>) -> Option<[(&'a str, Vec<&'a Value>); 2]> 
     };
     let mut found = model.varying.iter().filter_map(values);
     let (first, second) = (found.next()?, found.next()?);
-    // The longer one lies along the wider side.
+    // The one with more values is along the wider side.
     Some(if second.1.len() > first.1.len() { [second, first] } else { [first, second] })
 }
 
-/// Medians over two parameters, by their colour and as numbers; one map for each of the rest.
+/// Medians over two parameters, as shades and as numbers.
 pub fn heat(model: &Model, group: &Group, id: &str, scope: &Scope) -> Option<Chart> {
     let value = |row: &Row| {
         let merged = row.merged(group.quantity, group.label)?;
@@ -216,7 +216,7 @@ pub fn heat(model: &Model, group: &Group, id: &str, scope: &Scope) -> Option<Cha
     map(model, group.quantity, &name, id, (value, &own))
 }
 
-/// The same of a figure.
+/// The heat map of a figure.
 pub fn heat_of_figure(
     model: &Model,
     quantity: Quantity,
@@ -238,7 +238,7 @@ fn map(
     (value, published): (impl Fn(&Row) -> Option<f64>, &[&PublishedValue]),
 ) -> Option<Chart> {
     let [(x, xs), (y, ys)] = two_numbers(model)?;
-    // What else varies is held at what the first row has, and said.
+    // The other parameters are fixed to the values of the first row, and the title names them.
     let first = model.rows.first()?;
     let others = model.varying.iter().filter(|n| **n != x && **n != y);
     let fixed: Vec<(&str, &Value)> =
@@ -287,8 +287,8 @@ fn map(
     (!cells.is_empty()).then(|| Chart::new(title, svg::heat(&labels, &axes, &cells)))
 }
 
-/// Samples in the order in which they were taken, warm-up left out: of the first row, or of each
-/// while they are not many.
+/// Samples in the order in which they were taken, without warm-up: of the first row, or of each row
+/// if there are not many.
 pub fn in_time(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let rows = group.rows.iter().take(scope.of_rows(group.rows.len(), 1)).enumerate();
     let chart = |(i, (row, _)): (usize, &(&Row, Merged))| {
@@ -342,8 +342,8 @@ fn row_in_time(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Char
     Some(Chart::new(title, svg::columns(&labels, &x, &y, &marks, &[])))
 }
 
-/// The pattern that an experiment found in its series, for each of a few rows or of all: what the
-/// places of a period are like, those that stand out marked.
+/// The pattern that an experiment found in its series, for a few rows or for all: the times at each
+/// place of a period, with the peaks marked.
 pub fn patterns(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let fact = format!("pattern_{}", group.label.replace(' ', "_"));
     let has = |row: &&Row| {
@@ -369,8 +369,8 @@ fn pattern(model: &Model, group: &Group, row: &Row, id: &str) -> Vec<Chart> {
     std::iter::once(folded).chain(unfolded).collect()
 }
 
-/// The first periods as they were measured, with the places that stand out marked. `None` where
-/// a period is too long for that.
+/// The first periods as they were measured, with the peaks marked. `None` if two periods are too
+/// long for a chart.
 fn unfolded(
     group: &Group,
     place: &str,
@@ -385,7 +385,7 @@ fn unfolded(
     }
     let shown = &samples[..samples.len().min(periods * found.period)];
     let quantity = group.quantity;
-    // The highest first: what is half as high is of their kind.
+    // The highest peak comes first; peaks of at least half its height are marked too.
     let least = found.peaks.first().map_or(0.0, |p| p.height.abs() / 2.0);
     let high: Vec<usize> =
         found.peaks.iter().filter(|p| p.height.abs() >= least).map(|p| p.place).collect();
@@ -459,13 +459,13 @@ fn folded(
     Chart::new(title, svg::columns(&labels, &x, &y, &marks, &picked))
 }
 
-/// A tick of a quantity.
+/// The text of a tick of a quantity.
 fn value_text(quantity: Quantity, value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { tick(&quantity.format(value)) }
 }
 
-/// An axis with round ends: logarithmic where values span much, from 0 where they span little of
-/// what they are, else from near the least.
+/// An axis with round ends: logarithmic if the values have a large ratio, linear from near the
+/// least value if they have a small one, otherwise linear from 0.
 fn value_or_linear(name: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> svg::Axis {
     if low > 0.0 && high > 5.0 * low {
         svg::log_axis(&format!("{name} (log)"), (low, high), text)
@@ -476,18 +476,18 @@ fn value_or_linear(name: &str, (low, high): (f64, f64), text: impl Fn(f64) -> St
     }
 }
 
-/// An axis of numbers from 0, as many as there are.
+/// An axis of whole numbers from 0 to `count`.
 fn counted(name: &str, count: usize) -> svg::Axis {
     let last = count.max(1) as f64;
     let text = |v: f64| fmt_count(v.max(0.0).round() as u64);
     let axis = svg::linear_axis(name, (0.0, last), 4, text);
     let mut axis = axis.between((0.0, last));
-    // Halves of a place are none.
+    // Places are whole numbers.
     axis.ticks.retain(|(v, _)| v.fract() == 0.0);
     axis
 }
 
-/// The samples that count, lost ones as NaN: each keeps its place.
+/// The samples that count, with NaN for lost ones, so that each keeps its place.
 fn in_order(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
     let samples = record.samples(series).ok()?;
     let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);

@@ -1,5 +1,5 @@
-//! Expectations of a record, as `p99<5us`: whether they hold, by how much, and whether the samples
-//! can say so at all.
+//! Expectations of a record, such as `p99<5us`: whether they hold, by how much, and whether there
+//! are enough samples to decide.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,25 +17,25 @@ use crate::warnings::place;
 /// Confidence of the intervals that are shown beside a value.
 const CONFIDENCE: f64 = 0.95;
 
-/// What is expected of every point of a record.
+/// An expectation about every point of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     text: String,
-    /// Part of the name of a quantity; empty for the first that the experiment measures.
+    /// Part of the name of a quantity; empty for the first quantity that the experiment measures.
     name: String,
     metric: Metric,
     relation: Relation,
-    /// In ns, 1/s, B/s, or as a share.
+    /// In ns, 1/s or B/s, or as a share.
     bound: f64,
 }
 
-/// A number of a point.
+/// A statistic of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
     Quantile(f64),
     Mean,
     Max,
-    /// Of messages that did not arrive.
+    /// The share of messages that did not arrive.
     Loss,
     Figure(Quantity),
 }
@@ -66,7 +66,7 @@ const FORM: &str = "write [QUANTITY] METRIC RELATION BOUND, as 'p99<5us', 'round
                     median<=1.2us' or 'rate>1M/s'; metrics are median, pNN, mean, max, loss, \
                     rate, bandwidth";
 
-/// Units by kind: their factor to what records keep.
+/// Units of each kind, with the factor to the unit of records.
 const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 const RATES: [(&str, f64); 4] = [("G/s", 1e9), ("M/s", 1e6), ("k/s", 1e3), ("/s", 1.0)];
 const BANDWIDTHS: [(&str, f64); 6] = [
@@ -119,8 +119,8 @@ fn metric(word: &str) -> Option<Metric> {
     })
 }
 
-/// A hundredth, without the last digit of a float: 0.999 of 99.9. `None` unless it is strictly
-/// between 0 and 1 then: 99.9999999999999 is not.
+/// A number of per cent as a share, without the rounding error of the float: 0.999 for 99.9. `None`
+/// unless the result is strictly between 0 and 1, as for 99.9999999999999.
 #[must_use]
 pub fn share_of(percent: f64) -> Option<f64> {
     let share = (percent / 100.0 * 1e12).round() / 1e12;
@@ -152,11 +152,11 @@ pub enum Answer {
     CannotTell,
 }
 
-/// Why there is no number to judge.
+/// The reason why there is no number to judge.
 enum Missing {
-    /// What is asked for does not exist there.
+    /// The record cannot have the number: no such quantity, or too few samples.
     Asked(String),
-    /// The run has not measured it.
+    /// The run lost it, for example because messages were lost.
     Unmeasured(String),
 }
 
@@ -165,27 +165,27 @@ enum Missing {
 pub struct Checked {
     /// Whether it holds.
     pub answer: Answer,
-    /// A line: what was measured, its interval, and the bound.
+    /// One line: the measured value, its interval, and the bound.
     pub line: String,
 }
 
-/// An observed value, its interval where there is one, and its name.
+/// An observed value, its interval if there is one, and its name.
 struct Observed {
     value: f64,
     interval: Option<Interval>,
     name: String,
-    /// How it is written.
+    /// The quantity whose format the value is shown in.
     quantity: Quantity,
-    /// How far the value may be off because two hosts' clocks took the time.
+    /// How far the value may be off because it was timed with the clocks of two hosts.
     clock_error_ns: f64,
     remark: String,
 }
 
 impl Expectation {
-    /// Whether a series of `n` samples can say anything about it.
+    /// Whether a series of `n` samples is long enough for this statistic.
     ///
     /// # Errors
-    /// How many samples it needs, and what to do.
+    /// The number of samples that it needs, and what to do.
     pub fn supported_by(&self, n: u64) -> Result<(), String> {
         match self.metric {
             Metric::Quantile(q) if !stats::supports_quantile(n, q) => {
@@ -203,11 +203,11 @@ impl Expectation {
         }
     }
 
-    /// Whether something that measures these may have what it is about. A name that is no
-    /// quantity's may be a label.
+    /// Whether an experiment that measures these quantities may have the expected one. A name that
+    /// matches no quantity may be a label.
     ///
     /// # Errors
-    /// That it has not, and what there is instead.
+    /// The experiment does not measure it; the error lists what it measures.
     pub fn foreseen_in(&self, experiment: &str, quantities: &[Quantity]) -> Result<(), String> {
         let is_named = |q: &&Quantity| self.name == q.name() || self.name == q.field();
         let asked = match self.metric {
@@ -222,16 +222,16 @@ impl Expectation {
         ))
     }
 
-    /// Whether it is about samples of times.
+    /// Whether the expectation is about samples of times.
     #[must_use]
     pub const fn is_of_samples(&self) -> bool {
         matches!(self.metric, Metric::Quantile(_) | Metric::Mean | Metric::Max)
     }
 
-    /// Checks it at every point of a record; runs of the same point count together.
+    /// Checks the expectation at every point of a record; runs of the same point count together.
     ///
     /// # Errors
-    /// When what is asked for does not exist: no such quantity, or too few samples for it.
+    /// If the expected number cannot exist: no such quantity, or too few samples for it.
     pub fn check(&self, record: &Record) -> Result<Vec<Checked>, String> {
         let model = Model::of(record);
         let mut found = Vec::new();
@@ -266,7 +266,7 @@ impl Expectation {
         }
     }
 
-    /// Of a point whose runs were all cut short.
+    /// The result for a point whose runs were all cut short.
     fn unmeasured(&self, point: &Point, at: &str) -> Checked {
         let why = point.cut_short.as_deref().unwrap_or_default();
         let line = format!(
@@ -297,7 +297,7 @@ impl Expectation {
             error => format!(", and the clocks of the two hosts may be off by {}", fmt_ns(error)),
         };
         let (answer, verdict) = match (holds, is_sure) {
-            // More messages do not lessen it.
+            // More messages do not reduce the clock error.
             _ if !is_beyond([found.value; 2]) => (
                 Answer::CannotTell,
                 "cannot be seen, as the clocks decide: expect something of round trips (ping), \
@@ -339,7 +339,7 @@ impl Expectation {
         let of_it = figures.filter(|f| f.quantity == quantity && f.value.is_finite());
         let named = of_it.clone().map(|f| f.label.as_str());
         let named = named.filter(|label| self.has_name(quantity, label));
-        // Several may bear the name, as those of each thread: one of them is meant.
+        // If several labels match, such as those of each thread, the first one is used.
         let first = || named.clone().next().filter(|_| !self.name.is_empty());
         let Some(label) = headline(named.clone()).or_else(first) else {
             return Err(match (of_it.clone().next(), lost(row)) {
@@ -358,7 +358,7 @@ impl Expectation {
         };
         let ours = of_it.filter(|f| f.label == label);
         let values: Vec<f64> = ours.map(|f| f.value).collect();
-        // Both of the mean: beside a median, its interval would speak of another number.
+        // Both numbers are of the mean: the interval would not belong to a median.
         Ok(Observed {
             value: values.iter().sum::<f64>() / values.len() as f64,
             interval: stats::mean_interval(&values, CONFIDENCE),
@@ -386,7 +386,7 @@ impl Expectation {
             let why = "the experiment does not count lost messages";
             Missing::Asked(format!("--expect '{self}': {why}"))
         })?;
-        // Records come from strangers: their counts may be any.
+        // Records may come from strangers: their counts may have any value.
         let sum = |of: fn(&(u64, u64)) -> u64| each.iter().map(of).fold(0, u64::saturating_add);
         let (lost, sent) = (sum(|both| both.0), sum(|both| both.1));
         if sent == 0 {
@@ -428,7 +428,7 @@ impl Expectation {
         let timed = Timed::new(&runs?).ok_or_else(nothing)?;
         let n = timed.n() as u64;
         self.supported_by(n).map_err(|why| match self.supported_by(n.saturating_add(lost)) {
-            // There would be enough.
+            // Without the losses there would be enough samples.
             Ok(()) => {
                 let (lost, n) = (fmt_count(lost), fmt_count(n));
                 Missing::Unmeasured(format!("{lost} messages were lost, and {n} samples are left"))
@@ -461,10 +461,10 @@ impl Expectation {
         Ok(Observed { value, interval, name, quantity, clock_error_ns, remark })
     }
 
-    /// Why the expected series is hidden in one of the runs; without this check `found` would be
-    /// judged in its place.
+    /// The reason why the expected series is hidden in one of the runs; without this check `found`
+    /// would be judged instead of it.
     fn hidden<'a>(&self, row: &'a Row, found: Option<Quantity>) -> Option<&'a str> {
-        // One-way times come before others.
+        // One-way times are preferred to others.
         if found.is_some_and(Quantity::is_between_ends) {
             return None;
         }

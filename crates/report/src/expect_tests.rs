@@ -53,7 +53,7 @@ fn what_is_wrong_with_one_is_said_in_a_line() {
     }
 }
 
-/// What an expectation finds in runs of these rates: its name and its value.
+/// The name and the value that an expectation finds in runs with these rates.
 fn found(text: &str, runs: &[&[(&str, f64)]]) -> Result<(String, f64), String> {
     let points: Vec<Point> = runs.iter().map(|rates| test_points::point(rates)).collect();
     let parameters = rdmalab_record::Object::new();
@@ -71,7 +71,7 @@ fn one_rate_is_judged_and_never_what_was_offered() {
     let is = |name: &str, value| Ok((name.to_owned(), value));
     assert_eq!(found("rate>1M/s", paced), is("rate, achieved", 5e6));
     assert_eq!(found("offered rate>1M/s", paced), is("rate, offered", 9e6));
-    // With threads the total comes first, and each thread has a name.
+    // With threads, the total has the first label, and each thread has a label.
     let threads: &[&[(&str, f64)]] = &[&[
         ("offered", 9e6),
         ("offered, thread 0", 5e6),
@@ -126,7 +126,7 @@ fn what_the_clocks_of_two_hosts_could_turn_is_not_said() {
     }
     let (_, line) = of("median<22us", 20e3, 5e3);
     assert!(line.contains("off by 5.00 us") && line.contains("cannot be seen"), "{line}");
-    // By its samples it may be beyond, and by its clocks it need not.
+    // The interval of the samples reaches beyond the bound; the clock error alone does not.
     let (answer, line) = of("median<22us", 16.995e3, 5e3);
     assert!(answer == Answer::Holds && line.contains("reaches beyond"), "{line}");
 }

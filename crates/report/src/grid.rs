@@ -1,18 +1,18 @@
-//! Tables that fit a terminal: a table that is too wide is laid on its side, or goes on below.
+//! Tables that fit a terminal: a table that is too wide is transposed or split into parts.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement};
 
-/// No line is longer, where a single cell is not.
+/// The longest line, unless a single cell is longer.
 pub const COLUMNS: usize = 100;
 
-/// From so many parts on, a table is easier to read on its side.
+/// From this many parts on, a transposed table is easier to read.
 const PARTS: usize = 3;
 
-/// A number in place of the keys is not longer than this.
+/// Keys up to this width are not replaced by row numbers.
 const NUMBER: usize = 10;
 
-/// Columns that say which row it is, and then what it has.
+/// A table: key columns, which identify the row, and then value columns.
 pub struct Grid {
     heads: Vec<String>,
     keys: usize,
@@ -21,30 +21,30 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The first `keys` columns name a row; the first `words` ones hold words, which stand to the
-    /// left, where numbers stand to the right.
+    /// The first `keys` columns identify a row; the first `words` columns hold words. Words are
+    /// aligned to the left, numbers to the right.
     pub fn new(heads: Vec<String>, keys: usize, words: usize) -> Self {
         let is_word = (0..heads.len()).map(|column| column < words).collect();
         Self { heads, keys, is_word, rows: Vec::new() }
     }
 
-    /// Columns of these heads hold words.
+    /// Declares that the columns with these heads hold words.
     pub fn set_words(&mut self, heads: &[&str]) {
         self.is_word = self.heads.iter().map(|head| heads.contains(&head.as_str())).collect();
     }
 
-    /// One row more.
+    /// Adds a row.
     pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
-    /// Whether each row is one line.
+    /// Whether each row fits in one line.
     pub fn fits(&self) -> bool {
         let all: Vec<usize> = (0..self.heads.len()).collect();
         self.width(&all) <= COLUMNS
     }
 
-    /// The lines: as it is, or on its side, or in parts, whatever fits.
+    /// The lines: the table unchanged, transposed, or in parts, whatever fits.
     pub fn text(&self) -> String {
         if self.fits() {
             return self.part(&(0..self.heads.len()).collect::<Vec<_>>());
@@ -62,7 +62,7 @@ impl Grid {
         }
     }
 
-    /// Columns that fit beside the keys, and below them the next ones: about as many in each part.
+    /// The columns of each part: the keys and some values. Parts have about equally many values.
     fn parts(&self) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.keys).collect();
         let values: Vec<usize> = (self.keys..self.heads.len()).collect();
@@ -82,14 +82,14 @@ impl Grid {
         if is_narrow { even } else { parts }
     }
 
-    /// A column for each row: a short one for the name of a value, where that is long.
+    /// The transposed table: a column for each row.
     fn on_its_side(&self) -> Option<Self> {
         let line = |column: usize| {
             let cells = self.rows.iter().map(move |row| row[column].clone());
             std::iter::once(self.heads[column].clone()).chain(cells).collect::<Vec<String>>()
         };
         let mut lines = (0..self.heads.len()).map(line);
-        // Without a key there is one row, and nothing to call it.
+        // A table without keys has one row, which needs no head.
         let heads =
             if self.keys == 0 { vec![String::new(); self.rows.len() + 1] } else { lines.next()? };
         let mut side = Self::new(heads, 1, 1);
@@ -97,7 +97,7 @@ impl Grid {
         Some(side)
     }
 
-    /// With a number for each row in place of what says which it is; that comes first.
+    /// The table with a row number as its only key, in front of the other columns.
     fn numbered(&self) -> Self {
         let number = |first: String, rest: &[String]| [&[first], rest].concat();
         let heads = number("row".to_owned(), &self.heads);
@@ -107,7 +107,7 @@ impl Grid {
         Self { heads, keys: 1, is_word, rows }
     }
 
-    /// Of the longest line with these columns: a blank before it, and two between columns.
+    /// The width of the longest line with these columns: one blank before, and two between columns.
     fn width(&self, columns: &[usize]) -> usize {
         let letters = |text: &String| text.chars().count();
         let widest = |column: &usize| {
@@ -137,7 +137,7 @@ impl Grid {
 mod tests {
     use super::*;
 
-    /// A table of so many keys, values and rows, with heads and cells so long.
+    /// A table with these numbers of keys, values and rows, and these lengths of heads and cells.
     fn grid(keys: usize, values: usize, rows: usize, (head, cell): (usize, usize)) -> Grid {
         let name =
             |c: usize| format!("{:x<head$}", format!("{}{c}", if c < keys { 'k' } else { 'v' }));

@@ -1,35 +1,35 @@
-//! How samples are distributed, in bins: for the terminal, and for the page.
+//! Histograms of samples: for the terminal, and for the page.
 
 use rdmalab_measure::{Quantity, stats};
 
 use crate::table::Style;
 use crate::value::fmt_count;
 
-/// How bins are laid.
+/// How bin widths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Of equal width.
     Linear,
-    /// Of equal ratio. Only where all samples are above zero.
+    /// Of equal ratio; only if all samples are above zero.
     Log,
-    /// Logarithmic where the largest sample is far from the median, else linear.
+    /// Logarithmic if the largest sample is far from the median, otherwise linear.
     Auto,
 }
 
-/// From this ratio of the largest sample to the median on, equal widths would hide everything.
+/// From this ratio of the largest sample to the median on, bins of equal width hide the shape.
 const FAR: f64 = 5.0;
 
 /// Eighths of a block.
 const BLOCKS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 
-/// Samples in bins. Every sample is in one.
+/// Counts of samples in bins. Every sample is in one bin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     /// Whether bins have equal ratios.
     pub is_log: bool,
     /// Ends of the bins, one more than there are bins; empty without samples.
     pub edges: Vec<f64>,
-    /// Samples in each bin: from its lower end on, below its upper one (the last: up to it).
+    /// Samples in each bin: its lower end is included, its upper one only in the last bin.
     pub counts: Vec<u64>,
 }
 
@@ -71,8 +71,8 @@ impl Histogram {
         Self { is_log, edges, counts }
     }
 
-    /// Lines of text with bars: the lower end of each bin, a bar, and the count. Empty bins in a
-    /// row are one line; a bin with a single sample is still seen.
+    /// Lines of text with bars: the lower end of each bin, a bar, and the count. Successive empty
+    /// bins share one line; the bar of a single sample is visible.
     #[must_use]
     pub fn text(&self, quantity: Quantity, style: Style) -> String {
         let largest = self.counts.iter().copied().max().unwrap_or(0);

@@ -10,16 +10,16 @@ use crate::svg::{self, Bin, Labels, Rule};
 use crate::value::fmt_count;
 use crate::warnings::place;
 
-/// Histograms for one quantity.
+/// Most histograms of one quantity.
 const MAX_HISTOGRAMS: usize = 3;
 
-/// A histogram shows so many of the samples where its largest one lies far out.
+/// The share of the samples that a histogram shows if its largest sample is far out.
 const BODY: f64 = 0.995;
 
 /// Bins of a histogram.
 const BINS: usize = 60;
 
-/// The first, the middle and the last row: the smallest and the largest of what varies.
+/// The first, the middle and the last row, which have the extreme values of what varies.
 pub fn histograms(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let n = group.rows.len();
     let most = scope.of_rows(n, MAX_HISTOGRAMS);
@@ -32,8 +32,8 @@ pub fn histograms(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<
     each.filter_map(one).collect()
 }
 
-/// The histogram of a row's first run; `None` when its samples cannot be read. A few samples far
-/// out would leave one bar for all others: they are counted at the end, and seen in the tail.
+/// The histogram of a row's first run; `None` if its samples cannot be read. Samples far out are
+/// only counted at the end, since all others would be in one bar; the tail's curve shows them.
 fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -> Option<Chart> {
     let series = row.first_series(group.quantity, group.label)?;
     let mut samples = samples(model.record, series)?;
@@ -46,7 +46,7 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
     let body = if is_far { stats::quantile(&samples, BODY) } else { summary.max };
     let beyond = samples.len() - samples.partition_point(|s| *s <= body);
     samples.truncate(samples.len() - beyond);
-    // More bins than that, and each holds a handful of samples: noise instead of a shape.
+    // More bins would hold a few samples each, and show noise instead of a shape.
     let bins = (2.0 * (samples.len() as f64).sqrt()).ceil() as usize;
     let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
     let ends = (*histogram.edges.first()?, *histogram.edges.last()?);
@@ -93,7 +93,7 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
     Some(Chart::new(title, svg::bars(&labels, (&x, &y), &bins, &rules, &printed)))
 }
 
-/// What a study printed of these samples, each with its value along the x axis.
+/// The published values about these samples, each at its value on the x axis.
 fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::PublishedMark> {
     let own = scope
         .published
@@ -102,8 +102,8 @@ fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::PublishedMark> {
     own.map(|t| published::upright(&t.at((0.0, 0.0), None), None, None)).collect()
 }
 
-/// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,
-/// so many of them and the largest.
+/// Vertical lines at the median, the 99th percentile and the largest sample. If `beyond` samples
+/// are above the end, the last line names their number and the largest of them.
 fn rules(quantity: Quantity, summary: &Summary, (end, beyond): (f64, usize)) -> Vec<Rule> {
     let supported = |q| summary.quantile(q).filter(|v| v.supported).map(|v| v.value);
     let last = match beyond {

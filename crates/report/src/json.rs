@@ -1,4 +1,4 @@
-//! JSON: the record in one document, flatter than its files, for `jq` and scripts.
+//! JSON: the record as one document, flatter than its files, for `jq` and scripts.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::summary::QUANTILES;
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::value::percentile;
 use crate::warnings::warnings;
 
-/// The version of the document's form; it rises when a field changes or goes.
+/// The version of the document's form; it rises when a field is changed or removed.
 const FORMAT_VERSION: u32 = 1;
 
-/// The record as one JSON document, with indents and a line feed at the end. Names carry units;
-/// `null` is a number that there is not, or a percentile that the samples do not support.
+/// The record as one JSON document, indented, with a line feed at the end. Names carry units;
+/// `null` is a missing number, or a percentile that the samples do not support.
 #[must_use]
 pub fn json(record: &Record) -> String {
     format!("{:#}\n", document(record))
@@ -78,7 +78,7 @@ fn point(point: &Point) -> Value {
     })
 }
 
-/// A series with its largest samples, which a line of CSV has no place for.
+/// A series with its largest samples, for which CSV has no column.
 fn series(series: &SeriesSummary) -> Object {
     let unit = series.quantity.suffix();
     let largest = series.summary.largest.iter().map(|one| {
@@ -89,7 +89,7 @@ fn series(series: &SeriesSummary) -> Object {
     fields
 }
 
-/// `cpu_share[rank 0]`: the field, and whose it is.
+/// The name of a figure with its label: `cpu_share[rank 0]`.
 pub fn figure_name(quantity: Quantity, label: &str) -> String {
     match label {
         "" => quantity.field().to_owned(),
@@ -97,7 +97,7 @@ pub fn figure_name(quantity: Quantity, label: &str) -> String {
     }
 }
 
-/// A series as flat fields, units in their names.
+/// A series as flat fields, with units in their names.
 pub fn series_fields(series: &SeriesSummary) -> Object {
     let unit = series.quantity.suffix();
     let summary = &series.summary;

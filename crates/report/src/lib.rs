@@ -1,10 +1,10 @@
-//! What people and scripts see of a run record: tables, histograms, CSV, JSON, perftest's text, and
-//! a page that needs nothing but a browser. Reads records and runs nothing; the same record gives
-//! the same text.
+//! Forms of a run record for people and scripts: tables, histograms, CSV, JSON, perftest's text,
+//! and a page that needs only a browser. This crate reads records and runs nothing; the same record
+//! gives the same text.
 //!
-//! The parameters of a point are whatever the record says; nothing here knows the experiments. Two
-//! rules hold in all forms: every number stands under the kind of its device, and a percentile that
-//! the samples cannot support is not shown as one.
+//! The parameters of a point come from the record: this crate knows no experiments. Two rules hold
+//! in all forms: every number is shown with the kind of its device, and a percentile that the
+//! samples do not support is not shown as a number.
 #![forbid(unsafe_code)]
 
 mod chart;

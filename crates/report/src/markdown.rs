@@ -1,4 +1,4 @@
-//! A record as Markdown: tables that a wiki or an issue shows as such.
+//! A record as Markdown: tables for a wiki or an issue.
 
 use rdmalab_record::{Finding, Record, shell_word};
 
@@ -8,7 +8,7 @@ use crate::table::{parameter_cells, parameter_heads, time_cells, time_heads};
 use crate::value::{finding_value, heading, shown};
 use crate::warnings::warnings;
 
-/// The record: what was measured, a table for each quantity, what was skipped and what to think.
+/// The record: what was measured, a table for each quantity, skipped points, and warnings.
 #[must_use]
 pub fn markdown(record: &Record) -> String {
     let model = Model::of(record);
@@ -65,7 +65,7 @@ pub fn markdown(record: &Record) -> String {
     out + &block(&command.join(" "))
 }
 
-/// A block of shell, between fences longer than any row of backticks in it.
+/// A code block of shell, between fences longer than any row of backticks in it.
 fn block(text: &str) -> String {
     let rows = text.split(|c| c != '`').map(str::len);
     let fence = "`".repeat(rows.max().unwrap_or(0).max(2) + 1);
@@ -85,7 +85,7 @@ pub fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<Stri
     line(heads) + &rule + &rows.map(|row| line(&row)).collect::<String>()
 }
 
-/// Text that is no table, tag or line of its own.
+/// Escapes text so that it is not read as a table, a tag or a block.
 pub fn plain(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
 }

@@ -1,4 +1,4 @@
-//! A record as a report sees it: parameters that vary, rows of equal parameters, one group for each
+//! A record as reports need it: parameters that vary, rows of equal parameters, one group for each
 //! quantity.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,32 +15,32 @@ use crate::value::{named, order, shown};
 /// Percentiles that tables show beside the median.
 pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
 
-/// What the label of a peer's series begins with.
+/// The beginning of the label of a peer's series.
 pub const PEER: &str = "peer ";
 
-/// The fact of a rank that is under no profile, where another one is.
+/// The value of the profile fact for a rank without a profile.
 const NO_PROFILE: &str = "none";
 
-/// Ranks that the head names, before the others are only counted.
+/// Most ranks that are named; the others are only counted.
 const NAMED_RANKS: usize = 3;
 
-/// What a study's bars begin at.
+/// The lower end of a study's bars.
 pub const TENTH: f64 = 0.1;
 
-/// What a study's bars end at.
+/// The upper end of a study's bars.
 pub const NINTH: f64 = 0.9;
 
-/// The whole record, arranged.
+/// A record, arranged for reports.
 pub struct Model<'a> {
-    /// It.
+    /// The record.
     pub record: &'a Record,
     /// Names of parameters that differ between points, in the order of the record.
     pub varying: Vec<&'a str>,
-    /// Names and values of those that do not.
+    /// Names and values of parameters that are equal at all points.
     pub constant: Vec<(&'a str, &'a Value)>,
     /// Points of equal parameters, in the order of the parameters.
     pub rows: Vec<Row<'a>>,
-    /// What all points together say.
+    /// The findings over all points.
     pub findings: &'a [Finding],
 }
 
@@ -54,24 +54,24 @@ pub struct Row<'a> {
 
 /// One quantity over all rows.
 pub struct Group<'a> {
-    /// What.
+    /// The quantity.
     pub quantity: Quantity,
-    /// Which of them; may be empty.
+    /// The label of the series; may be empty.
     pub label: &'a str,
     /// Rows that have it.
     pub rows: Vec<(&'a Row<'a>, Merged)>,
 }
 
-/// A series over all runs of a row. With several runs: medians of the runs' values. The interval is
-/// then that of the runs' medians by their ranks; of fewer runs than that takes, the hull of the
-/// runs' intervals, so that what differs between runs is inside.
+/// A series over all runs of a row. With several runs, values are medians of the runs' values.
+/// Their interval comes from the ranks of the runs' medians. If there are too few runs for that, it
+/// covers the intervals of all runs, and so the differences between them.
 #[derive(Clone, Debug)]
 pub struct Merged {
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
-    /// Samples that count, of all runs.
+    /// Samples that count, in all runs.
     pub n: u64,
-    /// Samples in the run that has fewest.
+    /// Samples in the run that has the fewest.
     pub least_n: u64,
     /// Lost messages.
     pub lost: u64,
@@ -81,21 +81,21 @@ pub struct Merged {
     pub min: f64,
     /// Largest sample.
     pub max: f64,
-    /// Its place in the series of its run.
+    /// The place of the largest sample in the series of its run.
     pub max_index: Option<u64>,
-    /// Its run, from 0.
+    /// The run with the largest sample, from 0.
     pub max_run: usize,
     /// The median.
     pub median: f64,
-    /// Whether there are samples enough for it.
+    /// Whether there are enough samples for the median.
     pub is_supported: bool,
-    /// Its interval.
+    /// The interval of the median.
     pub interval: Option<(f64, f64)>,
-    /// From the least median of a run to the largest, over their median; `None` for one run.
+    /// The difference of the runs' largest and least median, over their median; `None` for one run.
     pub run_spread: Option<f64>,
-    /// The most extreme rank correlation of neighbours.
+    /// The most extreme rank correlation of successive samples.
     pub lag1: Option<f64>,
-    /// The least share of a run's samples that its median is worth, as if they were independent.
+    /// Effective samples of a run's median over its samples; the least of all runs.
     pub worth: Option<f64>,
     summaries: Vec<Summary>,
 }
@@ -117,7 +117,7 @@ impl<'a> Model<'a> {
         let (varying, fixed): (Vec<&str>, Vec<&str>) = names.into_iter().partition(differs);
         let first = record.points.first();
         let value = |name| Some((name, first?.parameters.get(name)?));
-        // The header has the experiment already.
+        // The header already shows the experiment.
         let is_said = |(name, value): &(&str, &Value)| {
             *name == "experiment" && value.as_str() == Some(record.header.experiment.as_str())
         };
@@ -165,7 +165,7 @@ impl<'a> Model<'a> {
         keys
     }
 
-    /// The values of a fact: each if they are few, else the ends. Numbers in their order.
+    /// The values of a fact: all if there are few, otherwise the ends. Numbers are sorted.
     pub fn fact(&self, name: &str) -> String {
         const FEW: usize = 5;
         let values: BTreeSet<&str> =
@@ -191,7 +191,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Which point was skipped, by what it does not share with all that ran.
+    /// Describes a skipped point by the parameters that it does not share with all measured points.
     pub fn skipped_place(&self, skipped: &Skipped) -> String {
         let others = &self.record.skipped;
         let is_shared = |name: &String, value: &Value| match self.record.points.first() {
@@ -204,8 +204,8 @@ impl<'a> Model<'a> {
         if own.is_empty() { "a point".to_owned() } else { own.join(", ") }
     }
 
-    /// Names of all facts, where data was carried first; without those that the record's header
-    /// or the parameters have, and those that are nowhere.
+    /// Names of all facts, beginning with those about the packets; without facts that the record's
+    /// header or the parameters show, and without those that have no value.
     pub fn facts(&self) -> Vec<&'a str> {
         let points = &self.record.points;
         let told = points.iter().flat_map(|p| &p.facts).filter(|f| f.value != "none");
@@ -217,7 +217,7 @@ impl<'a> Model<'a> {
             is_in_head || is_parameter && *name != "inline"
         };
         let mut names: Vec<&str> = names.into_iter().filter(|n| !is_known(n)).collect();
-        // What was done to the packets matters most.
+        // Faults, captures and the placement of data come first: they influence the numbers most.
         let first = ["faults", "capture", "placement"];
         names.sort_by_key(|name| first.iter().position(|n| n == name).unwrap_or(first.len()));
         names
@@ -233,14 +233,14 @@ fn rows<'a>(record: &'a Record, varying: &[&str]) -> Vec<Row<'a>> {
         }
     }
     for row in &mut rows {
-        // A run that was cut short is none, and may have been measured again; alone it is all that
-        // there is to show, with a warning beside it.
+        // Runs that were cut short do not count if the row has a complete run. Otherwise they are
+        // all that can be shown; a warning says so.
         if row.points.iter().any(|point| point.is_whole()) {
             row.points.retain(|point| point.is_whole());
         }
         row.points.sort_by_key(|p| p.repetition);
     }
-    // Points ran in random order; people read them in the order of the plan.
+    // Points ran in random order; reports show them in the order of the plan.
     rows.sort_by(|a, b| {
         let each = varying.iter().map(|n| order(a.parameters.get(*n), b.parameters.get(*n)));
         each.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
@@ -249,13 +249,13 @@ fn rows<'a>(record: &'a Record, varying: &[&str]) -> Vec<Row<'a>> {
 }
 
 impl Row<'_> {
-    /// Runs of it that were cut short.
+    /// Number of its runs that were cut short.
     pub fn cut_short(&self, record: &Record) -> usize {
         let own = record.points.iter().filter(|point| point.parameters == *self.parameters);
         own.filter(|point| !point.is_whole()).count()
     }
 
-    /// The series of all its runs as one; `None` when no run has it.
+    /// The series of all its runs, merged; `None` if no run has it.
     pub fn merged(&self, quantity: Quantity, label: &str) -> Option<Merged> {
         let each = self.points.iter().filter_map(|p| p.series(quantity, label));
         let summaries: Vec<Summary> = each.map(|s| s.summary.clone()).collect();
@@ -267,7 +267,7 @@ impl Row<'_> {
         self.points.iter().find_map(|p| p.series(quantity, label))
     }
 
-    /// The median of that figure over its runs; `None` when no run has a number for it.
+    /// The median of the figure over its runs; `None` if no run has a number for it.
     pub fn figure(&self, quantity: Quantity, label: &str) -> Option<f64> {
         let figures = self.points.iter().flat_map(|p| &p.figures);
         let mut values: Vec<f64> = figures
@@ -333,14 +333,14 @@ impl Merged {
         dated
     }
 
-    /// Width of the median's interval over the median.
+    /// The width of the median's interval, over the median.
     pub fn relative_width(&self) -> Option<f64> {
         let (low, high) = self.interval?;
         (self.median > 0.0).then(|| (high - low) / self.median)
     }
 }
 
-/// Where the median lies of all runs that there could be; `None` for fewer than six.
+/// The interval of the median over all possible runs; `None` for fewer than six runs.
 fn between_runs(summaries: &[Summary]) -> Option<(f64, f64)> {
     let mut medians: Vec<f64> = summaries.iter().map(Summary::median).collect();
     medians.sort_by(f64::total_cmp);
@@ -349,7 +349,7 @@ fn between_runs(summaries: &[Summary]) -> Option<(f64, f64)> {
     Some((interval.low, interval.high))
 }
 
-/// How far the medians of runs are apart, as a share.
+/// The range of the runs' medians, as a share of their median.
 fn run_spread(summaries: &[Summary]) -> Option<f64> {
     let medians = || summaries.iter().map(Summary::median).filter(|m| !m.is_nan());
     let (low, high) = (medians().fold(f64::NAN, f64::min), medians().fold(f64::NAN, f64::max));
@@ -362,14 +362,14 @@ fn worth(summaries: &[Summary]) -> Option<f64> {
     summaries.iter().filter_map(share).min_by(f64::total_cmp)
 }
 
-/// The median of what is a number.
+/// The median of the values that are not NaN.
 fn middle(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.filter(|v| !v.is_nan()).collect();
     stats::sort(&mut values);
     stats::median(&values)
 }
 
-/// The name of a group: the quantity, with the study's name for it.
+/// The name of a group: the quantity and the label.
 pub fn group_name(quantity: Quantity, label: &str) -> String {
     match label {
         "" => quantity.name().to_owned(),
@@ -377,14 +377,14 @@ pub fn group_name(quantity: Quantity, label: &str) -> String {
     }
 }
 
-/// Which of the labels that a quantity has stands for the point, where none was named: the total,
-/// then what was achieved. What was offered is what was asked for, and no result.
+/// The headline of a quantity's labels if none was named: the total, then the achieved rate, then
+/// another label. The offered rate is an input and no result.
 pub fn headline<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let of = |wanted: &str| labels.clone().find(|label| *label == wanted);
     of("").or_else(|| of("achieved")).or_else(|| labels.clone().find(|l| !is_offered(l)))
 }
 
-/// Whether the label says that it is what was asked for; also of one thread.
+/// Whether the label is that of an offered rate; also for one thread.
 fn is_offered(label: &str) -> bool {
     label.split(',').next() == Some("offered")
 }
@@ -397,8 +397,8 @@ pub fn device_line(record: &Record) -> String {
     format!("{} ({}{others}{disturbed})", device.name, device.described())
 }
 
-/// Ends that are under another profile than the record's device, or under none: `rank 1: profile
-/// late-ack`, for each profile.
+/// Ends with another profile than the record's device, or with none: `rank 1: profile late-ack`,
+/// for each profile.
 pub fn unlike_ends(record: &Record) -> Vec<String> {
     let own = record.header.device.profile.as_deref().unwrap_or(NO_PROFILE);
     let mut profiles: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
@@ -431,7 +431,7 @@ pub fn is_disturbed(record: &Record) -> bool {
 pub mod test_points {
     use super::*;
 
-    /// With these rates, and nothing else.
+    /// A point with these rates only.
     pub fn point(rates: &[(&str, f64)]) -> Point {
         let mut found = rdmalab_measure::Outcome::default();
         rates.iter().for_each(|(label, rate)| found.push_figure(Quantity::Rate, label, *rate));
@@ -496,8 +496,8 @@ mod tests {
     fn many_runs_know_the_median_better_than_few() {
         let (low, high) = merged(&[1000.0, 1010.0]).interval.expect("of each run");
         assert!(low < 1000.0 && high > 1010.0, "all that the runs leave open: {low} {high}");
-        // Of six the least and the largest; of twenty the sixth from either end, beyond which the
-        // median is with 2.1 % each.
+        // Of six runs, the least and the largest; of twenty, the sixth from either end: the median
+        // is outside of each with a probability of 2.1 %.
         let of = |n: u32| merged(&(0..n).map(|i| 1000.0 + f64::from(i)).collect::<Vec<_>>());
         assert_eq!(of(6).interval, Some((1000.0, 1005.0)));
         assert_eq!(of(20).interval, Some((1005.0, 1014.0)));

@@ -1,4 +1,4 @@
-//! A record as one HTML file: no network, no script, light and dark, on a telephone and on paper.
+//! A record as one HTML file without network or script, in light and dark, also for print.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,14 +18,14 @@ use crate::warnings::{place, warnings};
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// A cell of more characters is text, which may take several lines.
+/// A cell with more characters is text, which may take several lines.
 const LONG: usize = 24;
 
-/// Quantities that the first glance shows.
+/// Most quantities in the summary at the top.
 const GLANCES: usize = 4;
 
-/// The page of a record. Samples of its histograms are read from the record's directory; where
-/// they are missing, so are the histograms.
+/// The page of a record. Samples of its histograms are read from the record's directory; without
+/// samples there are no histograms.
 #[must_use]
 pub fn page(record: &Record) -> String {
     pages(std::slice::from_ref(record))
@@ -51,7 +51,7 @@ pub fn pages(records: &[Record]) -> String {
     )
 }
 
-/// Everything about a record; `id` makes names unique in the page.
+/// All contents of a record; `id` makes names unique in the page.
 fn article(record: &Record, id: &str) -> Markup {
     let model = Model::of(record);
     let groups = model.groups();
@@ -123,7 +123,7 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
     }
 }
 
-/// What numbers of a device are not.
+/// The caution about a device's numbers: what they do not describe.
 pub fn caution(device: &Device) -> Markup {
     html! {
         @if let Some(caution) = device.kind.caution() {
@@ -148,7 +148,7 @@ pub fn caution(device: &Device) -> Markup {
     }
 }
 
-/// The lowest median of each quantity, and the best of each figure, large.
+/// The summary at the top: the lowest median of each quantity, and the best of each figure.
 fn glance(model: &Model, groups: &[Group]) -> Markup {
     let best = |g: &'_ Group| {
         let rows = g.rows.iter().filter(|(_, m)| m.n > 0 && m.is_supported);
@@ -189,7 +189,7 @@ fn glance(model: &Model, groups: &[Group]) -> Markup {
     }
 }
 
-/// What all points together say.
+/// The findings over all points.
 pub fn found(model: &Model) -> Markup {
     html! {
         @if !model.findings.is_empty() {
@@ -261,7 +261,7 @@ fn times(model: &Model, group: &Group, id: &str) -> Markup {
     }
 }
 
-/// When the largest samples were taken: what else happened then may be found in a log.
+/// The times at which the largest samples were taken, so that a reader can look in a log.
 fn outliers(model: &Model, group: &Group) -> Markup {
     const SHOWN: usize = 5;
     let each = group.rows.iter().flat_map(|(row, m)| m.dated().into_iter().map(move |o| (*row, o)));
@@ -300,7 +300,7 @@ fn figures(model: &Model, id: &str) -> Markup {
     }
 }
 
-/// What there is one number of for each point; `None` without any.
+/// The figures of each point; `None` if there are none.
 pub fn figures_table(model: &Model) -> Option<Markup> {
     let figures = model.figures();
     let mut heads = parameter_heads(model);
@@ -331,7 +331,7 @@ pub fn figures_of(charts: &[Chart]) -> Markup {
     }
 }
 
-/// A table that scrolls within itself where the screen is narrow.
+/// A table that scrolls horizontally if the screen is narrow.
 pub fn table(
     caption: &str,
     heads: &[String],
@@ -404,7 +404,7 @@ pub fn setup(model: &Model) -> Markup {
     }
 }
 
-/// An entry of the environment as lines; what the machine did not tell has none.
+/// An entry of the environment as lines; none for what the machine did not report.
 fn described(name: &str, value: &Value) -> Vec<(String, String)> {
     match value {
         Value::Null => Vec::new(),
@@ -430,7 +430,7 @@ fn plain(name: &str, value: &Value) -> String {
     }
 }
 
-/// Memory is seldom a power of two.
+/// Formats the size of memory, which is seldom a power of two.
 fn memory(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{:.1} GiB", b as f64 / f64::from(1 << 30)),
@@ -461,7 +461,7 @@ fn repeat(record: &Record) -> Markup {
     }
 }
 
-/// What a quantity is, for who did not measure it.
+/// The meaning of a quantity, for readers who did not measure it.
 fn meaning(quantity: Quantity) -> &'static str {
     match quantity {
         Quantity::OneWay => {

@@ -1,6 +1,6 @@
-//! perftest's text, for people and scripts that know it: the same columns at the same places. The
-//! numbers are ours: the largest sample is shown (perftest leaves the two largest out), and the
-//! standard deviation is not cut to whole microseconds.
+//! perftest's text, for people and scripts that parse it: the same columns at the same places. The
+//! numbers are computed as in other reports: the largest sample is shown (perftest leaves the two
+//! largest out), and the standard deviation is not cut to whole microseconds.
 
 use rdmalab_measure::group::by_key;
 use rdmalab_measure::{Quantity, stats};
@@ -9,7 +9,7 @@ use rdmalab_record::{Point, Record, SeriesSummary};
 use crate::model::{Model, device_line, headline};
 use crate::value::named;
 
-/// Dashes above and below a table.
+/// The line of dashes above and below a table.
 const RULE: &str = "---------------------------------------------------------------------------\
                     ------------";
 
@@ -20,10 +20,10 @@ const LATENCY_HEAD: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t
 const BANDWIDTH_HEAD: &str = " #bytes     #iterations    BW peak[MiB/sec]    \
                               BW average[MiB/sec]   MsgRate[Mpps]";
 
-/// Names of the size of a message.
+/// Parameters that contain the size of a message.
 const SIZES: [&str; 2] = ["size_bytes", "size"];
 
-/// Times that perftest's table may hold, the first that there is.
+/// Times that perftest's table may hold; the first one that was measured is used.
 const TIMES: [Quantity; 5] = [
     Quantity::HalfRoundTrip,
     Quantity::RoundTrip,
@@ -32,12 +32,12 @@ const TIMES: [Quantity; 5] = [
     Quantity::OneWayFromCopy,
 ];
 
-/// The text, and what it cannot say.
+/// The text, and the notes on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Perftest {
     /// For standard output.
     pub text: String,
-    /// For standard error: what the numbers are, and how they differ from perftest's.
+    /// For standard error: what the numbers describe, and how they differ from perftest's.
     pub notes: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub fn perftest(record: &Record) -> Perftest {
     Perftest { text, notes }
 }
 
-/// Points that differ in their size only, by size: a table of perftest's has no other column.
+/// Points that differ only in their size, sorted by size: perftest's tables have no other column.
 fn families(record: &Record) -> Vec<(String, Vec<&Point>)> {
     let model = Model::of(record);
     let others: Vec<&str> = model.varying.iter().filter(|n| !SIZES.contains(*n)).copied().collect();
@@ -89,7 +89,7 @@ fn bytes(point: &Point) -> u64 {
     size.and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-/// Whether both ways carry the operation, so that perftest halves the time.
+/// Whether both directions carry the operation, so that perftest halves the time.
 fn is_halved(series: &SeriesSummary, point: &Point) -> bool {
     let op = ["op", "opcode"].iter().find_map(|name| point.parameters.get(*name)?.as_str());
     series.quantity == Quantity::RoundTrip && !op.is_some_and(|op| op.contains("read"))
@@ -131,7 +131,7 @@ fn latency(point: &Point, notes: &mut Vec<String>) -> Option<String> {
     ))
 }
 
-/// The figure of that quantity that stands for the point.
+/// The headline figure of that quantity.
 fn figure(point: &Point, quantity: Quantity) -> Option<f64> {
     let of_it = point.figures.iter().filter(|f| f.quantity == quantity);
     let label = headline(of_it.clone().map(|f| f.label.as_str()))?;
@@ -144,7 +144,7 @@ fn bandwidth(point: &Point, notes: &mut Vec<String>) -> Option<String> {
     let size = bytes(point) as f64;
     let bandwidth = bandwidth.or_else(|| rate.map(|r| r * size))?;
     let rate = rate.unwrap_or(bandwidth / size);
-    // No stamp is taken per message, so there is no peak: as perftest's -N.
+    // No time stamp is taken per message, so there is no peak, as with perftest's -N.
     note(notes, "BW peak is not measured, and 0.00 as with perftest's -N".to_owned());
     let received = point.count("received").or_else(|| point.count("sent"));
     let asked = point.parameters.get("messages").and_then(serde_json::Value::as_u64);

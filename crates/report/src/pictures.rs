@@ -1,4 +1,4 @@
-//! The charts of a record as files of their own.
+//! The charts of a record as separate files.
 
 use rdmalab_record::Record;
 
@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("page/style.css");
 pub struct Picture {
     /// A name for the file, without its ending.
     pub name: String,
-    /// The file: SVG with its style inside.
+    /// The contents of the file: SVG with its style inside.
     pub svg: String,
 }
 
@@ -34,12 +34,12 @@ pub fn pictures(record: &Record) -> Vec<Picture> {
     each.collect()
 }
 
-/// An element of a page as a document: with a name space, a style, and what the numbers are.
+/// An SVG element of a page as a document: with a name space, a style, and the kind of device.
 fn alone(svg: &str, device: &str) -> String {
     let Some((head, rest)) = svg.split_once('>') else { return svg.to_owned() };
     let rest = rest.strip_suffix("</svg>").unwrap_or(rest);
     let head = head.replacen("<svg", "<svg xmlns='http://www.w3.org/2000/svg' class='alone'", 1);
-    // A style in XML has no `<` and no `&`: ours has neither.
+    // A style in XML must not contain `<` or `&`; this one has neither.
     format!(
         "{head}><style>{STYLE} svg.alone {{ background: var(--panel); font-family: sans-serif; }}\
          </style>{rest}<metadata>{}</metadata></svg>\n",

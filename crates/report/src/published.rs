@@ -6,26 +6,26 @@ use rdmalab_study::{Published, Reliability, Stat, Study, SweepResult, Value};
 use crate::model::{Model, Row, headline};
 use crate::svg;
 
-/// A published value that is a number, and our number that it stands beside.
+/// A published value that is a number, and our number that is shown beside it.
 pub struct PublishedValue<'a> {
     published: &'a Published,
     value: &'a Value,
     /// The published number, in the unit of the quantity.
     number: f64,
-    /// The label of our series or figure, where the quantity has several.
+    /// The label of our series or figure, if the quantity has several.
     label: String,
 }
 
 /// Where a published value lies in a chart.
 #[derive(Clone, Debug)]
 pub struct PlacedValue {
-    /// The name of the line that it stands beside.
+    /// The name of the line that it belongs to.
     pub line: Option<String>,
-    /// Along the x axis: a place, or from one to another.
+    /// The x position: a place, or a range.
     pub ends: (f64, f64),
-    /// Along the y axis.
+    /// The y position.
     pub value: f64,
-    /// Which number of a series it is.
+    /// The statistic of the series that the value is.
     pub stat: &'static str,
     /// How far it can be trusted.
     pub kind: Reliability,
@@ -33,7 +33,7 @@ pub struct PlacedValue {
     pub name: String,
     /// The number as text, with the word "published".
     pub shown: String,
-    /// What is shown when pointed at.
+    /// The text of the tooltip.
     pub text: String,
 }
 
@@ -56,13 +56,13 @@ impl<'a> PublishedValue<'a> {
         study.values.iter().filter_map(one).collect()
     }
 
-    /// Whether it stands beside this series or figure.
+    /// Whether it belongs to this series or figure.
     pub fn is_of(&self, quantity: Quantity, label: &str) -> bool {
         self.value.ours.quantity() == Some(quantity) && self.label == label
     }
 
-    /// What it says of the samples of a series in this row: a value, and the share of the samples
-    /// below that value.
+    /// The value and the share of the samples below that value, if it is about the samples of this
+    /// series in this row.
     pub fn of_samples(&self, quantity: Quantity, label: &str, row: &Row) -> Option<(f64, f64)> {
         if !self.is_of(quantity, label) {
             return None;
@@ -79,12 +79,12 @@ impl<'a> PublishedValue<'a> {
         }
     }
 
-    /// Which number of a series it is.
+    /// The statistic of the series that the value is.
     pub fn stat(&self) -> &'static str {
         self.value.ours.stat.unwrap_or(Stat::Median).name()
     }
 
-    /// Whether it stands beside this row.
+    /// Whether it belongs to this row.
     pub fn matches_row(&self, row: &Row) -> bool {
         self.value.matches_point(row.parameters)
     }
@@ -107,7 +107,7 @@ impl<'a> PublishedValue<'a> {
         }
     }
 
-    /// Where it lies along `x`, once for each line, by its name, that has a row of its kind.
+    /// The places of the value along `x`, one for each line with a row that it belongs to.
     pub fn along<'r, 'm: 'r>(
         &self,
         x: &str,
@@ -127,8 +127,7 @@ impl<'a> PublishedValue<'a> {
     }
 }
 
-/// The label of a quantity where the study names none: that of the first series, or of the figure
-/// that stands for the point.
+/// The label to use if the study names none: that of the first series, or of the headline figure.
 fn only_label(model: &Model, quantity: Quantity) -> Option<String> {
     let points = || model.record.points.iter();
     let series = points().flat_map(|p| &p.series).find(|s| s.quantity == quantity);
@@ -138,13 +137,13 @@ fn only_label(model: &Model, quantity: Quantity) -> Option<String> {
 }
 
 impl PlacedValue {
-    /// Whether it is of one of these lines, or of none.
+    /// Whether it belongs to one of these lines, or to no line.
     pub fn is_of_one(&self, names: &[&str]) -> bool {
         self.line.as_deref().is_none_or(|line| names.contains(&line))
     }
 }
 
-/// The marks of values beside lines of these names. A value of several lines is drawn once.
+/// The marks of values that belong to lines of these names. A value of several lines is drawn once.
 pub fn marks(all: &[&PlacedValue], names: &[&str]) -> Vec<svg::PublishedMark> {
     let mut drawn: Vec<svg::PublishedMark> = Vec::new();
     for at in all {
@@ -164,8 +163,8 @@ pub fn mark(at: &PlacedValue, line: Option<usize>) -> svg::PublishedMark {
     svg::PublishedMark { line, ends, y: value, kind, name, shown, text, is_upright: false }
 }
 
-/// The mark of a value in a chart whose x axis has the values: at the value, or at `place` where
-/// the study published a share of samples.
+/// The mark of a value in a chart whose x axis has the values: at the value, or at `place` if the
+/// study published a share of samples.
 pub fn upright(
     at: &PlacedValue,
     line: Option<usize>,
@@ -182,7 +181,7 @@ pub fn described(all: &[&PlacedValue]) -> String {
     beside_sentence(&all.iter().map(|at| at.text.as_str()).collect::<Vec<_>>())
 }
 
-/// Texts beside a chart, as a sentence.
+/// Texts that belong beside a chart, as a sentence.
 pub fn beside_sentence(texts: &[&str]) -> String {
     if texts.is_empty() { String::new() } else { format!(" Beside: {}.", texts.join("; ")) }
 }

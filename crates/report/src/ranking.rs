@@ -1,4 +1,4 @@
-//! Bars, where nothing that varies is a number to draw lines over.
+//! Bar charts, for records in which no varying parameter is a number to draw lines over.
 
 use rdmalab_measure::Quantity;
 
@@ -8,10 +8,10 @@ use crate::published;
 use crate::svg::{self, Bar, Labels};
 use crate::warnings::place;
 
-/// Bars in a chart.
+/// Most bars in a chart.
 const MAX_BARS: usize = 16;
 
-/// Longest name that is written out.
+/// Longest name that is not shortened.
 const MAX_NAME: usize = 48;
 
 /// Bars of the medians.
@@ -28,7 +28,7 @@ pub fn median_ranking(model: &Model, group: &Group, id: &str, scope: &Scope) -> 
     rank(id, title, bars, scope)
 }
 
-/// Bars of a figure, those of each label in a colour.
+/// Bars of a figure, with a colour for each label.
 pub fn figure_ranking(
     model: &Model,
     quantity: Quantity,
@@ -48,7 +48,7 @@ pub fn figure_ranking(
     rank(id, sentence(quantity.name()), all, scope)
 }
 
-/// The name of a row's bar; where it is long, without the names of what speaks for itself.
+/// The name of a row's bar. If it is too long, words stand without the names of their parameters.
 fn named(model: &Model, row: &Row, label: &str) -> String {
     let joined = |place: String| {
         let what = [place.as_str(), label];
@@ -61,7 +61,7 @@ fn named(model: &Model, row: &Row, label: &str) -> String {
     }
 }
 
-/// Bars with what a study printed of them.
+/// Bars with the published values beside them.
 fn with_theirs(
     bars: Vec<(&Row, Bar)>,
     quantity: Quantity,
@@ -104,6 +104,6 @@ fn rank(id: &str, title: String, mut bars: Vec<Bar>, scope: &Scope) -> Vec<Chart
         let labels = Labels { id, title: title.clone(), description };
         Chart::new(title, svg::ranking(&labels, end, part))
     };
-    // As even as can be.
+    // Charts have about equally many bars.
     bars.chunks(bars.len().div_ceil(count)).enumerate().map(one).collect()
 }

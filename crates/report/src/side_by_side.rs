@@ -1,4 +1,4 @@
-//! Sweeps of one figure side by side: the same rows of each, the first over the others.
+//! Sweeps of one figure side by side: equal rows of each, and ratios of the first to the others.
 
 use maud::{Markup, html};
 use rdmalab_measure::Quantity;
@@ -18,11 +18,11 @@ struct SweepColumn<'m, 'a> {
     /// The name of the sweep.
     name: &'m str,
     model: &'m Model<'a>,
-    /// The first quantity that it measured.
+    /// The first quantity that the sweep measured.
     group: Group<'m>,
 }
 
-/// A table and charts of sweeps, by their names, that have rows in common; nothing for one alone.
+/// A table and charts of the named sweeps for their common rows; empty for a single sweep.
 pub fn side_by_side(records: &[(&str, &Record)], id: &str) -> Markup {
     let models: Vec<(&str, Model)> = records.iter().map(|(n, r)| (*n, Model::of(r))).collect();
     let side = |(name, model)| -> Option<SweepColumn> {
@@ -43,7 +43,7 @@ pub fn side_by_side(records: &[(&str, &Record)], id: &str) -> Markup {
     }
 }
 
-/// What the columns are.
+/// Describes the columns.
 fn meaning(sides: &[SweepColumn]) -> String {
     let each = sides.iter().map(|side| {
         format!("{} is the {}", side.name, group_name(side.group.quantity, side.group.label))
@@ -56,7 +56,7 @@ fn meaning(sides: &[SweepColumn]) -> String {
     )
 }
 
-/// Parameters that all have and that differ somewhere.
+/// Parameters that all sweeps have and that differ between some of their rows.
 fn common<'a>(sides: &[SweepColumn<'_, 'a>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for name in sides.iter().flat_map(|side| side.model.varying.iter().copied()) {
@@ -133,7 +133,7 @@ fn ratio(a: Option<&(Quantity, Merged)>, b: Option<&(Quantity, Merged)>) -> Stri
     }
 }
 
-/// A line for each sweep and each of what else they have in common, that together.
+/// A line for each sweep and each combination of the other common parameters.
 fn lines(sides: &[SweepColumn], common: &[&str], id: &str) -> Vec<Chart> {
     let Some(x) = charts::along(sides[0].model, &["size"]) else { return Vec::new() };
     let mut lines: Vec<(String, Line)> = Vec::new();

@@ -1,4 +1,4 @@
-//! A study as one page: the verdicts on its claims, its values beside ours, and each figure.
+//! A study as one page: verdicts on its claims, its published values beside ours, and the figures.
 
 use maud::{Markup, html};
 use rdmalab_measure::text::count_of;
@@ -17,12 +17,12 @@ use crate::side_by_side::side_by_side;
 use crate::study_terms::{behind, condition_of, record, standing, without_ours};
 use crate::table::{Quantiles, cells_of, heads_of, parameter_cells, parameter_heads};
 
-/// Charts of one sweep that are seen at once: the rest is folded below them.
+/// Most charts of one sweep that are visible at once: the others are folded below them.
 const MAX_MAIN: usize = 12;
 
-/// Series of one sweep that have all kinds of charts: others have those that compare.
+/// Most series of one sweep that have all kinds of charts: others have only charts that compare.
 const MAX_GROUPS: usize = 4;
-/// Peers that have a table each.
+/// Most peers that have their own table.
 const MAX_PEERS: usize = 8;
 
 /// The page of a study. Samples of its charts are read from the records' directories.
@@ -58,21 +58,21 @@ pub fn study_page(
 pub struct OtherCondition {
     /// The condition.
     pub name: String,
-    /// What was measured of each sweep.
+    /// The results of each sweep.
     pub parts: Vec<SweepResult>,
-    /// The study, evaluated with it.
+    /// The evaluation of the study with these results.
     pub evaluation: Evaluation,
 }
 
-/// The parameter that tells conditions apart where they are in one table.
+/// The parameter for the condition in tables of several conditions.
 const CONDITION: &str = "condition";
 
-/// The condition that a run without a name is shown under.
+/// The condition of a record; if it has none, a substitute name.
 fn condition(record: &Record) -> String {
     record.header.condition.clone().unwrap_or_else(|| "this run".to_owned())
 }
 
-/// The verdicts of each condition, where there are several.
+/// The verdicts of each condition, if there are several.
 fn conditions(evaluation: &Evaluation, records: &[&Record], beside: &[OtherCondition]) -> Markup {
     let own = records.first().map_or("this run".to_owned(), |record| condition(record));
     let mut heads = vec!["claim".to_owned(), own];
@@ -100,8 +100,8 @@ fn conditions(evaluation: &Evaluation, records: &[&Record], beside: &[OtherCondi
     }
 }
 
-/// The records of all conditions as one, in which the condition is a parameter. Only its
-/// summaries: samples stay with the records that they are of.
+/// The records of all conditions as one record in which the condition is a parameter. It has
+/// summaries only: samples stay in their own records.
 fn all_conditions(own: &Record, others: &[(&str, &Record)]) -> Record {
     let mut all = own.clone();
     all.points.clear();
@@ -302,7 +302,7 @@ fn one_figure(
     }
 }
 
-/// The sweeps that the figure sets side by side, as far as they were measured.
+/// The sweeps that a figure shows side by side, as far as they were measured.
 fn sides(figure: &Figure, parts: &[SweepResult], id: &str) -> Markup {
     let records = figure.side_by_side.iter().filter_map(|name| {
         let mut own = parts.iter().filter(|p| p.figure == figure.key && p.sweep == *name);
@@ -407,7 +407,7 @@ fn measured(
 }
 
 fn times_table(model: &Model, group: &Group, caption: &str) -> Markup {
-    // A quantile that no record has is no column.
+    // A quantile that no record has gets no column.
     let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
     let body: Vec<f64> = [TENTH, NINTH].into_iter().filter(is_there).collect();
     let mut heads = parameter_heads(model);

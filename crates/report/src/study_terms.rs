@@ -1,9 +1,9 @@
-//! Texts that the page of a study and its other forms share.
+//! Texts that all forms of a study share.
 
 use rdmalab_record::Record;
 use rdmalab_study::{Claim, ComparedValue, Range, Relation, Standing, SweepResult, SweepState};
 
-/// What was measured of a sweep.
+/// The record of a sweep, if it was measured.
 pub fn record(part: &SweepResult) -> Option<&Record> {
     match &part.state {
         SweepState::Measured(record) => Some(record),
@@ -11,7 +11,7 @@ pub fn record(part: &SweepResult) -> Option<&Record> {
     }
 }
 
-/// What a claim is judged by, in words: `left < right, by 5 % at least, size bytes 1 to 255`.
+/// The test of a claim in words: `left < right, by 5 % at least, size bytes 1 to 255`.
 pub fn condition_of(claim: &Claim) -> String {
     let percent = (claim.tolerance * 1000.0).round() / 10.0;
     let mut text = vec![match (claim.relation, claim.factor) {
@@ -33,7 +33,7 @@ pub fn condition_of(claim: &Claim) -> String {
     text.join(", ")
 }
 
-/// Samples and runs behind a number: `8000, 3`; `-` of one that was not measured.
+/// Numbers of samples and runs behind a number: `8000, 3`; `-` if it was not measured.
 pub fn behind(n: u64, runs: usize) -> String {
     if runs == 0 { "-".to_owned() } else { format!("{n}, {runs}") }
 }
@@ -50,7 +50,7 @@ pub fn standing(standing: &Standing) -> String {
     }
 }
 
-/// A published value that nothing of ours stands beside, with the reason.
+/// A published value without a number of ours, with the reason.
 pub fn without_ours(compared: &ComparedValue) -> Vec<String> {
     let p = &compared.published;
     let value = format!("{} {}", p.value, p.unit);

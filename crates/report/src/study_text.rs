@@ -13,10 +13,10 @@ use crate::json::document;
 use crate::markdown::{self, plain};
 use crate::study_terms::{behind, condition_of, record, standing, without_ours};
 
-/// The version of the JSON document's form; it rises when a field changes or goes.
+/// The version of the JSON document's form; it rises when a field is changed or removed.
 const FORMAT_VERSION: u32 = 1;
 
-/// A study as Markdown: verdicts, values beside ours, and the tables of each sweep.
+/// A study as Markdown: verdicts, published values beside ours, and the tables of each sweep.
 #[must_use]
 pub fn study_markdown(study: &Study, parts: &[SweepResult], evaluation: &Evaluation) -> String {
     let plan = &study.plan;
@@ -69,8 +69,8 @@ pub fn study_markdown(study: &Study, parts: &[SweepResult], evaluation: &Evaluat
     out
 }
 
-/// A study as one JSON document: claims with their evidence, published values beside ours, and
-/// each sweep with its record.
+/// A study as one JSON document: claims with their evidence, published values beside ours, and each
+/// sweep with its record.
 #[must_use]
 pub fn study_json(study: &Study, parts: &[SweepResult], evaluation: &Evaluation) -> String {
     let plan = &study.plan;
@@ -165,7 +165,7 @@ fn part(part: &SweepResult) -> Value {
     })
 }
 
-/// All sweeps of a study as one CSV: the figure and the sweep, then what [`crate::csv()`] has.
+/// All sweeps of a study as one CSV: figure and sweep, then the columns of [`crate::csv()`].
 #[must_use]
 pub fn study_csv(parts: &[SweepResult]) -> String {
     let of = |part: &SweepResult| -> Vec<Object> {

@@ -1,8 +1,8 @@
-//! Charts as SVG: small, so that the same text is legible on a telephone and in three columns of a
-//! wide screen; classes instead of colours, so that the page's light and dark style rules them; a
-//! title and a description for readers who cannot see them.
+//! Charts as SVG. They are small, so that their text is legible on a telephone and in three columns
+//! of a wide screen. They have classes instead of colours, so that the page's light and dark style
+//! applies. A title and a description serve readers who cannot see them.
 //!
-//! Hand-made: a plotting library's SVG has fixed colours and sizes, and neither names nor classes.
+//! Hand-written: a plotting library's SVG has fixed colours and sizes, and no names or classes.
 
 mod axis;
 mod effects;
@@ -32,8 +32,8 @@ pub struct Bin {
     pub text: String,
 }
 
-/// Lines over a common x, each with its name at its end, or below where names are long; vertical
-/// lines at named places; and what was printed elsewhere.
+/// Lines over a common x, each with its name at its end, or below the chart if names are long;
+/// vertical lines at named places; and published values.
 pub fn lines(
     labels: &Labels,
     x: &Axis,
@@ -87,7 +87,7 @@ pub fn lines(
     out + &legend + &sources + "</svg>"
 }
 
-/// The names of lines with their marks, below the chart, and how deep that is.
+/// The legend of lines with their marks below the chart, and the height of it.
 fn legend(lines: &[Line]) -> (String, f64) {
     let mut out = String::new();
     let (mut x, mut row) = (2.0, 0.0);
@@ -108,7 +108,7 @@ fn legend(lines: &[Line]) -> (String, f64) {
     (out, (row + 1.0) * LEGEND_ROW + 6.0)
 }
 
-/// The names of lines at their ends, moved apart where they would cover each other.
+/// The names of lines at their ends, moved apart so that they do not overlap.
 fn names(frame: &Frame, lines: &[Line], out: &mut String) {
     let mut ends: Vec<(f64, usize)> = Vec::new();
     for (i, line) in lines.iter().enumerate() {
@@ -122,7 +122,7 @@ fn names(frame: &Frame, lines: &[Line], out: &mut String) {
         *y = y.max(above + LINE_HEIGHT);
         above = *y;
     }
-    // What was pushed below the floor goes up again, the lowest first.
+    // Names that were moved below the floor are moved up again, the lowest first.
     let mut below = HEIGHT - BOTTOM + LINE_HEIGHT;
     for (y, _) in ends.iter_mut().rev() {
         *y = y.min(below - LINE_HEIGHT);
@@ -135,8 +135,8 @@ fn names(frame: &Frame, lines: &[Line], out: &mut String) {
     }
 }
 
-/// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places: ours, and
-/// what was printed elsewhere.
+/// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places and at
+/// published values.
 pub fn bars(
     labels: &Labels,
     (x, y): (&Axis, &Axis),
@@ -144,7 +144,7 @@ pub fn bars(
     rules: &[Rule],
     printed: &[PublishedMark],
 ) -> String {
-    // Names of lines stand above all bars, as far as these have room below.
+    // Names of vertical lines are above all bars, if the bars have enough room below.
     let names = (rules.len() + printed.len()) as f64 * LINE_HEIGHT;
     let top = TOP + names.min((HEIGHT - BOTTOM - TOP) / 2.0);
     let frame = Frame { x, y, right: RIGHT, top };
@@ -155,7 +155,7 @@ pub fn bars(
     out.push_str("<g class='bars c0'>");
     for bin in bins.iter().filter(|bin| bin.count > 0) {
         let (left, right) = (frame.x(bin.ends.0), frame.x(bin.ends.1));
-        // One sample among a million is still seen.
+        // The bar of one sample among a million is still visible.
         let height = (floor - frame.y(bin.count as f64)).max(1.5);
         put(
             &mut out,
@@ -180,8 +180,8 @@ pub fn bars(
     out + &sources + "</svg>"
 }
 
-/// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
-/// Those that are `picked` stand out, by colour and as diamonds.
+/// Samples over time: for each mark a line from its least to its largest, and a dot at its middle.
+/// The `picked` marks are diamonds of another colour.
 pub fn columns(labels: &Labels, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
     let frame = Frame { x, y, right: RIGHT, top: TOP };
     let mut out = begin_svg(labels, HEIGHT);
@@ -210,20 +210,20 @@ pub fn columns(labels: &Labels, x: &Axis, y: &Axis, marks: &[Mark], picked: &[us
 pub struct Bar {
     /// The name.
     pub name: String,
-    /// Which colour.
+    /// The class of its colour.
     pub class: usize,
-    /// How long it is.
+    /// Its length.
     pub value: f64,
-    /// That as text.
+    /// The value as text.
     pub text: String,
-    /// What was printed of it elsewhere.
+    /// Published values for the bar.
     pub marks: Vec<PublishedMark>,
 }
 
-/// One bar for each name, with its value as text: where nothing is a number to draw lines over.
+/// One bar for each name, with its value as text.
 pub fn ranking(labels: &Labels, end: f64, bars: &[Bar]) -> String {
     const ROW: f64 = 30.0;
-    /// Half of a mark, and a little air.
+    /// Half of a mark, and some space.
     const HALF: f64 = 9.0;
     let floor = bars.len() as f64 * ROW + 6.0;
     let (sources, depth) = published::names(bars.iter().flat_map(|bar| &bar.marks), floor);
@@ -253,7 +253,7 @@ pub fn ranking(labels: &Labels, end: f64, bars: &[Bar]) -> String {
         for (mark, x) in bar.marks.iter().zip(&places) {
             put(&mut out, mark.drawn((*x, *x), y + 21.5));
         }
-        // The number stands after its bar, and behind a mark that would cover it.
+        // The number is behind its bar, and behind a mark that would cover it.
         let long = bar.text.chars().count() as f64 * NARROW;
         places.sort_by(f64::total_cmp);
         let after = |free: f64, x: &f64| {
@@ -269,7 +269,7 @@ pub fn ranking(labels: &Labels, end: f64, bars: &[Bar]) -> String {
 mod tests {
     use super::*;
 
-    /// Where texts of a class stand.
+    /// The y positions of texts of a class.
     fn baselines(svg: &str, class: &str) -> Vec<f64> {
         let of_class = svg.split("<text ").filter(|t| t.contains(&format!("class='{class}")));
         let y = |t: &str| t.split("y='").nth(1)?.split('\'').next()?.parse().ok();

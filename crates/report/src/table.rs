@@ -1,5 +1,5 @@
-//! Tables for a terminal: plain characters and no colours, so that pipes and NO_COLOR need nothing
-//! special.
+//! Tables for a terminal: plain characters and no colours, so that pipes and NO_COLOR need no
+//! special treatment.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use crate::model::{Group, Merged, Model, PEER, Row, TAIL, TENTH, device_line, gr
 use crate::value::{fmt_count, heading, named, percentile, shown, unbreakable};
 use crate::warnings::warnings;
 
-/// What stands for a percentile that the samples do not support.
+/// Shown instead of a percentile that the samples do not support.
 pub const TOO_SMALL: &str = "n too small";
 
-/// Quantiles of the body, in a table of times that has room for them.
+/// Quantiles of the body, shown if a table of times has room for them.
 const BODY: [f64; 1] = [TENTH];
 
-/// Parameters in the head of a table: whoever writes a record names the telling ones first.
+/// Most parameters in the head of a table: experiments name the most important ones first.
 const MAX_CONSTANT: usize = 8;
 
-/// How text may look.
+/// Properties of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Columns of the terminal.
@@ -37,8 +37,8 @@ impl Default for Style {
     }
 }
 
-/// A record as text: what was measured, one table for each quantity, one for the figures, what was
-/// skipped, and what to think of it.
+/// A record as text: what was measured, one table for each quantity, one for the figures, skipped
+/// points, and warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     text: String,
@@ -70,7 +70,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// What all points together say: a few of it, where it is much.
+/// The findings over all points; only some of them if there are many.
 fn found(model: &Model) -> Option<String> {
     const SHOWN: usize = 12;
     let all = model.findings;
@@ -120,21 +120,21 @@ pub fn parameter_heads(model: &Model) -> Vec<String> {
     model.varying.iter().map(|name| heading(name)).collect()
 }
 
-/// The values of the parameters that vary, as a row has them.
+/// The values of a row's parameters that vary.
 pub fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
     let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
     model.varying.iter().map(value).collect()
 }
 
-/// A sentence in lines that fit.
+/// A sentence, wrapped into lines.
 pub fn wrapped_sentence(start: &str, text: &str) -> String {
     let text = unbreakable(text);
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     wrapped(start, &words).replace('\u{a0}', " ")
 }
 
-/// Items in lines that fit, those after the first below the first's end. An item is not broken
-/// where a line has room for it.
+/// Items, wrapped into lines that are aligned behind `start`. An item is broken only if it does not
+/// fit in a line.
 fn wrapped(start: &str, items: &[String]) -> String {
     const COLUMNS: usize = 98;
     let letters = |text: &str| text.chars().count();
@@ -164,22 +164,22 @@ pub fn time_heads(group: &Group) -> Vec<String> {
 /// The quantiles of a table of times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantiles<'a> {
-    /// Of the body, before those of the tail.
+    /// Quantiles of the body, before those of the tail.
     pub body: &'a [f64],
-    /// Without the first of the tail that no row supports: a warning below says the same.
+    /// Leaves out the first unsupported quantile of the tail: a warning below says the same.
     pub supported_only: bool,
-    /// Without where in its series the largest sample is: JSON, CSV and the page have it.
+    /// Leaves out the place of the largest sample in its series: JSON, CSV and the page show it.
     pub is_placeless: bool,
 }
 
 impl<'a> Quantiles<'a> {
-    /// With these of the body.
+    /// All columns, with these quantiles of the body.
     pub const fn with(body: &'a [f64]) -> Self {
         Self { body, supported_only: false, is_placeless: false }
     }
 }
 
-/// The same with other quantiles.
+/// The columns of [`time_heads`] for other quantiles.
 pub fn heads_of(group: &Group, quantiles: Quantiles) -> Vec<String> {
     let any = |f: fn(&Merged) -> bool| group.rows.iter().any(|(_, m)| f(m));
     let mut heads = Vec::new();
@@ -191,7 +191,7 @@ pub fn heads_of(group: &Group, quantiles: Quantiles) -> Vec<String> {
         heads.push("between runs".to_owned());
     }
     heads.extend(quantiles.body.iter().map(|q| percentile(*q)));
-    // The first that no row supports says so; those beyond it could say nothing else.
+    // Only the first unsupported quantile has a column: those beyond would repeat its note.
     let beyond = TAIL.iter().position(|q| group.rows.iter().all(|(_, m)| m.quantile(*q).is_none()));
     let shown = beyond.map_or(TAIL.len(), |first| first + usize::from(!quantiles.supported_only));
     heads.extend(TAIL[..shown].iter().map(|q| percentile(*q)));
@@ -243,7 +243,7 @@ pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<Str
     heads.iter().map(cell).collect()
 }
 
-/// `1.02 - 1.05 us`: the unit once where both ends have the same.
+/// `1.02 - 1.05 us`: the unit only once if both ends have the same.
 fn interval(quantity: Quantity, low: f64, high: f64) -> String {
     let (low, high) = (quantity.format(low), quantity.format(high));
     match (low.rsplit_once(' '), high.rsplit_once(' ')) {
@@ -252,7 +252,7 @@ fn interval(quantity: Quantity, low: f64, high: f64) -> String {
     }
 }
 
-/// A table of each quantity; those of several peers are one.
+/// A table for each quantity; several peers share one.
 fn tables(model: &Model) -> Vec<String> {
     let groups = model.groups();
     let runs = groups.chunk_by(|a, b| a.quantity == b.quantity && is_peer(a) && is_peer(b));
@@ -267,7 +267,7 @@ fn is_peer(group: &Group) -> bool {
     group.label.starts_with(PEER)
 }
 
-/// What the peers of a fan have, one below the other.
+/// The times of the peers of a fan, one below the other.
 fn times_of_peers(model: &Model, peers: &[Group]) -> String {
     let quantity = peers[0].quantity;
     let mut lines_of = Vec::new();
@@ -317,9 +317,9 @@ fn times(model: &Model, group: &Group) -> String {
     format!("{} [{unit}]\n{table}", group_name(group.quantity, group.label))
 }
 
-/// A table of times with quantiles of the body, where its samples have them and it stays narrow
-/// enough. Without what can be spared, one after the other, where it does not; and if that is not
-/// enough either, all that every table has, in parts.
+/// A table of times with quantiles of the body, if the samples have them and it fits. Otherwise
+/// columns that can be spared are left out step by step; if that is not enough, the table has all
+/// standard columns, in parts.
 fn with_what_fits(group: &Group, table: impl Fn(Quantiles) -> Grid) -> String {
     let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
     let body: Vec<f64> = BODY.into_iter().filter(is_there).collect();
@@ -333,7 +333,7 @@ fn with_what_fits(group: &Group, table: impl Fn(Quantiles) -> Grid) -> String {
     tries.find(Grid::fits).unwrap_or_else(|| table(Quantiles::default())).text()
 }
 
-/// Columns, from the left, that hold words.
+/// The number of columns, from the left, that hold words.
 fn text_columns(model: &Model) -> usize {
     let is_word = |name: &&&str| {
         model.rows.iter().any(|r| r.parameters.get(**name).is_some_and(|v| v.is_string()))
@@ -341,7 +341,7 @@ fn text_columns(model: &Model) -> usize {
     model.varying.iter().take_while(is_word).count()
 }
 
-/// Rates, bandwidths and shares: a column each.
+/// The table of rates, bandwidths and shares: a column for each.
 fn figures(model: &Model) -> Option<String> {
     let figures = model.figures();
     if figures.is_empty() {
@@ -361,7 +361,7 @@ fn figures(model: &Model) -> Option<String> {
     Some(table.text())
 }
 
-/// One line for each reason, with the first few points that it struck.
+/// One line for each reason, with the first few points that were skipped for it.
 fn skipped(model: &Model) -> String {
     const NAMED: usize = 4;
     let of = |skipped: &'_ Skipped| (skipped.reason.clone(), model.skipped_place(skipped));

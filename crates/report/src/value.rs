@@ -1,4 +1,4 @@
-//! Values for people, and the order that they stand in.
+//! Values for people, and their order.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ pub fn finding_value(finding: &Finding, value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| unit::format(value, &finding.unit))
 }
 
-/// The text with blanks that no line may be broken at: within a number, and before its `%`.
+/// The text with non-breaking blanks within numbers and before `%`.
 pub fn unbreakable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -27,7 +27,7 @@ pub fn unbreakable(text: &str) -> String {
     out
 }
 
-/// Numbers before texts, each in their own order.
+/// Numbers before texts; numbers by value, texts alphabetically.
 pub fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     let number = |v: Option<&Value>| v.and_then(Value::as_f64);
     match (number(a), number(b)) {
@@ -38,9 +38,9 @@ pub fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     }
 }
 
-/// `p99.9` of 0.999.
+/// The name of a percentile: `p99.9` for 0.999.
 pub fn percentile(q: f64) -> String {
-    // Ten digits are more than any name has, and fewer than a float's last ones.
+    // Ten decimals are more than any name needs, and hide the rounding error of the float.
     let percent = format!("{:.10}", q * 100.0);
     format!("p{}", percent.trim_end_matches('0').trim_end_matches('.'))
 }

@@ -1,5 +1,5 @@
-//! What makes the numbers of a record doubtful, and what to do about it. Said once for the whole
-//! record, with the worst case, not once for each point.
+//! Reasons to doubt the numbers of a record, and what to do about them. Each is stated once for the
+//! whole record, with the worst case, and not for each point.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use rdmalab_record::Record;
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
 use crate::value::{fmt_count, named, percentile};
 
-/// A median is well known when its interval is not wider than this share of it.
+/// A median is well known if its interval is at most this share of it.
 const WIDE: f64 = 0.05;
 
-/// From here on successive samples say so much about each other that intervals are too narrow by a
-/// fifth or more: the variance of a mean grows by (1 + r) / (1 - r).
+/// From this correlation of successive samples on, intervals are too narrow by a fifth or more: the
+/// variance of a mean grows by (1 + r) / (1 - r).
 const DEPENDENT: f64 = 0.2;
 
-/// Names in one sentence, before the others are only counted.
+/// Most names in one sentence; the others are only counted.
 const NAMED: usize = 8;
 
 /// Sentences about the record, the most important first.
@@ -51,7 +51,7 @@ fn unfinished(record: &Record) -> Option<String> {
     })
 }
 
-/// One sentence for each reason, with the points that it struck.
+/// One sentence for each reason, with the points that were cut short.
 fn cut_short(record: &Record) -> Vec<String> {
     let mut reasons = Vec::new();
     for point in &record.points {
@@ -82,14 +82,14 @@ fn clock(record: &Record) -> Option<String> {
     })
 }
 
-/// Where a warning holds: of which quantity, and for the worst of its rows by how much.
+/// A group that a warning is about: the number of its bad rows, and the worst of them.
 struct Struck<'g> {
     group: &'g Group<'g>,
     rows: usize,
     worst: (f64, &'g Row<'g>, &'g Merged),
 }
 
-/// The groups with a row that is bad.
+/// The groups with at least one bad row.
 fn struck<'g>(groups: &'g [Group], badness: impl Fn(&Merged) -> Option<f64>) -> Vec<Struck<'g>> {
     let of = |group: &'g Group<'g>| {
         let bad = group.rows.iter().filter_map(|(row, m)| Some((badness(m)?, *row, m)));
@@ -99,12 +99,12 @@ fn struck<'g>(groups: &'g [Group], badness: impl Fn(&Merged) -> Option<f64>) -> 
     groups.iter().filter_map(of).collect()
 }
 
-/// The worst of all.
+/// The group with the worst row.
 fn worst<'a, 'g>(struck: &'a [Struck<'g>]) -> Option<&'a Struck<'g>> {
     struck.iter().max_by(|a, b| a.worst.0.total_cmp(&b.worst.0))
 }
 
-/// The names of groups, the quantity once: `round trip (all threads, thread 0 and thread 1)`.
+/// The names of groups, each quantity once: `round trip (all threads, thread 0 and thread 1)`.
 fn names<'g>(groups: impl Iterator<Item = &'g Group<'g>>) -> String {
     let mut quantities = Vec::new();
     groups.for_each(|group| gather(&mut quantities, group.quantity, group.label.to_owned()));
@@ -120,7 +120,7 @@ fn names<'g>(groups: impl Iterator<Item = &'g Group<'g>>) -> String {
     quantities.iter().map(name).collect::<Vec<_>>().join("; ")
 }
 
-/// ` at 3 of 4 points`, ` at 5 of 8 series`; nothing where there is but one.
+/// ` at 3 of 4 points`, ` at 5 of 8 series`; empty if there is only one.
 fn share(struck: &[Struck]) -> String {
     let all: usize = struck.iter().map(|one| one.group.rows.len()).sum();
     let count: usize = struck.iter().map(|one| one.rows).sum();
@@ -128,7 +128,7 @@ fn share(struck: &[Struck]) -> String {
     if all > 1 { format!(" at {count} of {all} {what}") } else { String::new() }
 }
 
-/// Where the worst is: ` of round trip, thread 1 at size 64 B`, as far as there are several.
+/// The place of the worst row, if there are several: ` of round trip, thread 1 at size 64 B`.
 fn place_of(model: &Model, struck: &[Struck], worst: &Struck) -> String {
     let name = match struck {
         [_] => String::new(),
@@ -143,7 +143,7 @@ fn silent(groups: &[Group]) -> Option<String> {
     (!silent.is_empty()).then(|| format!("{}: no sample arrived", names(silent.iter().copied())))
 }
 
-/// What all groups lost alike is said once.
+/// Groups with the same losses share a sentence.
 fn lost(groups: &[Group]) -> Vec<String> {
     let mut losses: Vec<((u64, u64), Vec<&Group>)> = Vec::new();
     for group in groups {
@@ -198,7 +198,7 @@ fn wide(model: &Model, groups: &[Group]) -> Option<String> {
 }
 
 fn dependent(model: &Model, groups: &[Group]) -> Option<String> {
-    // Independent samples stay within 2 / sqrt(n) in 19 of 20 series; few samples show anything.
+    // With independent samples, 19 of 20 series stay within 2 / sqrt(n); few samples show nothing.
     let chance = |m: &Merged| 2.0 / (m.least_n as f64).sqrt();
     let strength = |m: &Merged| m.lag1.map(f64::abs).filter(|r| *r > DEPENDENT.max(chance(m)));
     let struck = struck(groups, strength);
@@ -236,8 +236,8 @@ fn too_few(groups: &[Group]) -> Option<String> {
     ))
 }
 
-/// What the experiment itself said: once each, also where only the numbers in it differ, or the
-/// label that it is about.
+/// The warnings of the experiment. Warnings that differ only in numbers, or in the label that they
+/// are about, are given once.
 fn reported(record: &Record) -> Vec<String> {
     let mut kinds = Vec::new();
     for point in &record.points {
@@ -252,12 +252,12 @@ fn reported(record: &Record) -> Vec<String> {
 /// A warning of a point.
 struct Said<'a> {
     at: u64,
-    /// What is not shown, where that is what it says.
+    /// The label of the series that the warning says is not shown, if it says so.
     label: &'a str,
     text: &'a str,
 }
 
-/// Warnings that are alike but for numbers and labels, as one.
+/// Merges warnings that differ only in numbers and labels.
 fn together(all: &[Said]) -> String {
     let first = all[0].text;
     let points: BTreeSet<u64> = all.iter().map(|said| said.at).collect();
@@ -280,11 +280,11 @@ fn together(all: &[Said]) -> String {
     }
 }
 
-/// What may stand behind a number without a blank.
+/// Units that may follow a number without a blank.
 const UNITS: [&str; 9] = ["", "ns", "us", "ms", "s", "B", "K", "M", "x"];
 
-/// A text without its numbers: `5.20 us` and `813 ns` are the same there. Names and addresses that
-/// begin with digits are none: `2slow`, `192.0.2.7`.
+/// A text without its numbers: `5.20 us` and `813 ns` become equal. Names and addresses that begin
+/// with digits are no numbers: `2slow`, `192.0.2.7`.
 fn numberless(text: &str) -> String {
     let is_unit = |word: &str| ["ns", "us", "ms", "s"].contains(&word.trim_end_matches([',', ':']));
     let mut kept = Vec::new();
@@ -299,7 +299,7 @@ fn numberless(text: &str) -> String {
     kept.join(" ")
 }
 
-/// Whether the word is a number: with a unit or without, and whatever is around it in a sentence.
+/// Whether the word is a number, with or without a unit, and with any punctuation around it.
 fn is_number(word: &str) -> bool {
     let bare = word.trim_start_matches(['(', '-']).trim_end_matches([')', ',', ':', ';', '.', '%']);
     let digits = bare.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(bare.len());
@@ -308,14 +308,14 @@ fn is_number(word: &str) -> bool {
     is_value(value) && (UNITS.contains(&unit) || is_value(bare))
 }
 
-/// Which point, by what varies: `size 64 B, op send`; empty where nothing does.
+/// The row by the parameters that vary: `size 64 B, op send`; empty if none does.
 pub fn place(model: &Model, row: &Row) -> String {
     let each =
         model.varying.iter().filter_map(|name| Some(named(name, row.parameters.get(*name)?)));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// ` at size 64 B`; nothing where there is but one.
+/// ` at size 64 B`; empty if there is only one row.
 fn at(model: &Model, row: &Row) -> String {
     match place(model, row) {
         only if only.is_empty() => only,

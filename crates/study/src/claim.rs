@@ -1,4 +1,4 @@
-//! `claims.toml`: what a study says, and which of our numbers its values are held against.
+//! One claim of `claims.toml`: a statement of a study, and our numbers that are compared with it.
 
 use rdmalab_record::DeviceKind;
 use serde::Deserialize;
@@ -7,39 +7,39 @@ use crate::operand::{Operand, Range};
 use crate::plan::Plan;
 use crate::published::{Published, is_certain, is_published};
 
-/// A statement of a study, in a form that can be held against measurements.
+/// A statement of a study, in a form that can be compared with measurements.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Its key.
     pub key: String,
-    /// What it says, in our words.
+    /// The statement, in our words.
     pub says: String,
     /// The left operand: a number of a figure.
     pub left: Operand,
-    /// How they relate.
+    /// The relation between the operands.
     pub relation: Relation,
-    /// The right operand. What it does not name is as in the left one.
+    /// The right operand. Fields that it does not set are taken from the left one.
     pub right: Operand,
-    /// For which values of a parameter.
+    /// The values of a parameter for which it is claimed.
     #[serde(default)]
     pub range: Option<Range>,
-    /// As a share. For `<` and `>`: the least difference that counts. Else: the tolerance.
+    /// As a share. For `<` and `>`: the least difference that counts. Otherwise: the tolerance.
     #[serde(default)]
     pub tolerance: f64,
-    /// The right operand is multiplied by this; for `x` the factor is what is claimed.
+    /// The right operand is multiplied by this; for `x` the factor itself is claimed.
     #[serde(default)]
     pub factor: Option<f64>,
-    /// Whether it is claimed of every point. Then one contradiction refutes it, even where chance
-    /// would explain one. Not for lines that cross: their points differ by definition.
+    /// Whether the claim is about every point. Then one contradiction refutes it, even if chance
+    /// could explain one. Not for lines that cross: their points differ by definition.
     #[serde(default)]
     pub every: bool,
-    /// Where the study says it.
+    /// The place in the study.
     pub source: String,
-    /// Kinds of devices on which it can be seen; empty: all.
+    /// Kinds of devices on which the claim can be seen; empty: all.
     #[serde(default)]
     pub on: Vec<DeviceKind>,
-    /// Why not on others.
+    /// Why it cannot be seen on other kinds.
     #[serde(default)]
     pub because: String,
 }
@@ -59,10 +59,10 @@ pub enum Relation {
     /// The left one is [`Claim::factor`] times the right one, within the tolerance.
     #[serde(rename = "x")]
     Times,
-    /// Within the range the left one is smaller first, and larger in the end.
+    /// Within the range the left one is smaller at first, and larger at the end.
     #[serde(rename = "rises above")]
     RisesAbove,
-    /// Within the range the left one is larger first, and smaller in the end.
+    /// Within the range the left one is larger at first, and smaller at the end.
     #[serde(rename = "falls below")]
     FallsBelow,
 }
@@ -122,7 +122,7 @@ impl Claim {
         Ok(())
     }
 
-    /// The right operand, with everything that it does not name taken from the left one.
+    /// The right operand, with all fields that it does not set taken from the left one.
     #[must_use]
     pub fn right_operand(&self) -> Operand {
         self.right.with_defaults_of(&self.left)

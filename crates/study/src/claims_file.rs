@@ -1,5 +1,5 @@
-//! `claims.toml`, read and checked: its claims, and which of our numbers published values stand
-//! beside.
+//! `claims.toml`, read and checked: the claims, and which of our numbers are shown beside published
+//! values.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::published::Published;
 use crate::value::{self, Absent, Value};
 
-/// The file.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClaimsFile {

@@ -1,4 +1,4 @@
-//! Whether two lines cross, and which way.
+//! Whether two lines cross, and in which direction.
 
 use rdmalab_measure::group::by_key;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::claim::{Claim, Relation};
 use crate::evidence::{Decision, Evidence, Verdict, place};
 
-/// Whether the sign changes along the range's parameter, from the one to the other that the claim
-/// says, for each family of the other ones. `beyond` is the least value that the device could not
-/// measure, where there is one: the range ends there. `why_undecided` tells why points are
-/// undecided.
+/// Judges whether the sign of the difference changes along the range's parameter, in the direction
+/// of the claim, for each combination of the other parameters. `beyond` is the least value that the
+/// device could not measure, if there is one: the range ends there. `why_undecided` returns why
+/// points are undecided.
 pub(crate) fn crossing(
     claim: &Claim,
     evidence: &[Evidence],
@@ -30,7 +30,7 @@ pub(crate) fn crossing(
             | (Some(Decision::Fails), Some(Decision::Holds), Relation::FallsBelow) => crossed += 1,
             (Some(first), Some(last), _) if first != last => other_way.push(family),
             (Some(_), Some(_), _) if is_whole => not.push(family),
-            // Where it was not looked for it may be.
+            // Only a part of the range was measured: the crossing may lie in the rest.
             (Some(_), Some(_), _) => short.extend(ends),
             _ => {}
         }
@@ -60,7 +60,7 @@ pub(crate) fn crossing(
     }
 }
 
-/// What was decided at each place of a parameter, in its order, for each family of the other ones.
+/// The decisions in the order of the parameter, for each combination of the other parameters.
 fn families(
     parameter: &str,
     evidence: &[Evidence],
@@ -90,17 +90,17 @@ mod tests {
         let names = ["size_bytes".to_owned()];
         let to = |beyond, d: &[Decision]| crossing(&up, &evidence(d), &names, beyond, &String::new);
         let of = |d: &[Decision]| to(None, d);
-        // Of less than the whole range that says nothing.
+        // A part of the range decides nothing.
         let less = of(&[Holds, Holds]);
         assert!(less.why().contains("from 0 to 1, and less than size_bytes 0 to 2"), "{less:?}");
         assert_eq!(less.name(), "cannot be seen");
-        // Where the device could not measure more, that is all of it.
+        // If the device cannot measure more, the measured values are the whole range.
         assert_eq!(to(Some(2.0), &[Holds, Holds]).name(), "refuted");
         assert_eq!(to(Some(1.0), &[Holds, Holds]).name(), "cannot be seen");
         assert_eq!(of(&[Holds, Undecided, Fails]), Verdict::Confirmed(String::new()));
         assert!(matches!(of(&[Holds, Undecided, Holds]), Verdict::Refuted(_)));
         assert!(matches!(of(&[Undecided, Undecided, Holds]), Verdict::CannotBeSeen(_)));
-        // The other way is the opposite of what was said.
+        // A crossing in the other direction contradicts the claim.
         let other = of(&[Fails, Undecided, Holds]);
         let said = "they cross the other way between size_bytes 0 to 2";
         assert_eq!(other, Verdict::Refuted(said.to_owned()));
@@ -122,7 +122,7 @@ mod tests {
         let mut open = evidence(&[Undecided, Undecided, Holds]);
         let runs = "the intervals allow both at 2 of 3 points: more repetitions may tell";
         assert_eq!(of(&open), format!("{few}: {runs}"));
-        // More repetitions would tell nothing where it is the clocks.
+        // More repetitions would not help if the clock error is the reason.
         for e in &mut open {
             e.left = Measurement { clock_error_ns: 5e3, ..of_runs(&[0.9, 0.9]) };
         }

@@ -1,11 +1,11 @@
-//! What is wrong with a file of a study: which, where, and what is allowed.
+//! Errors in a file of a study: which file, where, and what is allowed.
 
 use std::fmt;
 
 /// A study that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The file, as `potter2018/plan.toml`.
+    /// The file, such as `potter2018/plan.toml`.
     pub file: String,
     /// The entry or the line, what is wrong with it, and what is allowed.
     pub what: String,
@@ -19,7 +19,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// One line of a TOML error: the line of the file, and the message without its picture.
+/// One line for a TOML error: the line of the file, and the message without the source excerpt.
 pub(crate) fn toml(file: &str, text: &str, error: &toml::de::Error) -> Error {
     let line =
         error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);

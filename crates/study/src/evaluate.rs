@@ -12,10 +12,10 @@ use crate::published::{Published, Reliability};
 use crate::study::Study;
 use crate::value::Value;
 
-/// What measurements say to a study.
+/// The result of comparing a study with measurements.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
-    /// The kind of the device that was measured; `None` when nothing was.
+    /// The kind of the measured device; `None` if nothing was measured.
     pub kind: Option<DeviceKind>,
     /// Each claim.
     pub claims: Vec<JudgedClaim>,
@@ -23,12 +23,12 @@ pub struct Evaluation {
     pub values: Vec<ComparedValue>,
 }
 
-/// A claim and what measurements say.
+/// A claim and its verdict.
 #[derive(Clone, Debug)]
 pub struct JudgedClaim {
     /// The claim.
     pub claim: Claim,
-    /// Whether they confirm it.
+    /// Whether the measurements confirm it.
     pub verdict: Verdict,
     /// The pairs of numbers from which the verdict follows.
     pub evidence: Vec<Evidence>,
@@ -39,13 +39,13 @@ pub struct JudgedClaim {
 pub struct ComparedValue {
     /// The published value.
     pub published: Published,
-    /// The figure that our number comes from; empty where none is named.
+    /// The figure that our number comes from; empty if none is named.
     pub figure: String,
-    /// What our number is, and the number with its interval.
+    /// The description of our number, and the number with its interval.
     pub ours: Option<(String, String)>,
-    /// Samples and runs behind our number.
+    /// Numbers of samples and of runs behind our number.
     pub samples_and_runs: Option<(u64, usize)>,
-    /// Our number over the published one.
+    /// Our number divided by the published one.
     pub ratio: Option<f64>,
     /// Whether the two agree.
     pub standing: Standing,
@@ -58,17 +58,17 @@ pub enum Standing {
     Within,
     /// All of our interval lies outside the tolerance.
     Beyond,
-    /// The interval crosses the tolerance, or there is no interval: why.
+    /// The interval crosses the tolerance, or there is no interval; with the reason.
     CannotTell(String),
-    /// The value is shown for information only: why.
+    /// The value is shown for information only; with the reason.
     Shown(String),
-    /// Our number was not measured: why.
+    /// Our number was not measured; with the reason.
     Absent(String),
-    /// No experiment here produces such a number: why.
+    /// No experiment here produces such a number; with the reason.
     NotProduced(String),
 }
 
-/// Compares a study with what was measured.
+/// Compares a study with measurements.
 #[must_use]
 pub fn evaluate(study: &Study, parts: &[SweepResult]) -> Evaluation {
     let kind = parts.iter().find_map(|part| match &part.state {
@@ -112,7 +112,7 @@ fn compared(
         }
     };
     let theirs = published.in_base();
-    // A host's number over an adapter's would be a ratio of nothing.
+    // The ratio of a software device's number to an adapter's number would have no meaning.
     let is_soft = kind == Some(DeviceKind::Soft);
     let ratio = theirs.map(|theirs| cell.value / theirs).filter(|_| !is_soft);
     ComparedValue {

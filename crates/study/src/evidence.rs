@@ -8,8 +8,8 @@ use crate::measurement::Measurement;
 /// Whether measurements confirm a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds at all decided points, or at all but so few that chance explains them. The text
-    /// names these, and is empty when there are none.
+    /// It holds at all decided points, or at all except so few that chance explains them. The text
+    /// names these exceptions; it is empty if there are none.
     Confirmed(String),
     /// It does not hold; the text says where.
     Refuted(String),
@@ -18,7 +18,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Its word.
+    /// The word for the verdict.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// What one pair of numbers says to a claim.
+/// The decision of one pair of numbers on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The relation holds.
@@ -59,7 +59,7 @@ pub struct Evidence {
     pub right: Measurement,
     /// Left over right, with the ends that the intervals allow.
     pub ratio: (f64, Option<(f64, f64)>),
-    /// What it says.
+    /// The decision that follows.
     pub decision: Decision,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) ->
                 Decision::Undecided
             }
         }
-        // On either side of a crossing the sign has to be sure, and the difference has to count.
+        // At each side of a crossing the sign must be certain, and the difference must count.
         Relation::RisesAbove | Relation::FallsBelow => {
             if high < 1.0 && value <= 1.0 - tolerance {
                 Decision::Holds
@@ -143,7 +143,7 @@ pub mod tests {
         assert_eq!(decision("<", "", (0.9, 0.85, 1.05)), Undecided);
         assert_eq!(decision("<", "", (1.2, 1.1, 1.3)), Fails);
         assert_eq!(decision("<", "factor=64", (50.0, 45.0, 55.0)), Holds);
-        // A certain difference that is too small to count does not hold, and is none the other way.
+        // A certain difference that is too small to count is undecided in both directions.
         assert_eq!(decision("<", "tolerance=0.05", (0.98, 0.97, 0.99)), Undecided);
         assert_eq!(decision("<", "tolerance=0.05", (1.0, 0.99, 1.01)), Undecided);
         assert_eq!(decision("<", "tolerance=0.05", (1.02, 1.01, 1.03)), Fails);
@@ -160,7 +160,7 @@ pub mod tests {
         assert_eq!(decide(&claim("<", ""), (0.5, None)), Undecided);
     }
 
-    /// Of samples that know each run to a per mille.
+    /// Numbers of runs whose samples determine each run to 0.1 %.
     pub fn of_runs(values: &[f64]) -> Measurement {
         let middle = values.iter().sum::<f64>() / values.len() as f64;
         let interval = Some((middle * 0.999, middle * 1.001));
@@ -184,7 +184,7 @@ pub mod tests {
         assert_eq!(decision(&[90.0, 96.0], &[100.0, 106.0]), Undecided);
         assert_eq!(decision(&[90.0, 90.1], &[100.0, 100.1]), Holds);
         assert_eq!(decision(&[90.0, 93.0, 91.0, 92.0], &[100.0, 103.0, 101.0, 102.0]), Holds);
-        // Against a number as well, and never narrower than what the samples leave open.
+        // This also holds against a constant, and the interval covers that of the samples.
         let number = Measurement::constant(100.0, Unit::Named("ns".to_owned()));
         assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 93.0]), &number)), Undecided);
         assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 90.1]), &number)), Holds);
@@ -193,13 +193,13 @@ pub mod tests {
         assert!(low <= 0.998_1 && high >= 1.001_9, "{low} {high}");
     }
 
-    /// Two equal sides, whose runs differ by 3 %.
+    /// Two equal sides with a difference of 3 % between runs.
     #[test]
     fn equal_sides_are_seldom_told_apart() {
         for runs in [2, 3, 6] {
             let mut told = 0;
             let mut random = rdmalab_random::Random::new(20_261_122);
-            // The sum of twelve uniform numbers: nearly normal.
+            // Nearly normal: the sum of twelve uniform numbers.
             let mut normal = || (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
             for _ in 0..2000 {
                 let mut side = || (0..runs).map(|_| 100.0 * (1.0 + 0.03 * normal())).collect();
@@ -208,7 +208,7 @@ pub mod tests {
                 let (low, high) = ends.unwrap();
                 told += usize::from(high < 1.0 || low > 1.0);
             }
-            // Without the runs it is more than 80 % of them.
+            // Without the differences between runs, more than 80 % would be decided.
             assert!(told < 140, "{runs} runs: {told} of 2000");
         }
     }

@@ -7,7 +7,7 @@ use rdmalab_record::{Finding, Object, Record};
 use crate::measurement::{Basis, Measurement, Number, Unit, hull, merged};
 use crate::operand::{Operand, Range};
 
-/// The number that every finding has: in which share of the runs it is there.
+/// A number that every finding has: the share of the runs that have the finding.
 const FOUND: &str = "found";
 
 /// The value of one finding, and its interval.
@@ -17,7 +17,7 @@ struct FindingValue {
     interval: Option<(f64, f64)>,
 }
 
-/// The numbers of a record's findings that an operand names.
+/// The numbers that an operand names in a record's findings.
 pub(crate) fn of_record(
     record: &Record,
     operand: &Operand,
@@ -36,7 +36,7 @@ pub(crate) fn of_record(
     groups.map(|(parameters, all)| cell(record, parameters, &all)).collect()
 }
 
-/// The median of what the runs found, with an interval that also holds for the next run.
+/// The median of the runs' findings, with an interval that also holds for the next run.
 fn cell(
     record: &Record,
     parameters: Object,
@@ -63,15 +63,15 @@ fn cell(
     number(own, Basis::Together).at(parameters, runs, unit)
 }
 
-/// The least and the largest value that runs found. `None` while half of the runs or more may have
-/// found nothing, or too few found something.
+/// The least and the largest value that the runs found. `None` if half of the runs or more may lack
+/// the finding, or if too few have it.
 fn ends_over_runs(values: &[f64], runs: usize) -> Option<(f64, f64)> {
     let share = stats::few_trials(values.len() as u64, runs as u64, 0.95)?;
     merged(values).1.filter(|_| share.low > 0.5)
 }
 
 /// How often the points of a finding along a parameter were measured: the least number of runs of a
-/// value. `None` where each run has a finding of its own.
+/// value. `None` if the finding is not along a parameter: then each run has its own.
 fn runs_along(record: &Record, finding: &Finding) -> Option<usize> {
     let along = finding.along.as_ref()?;
     let points = record.whole_points().filter(|p| finding.points.contains(&p.number));
@@ -79,7 +79,7 @@ fn runs_along(record: &Record, finding: &Finding) -> Option<usize> {
     Some(places.iter().map(|(_, runs)| runs.len()).min().unwrap_or(1))
 }
 
-/// In how many of the runs there is such a finding.
+/// The share of the runs that have the finding.
 fn shares(
     record: &Record,
     operand: &Operand,
@@ -117,7 +117,7 @@ fn of_name<'a>(
     record.findings.iter().flatten().filter(is_it)
 }
 
-/// The parameters of its points, as far as they agree.
+/// The parameters that all points of the finding share.
 fn common(record: &Record, finding: &Finding) -> Object {
     let mut points = record.points.iter().filter(|p| finding.points.contains(&p.number));
     let mut common = points.next().map(|point| point.parameters.clone()).unwrap_or_default();
@@ -128,7 +128,7 @@ fn common(record: &Record, finding: &Finding) -> Object {
     common
 }
 
-/// The finding's value, or one of its other numbers. Where there is only a bound, the bound.
+/// The finding's value, or one of its other numbers. If there is only a bound, the bound.
 fn number(finding: &Finding, name: Option<&str>) -> Option<(Unit, FindingValue)> {
     let (unit, value, low, high) = match name {
         None => (finding.unit.as_str(), finding.value, finding.low, finding.high),
@@ -138,7 +138,7 @@ fn number(finding: &Finding, name: Option<&str>) -> Option<(Unit, FindingValue)>
             (unit, number.value, number.low, number.high)
         }
     };
-    // An unknown end of a parameter's value lies beyond what was measured.
+    // An unknown end of a parameter's value lies outside the measured range.
     let is_place = name.is_none() && finding.along.is_some();
     let interval = match (low, high) {
         (Some(low), Some(high)) => Some((low, high)),
@@ -149,7 +149,7 @@ fn number(finding: &Finding, name: Option<&str>) -> Option<(Unit, FindingValue)>
     Some((Unit::Named(unit.to_owned()), FindingValue { value, interval }))
 }
 
-/// Why there is none of these numbers.
+/// Why the findings have none of these numbers.
 pub(crate) fn why_not(record: &Record, operand: &Operand, name: &str) -> Option<String> {
     let meant = |finding: &&Finding| operand.matches(&common(record, finding), None);
     if let Some(finding) = of_name(record, operand, name).find(meant) {
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(of(&crossover(None, None, Some(4.0))), Some((4.0, Some((0.0, 4.0)))));
         assert_eq!(of(&crossover(None, Some(4.0), None)), Some((4.0, Some((4.0, inf)))));
         assert_eq!(of(&crossover(None, None, None)), None);
-        // What is no place among those measured has no ends but its own.
+        // A finding that is not along a parameter has only the ends that it states.
         let period = Finding { along: None, ..crossover(Some(32.0), None, None) };
         assert_eq!(of(&period), Some((32.0, None)));
     }

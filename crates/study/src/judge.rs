@@ -61,7 +61,7 @@ pub(crate) fn judge(
     (verdict, evidence)
 }
 
-/// Parameters that say how much was measured, not what.
+/// Parameters that set how much is measured, and do not change the measured number.
 const AMOUNTS: [&str; 5] = ["messages", "runs", "warm_up", "seed", "stamp_every"];
 
 /// Names of parameters with more than one value within an operand.
@@ -89,7 +89,7 @@ fn pairs(
         b.runs == 0 || names.iter().all(|name| a.parameters.get(name) == b.parameters.get(name))
     };
     let mut shown = names.to_vec();
-    // Also where the right side is one place of it.
+    // The range's parameter varies even if the right operand fixes it.
     let along = claim.range.as_ref().map(|range| range.parameter.clone());
     shown.extend(along.filter(|name| !names.contains(name)));
     let mut found = Vec::new();
@@ -108,10 +108,10 @@ fn pairs(
     found
 }
 
-/// Places of a contradiction that are named.
+/// Most places of contradictions that a verdict names.
 const PLACES: usize = 4;
 
-/// Of many intervals at 95 %, one in twenty misses: so many contradictions are chance.
+/// One in twenty of many 95 % intervals misses: this many contradictions may be chance.
 fn by_chance(decided: usize) -> usize {
     decided / 20
 }
@@ -217,7 +217,7 @@ mod tests {
         let of = |value: f64| decision("rises above", more, (value, value - 0.02, value + 0.02));
         let all = [0.7, 0.95, 1.05, 1.2].map(of);
         assert_eq!(all, [Holds, Undecided, Undecided, Fails]);
-        // Sure on neither side.
+        // The sign is certain on neither side.
         assert_eq!(decision("falls below", more, (0.85, 0.7, 1.1)), Undecided);
         assert_eq!(decision("falls below", more, (1.2, 0.95, 1.3)), Undecided);
         let claim = claim("rises above", more);

@@ -1,15 +1,15 @@
-//! Published studies as data, and what measurements say to them.
+//! Published studies as data, and their comparison with measurements.
 //!
 //! A study is a directory of three files, so that adding a claim or a study needs no code:
 //!
 //! | file | what |
 //! |---|---|
 //! | `plan.toml` | the study's figures, each as sweeps in the words of `rdmalab run` |
-//! | `published.csv` | values that the study printed, with unit, tolerance and standing |
-//! | `claims.toml` | what it says: left, relation, right, range, tolerance, source |
+//! | `published.csv` | values that the study printed, with unit, tolerance and reliability |
+//! | `claims.toml` | the study's claims: left, relation, right, range, tolerance, source |
 //!
-//! Those that are shipped are part of the program ([`Study::shipped`]); others are read from a
-//! directory ([`Study::read_all`]). Nothing here runs anything: [`evaluate`] takes records.
+//! Shipped studies are part of the program ([`Study::shipped`]); others are read from a directory
+//! ([`Study::read_all`]). This crate runs no experiment: [`evaluate`] takes records.
 #![forbid(unsafe_code)]
 
 mod claim;

@@ -8,7 +8,7 @@ use crate::operand::{Operand, Range};
 use crate::plan::Plan;
 use crate::points;
 
-/// A sweep of the plan, and what was measured of it.
+/// A sweep of the plan and its results.
 #[derive(Clone, Debug)]
 pub struct SweepResult {
     /// The figure's key.
@@ -17,18 +17,18 @@ pub struct SweepResult {
     pub sweep: String,
     /// Its command, after `rdmalab run`.
     pub line: Vec<String>,
-    /// What was measured of it.
+    /// The results of the sweep.
     pub state: SweepState,
 }
 
-/// What was measured of a sweep.
+/// The results of a sweep.
 #[derive(Clone, Debug)]
 pub enum SweepState {
-    /// The record, maybe of fewer points than were planned.
+    /// The record, possibly with fewer points than planned.
     Measured(Box<Record>),
-    /// The sweep cannot be measured: why.
+    /// The sweep cannot be measured; with the reason.
     Missing(String),
-    /// The user did not ask for it.
+    /// The user did not select the sweep.
     NotAsked,
 }
 
@@ -90,7 +90,7 @@ fn no_such_point(figure: &str) -> String {
     format!("figure {figure} has no such point")
 }
 
-/// Why there are no numbers; where `--quick` leaves them out, with the plan's reason for that.
+/// Adds the plan's note to the reason for missing numbers, if `--quick` leaves the points out.
 pub(crate) fn with_note(plan: &Plan, operand: &Operand, why: String) -> String {
     let figure = operand.figure.as_deref().and_then(|key| Some((key, plan.figure(key)?)));
     match figure {

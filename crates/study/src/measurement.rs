@@ -1,5 +1,4 @@
-//! A number that was measured: its interval, where it comes from, and its ratio and difference to
-//! another.
+//! A measured number: its interval, its source, and its ratio and difference to another.
 
 use rdmalab_measure::stats::{self, RunRatio, Runs, run_shift};
 use rdmalab_measure::{Quantity, unit};
@@ -12,21 +11,22 @@ pub struct Measurement {
     pub parameters: Object,
     /// The number, in [`Measurement::unit`].
     pub value: f64,
-    /// The interval of 95 %: of samples, by the samples within the runs; else by the differences
-    /// between runs. `None` where there are too few. An end beyond what was measured is infinite.
+    /// The 95 % interval: for statistics of samples, from the samples within the runs; otherwise
+    /// from the differences between runs. `None` if there are too few. An end outside the measured
+    /// range is infinite.
     pub interval: Option<(f64, f64)>,
-    /// Samples behind it.
+    /// Number of samples.
     pub n: u64,
-    /// Repetitions; 0 of what was not measured.
+    /// Number of repetitions; 0 for a constant.
     pub runs: usize,
     /// What the number was computed from.
     pub basis: Basis,
-    /// The number of each run; empty where runs have none of their own.
+    /// The number for each run; empty if it was computed from all runs together.
     pub of_runs: Vec<f64>,
     /// The interval as it would be if the clocks of two hosts had no error.
     pub exact: Option<(f64, f64)>,
     /// How far the number may be off because the clocks of two hosts differ, in the same direction
-    /// in every run; 0 where one clock took all times.
+    /// in every run; 0 if one clock took all times.
     pub clock_error_ns: f64,
     /// The unit of the number.
     pub unit: Unit,
@@ -37,9 +37,9 @@ pub struct Measurement {
 pub enum Basis {
     /// Each run gave samples, or one number.
     Runs,
-    /// Findings of so many of the runs.
+    /// Findings of this many of the runs.
     FoundIn(usize),
-    /// All runs together, as a share or a crossover is.
+    /// All runs together, such as a share or a crossover.
     Together,
 }
 
@@ -48,12 +48,12 @@ pub enum Basis {
 pub enum Unit {
     /// The unit of a quantity.
     Of(Quantity),
-    /// As at the end of a name: `bytes`, `ns`, `messages`, `code`, `per_s`, `share`.
+    /// The suffix of a name: `bytes`, `ns`, `messages`, `code`, `per_s`, `share`.
     Named(String),
 }
 
 impl Unit {
-    /// A number in it, for people.
+    /// A number in this unit, for people.
     #[must_use]
     pub fn format(&self, value: f64) -> String {
         match self {
@@ -78,14 +78,14 @@ impl Measurement {
         Self { interval, clock_error_ns, ..self }
     }
 
-    /// A number that was not measured, and is known exactly: as if run after run had given it.
+    /// A constant: an exact number without error between runs.
     pub(crate) fn constant(value: f64, unit: Unit) -> Self {
         let (interval, of_runs) = (Some((value, value)), vec![value; 2]);
         let number = Number { value, interval, n: 0, basis: Basis::Runs, of_runs };
         number.at(Object::new(), 0, unit)
     }
 
-    /// The number as its unit is written.
+    /// The number in its unit.
     #[must_use]
     pub fn text(&self) -> String {
         self.unit.format(self.value)
@@ -102,8 +102,8 @@ impl Measurement {
         }
     }
 
-    /// The interval of 95 % that also holds for the next run. `None` after one run, which says
-    /// nothing of the next.
+    /// The 95 % interval that also holds for the next run. `None` after one run, which shows
+    /// nothing about the next one.
     #[must_use]
     pub fn ends(&self) -> Option<(f64, f64)> {
         match (self.runs, self.of_runs.is_empty()) {
@@ -125,10 +125,10 @@ pub(crate) fn hull(one: (f64, f64), other: Option<(f64, f64)>) -> (f64, f64) {
     other.map_or(one, |other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
-/// So many runs, and the least and the largest of them enclose the median with 95 %: 1 - 2^(1-n).
+/// From this many runs on, the least and the largest enclose the median with 95 %: 1 - 2^(1-n).
 pub(crate) const RUNS_FOR_ENDS: usize = 6;
 
-/// What a [`Measurement`] has besides its parameters, its runs and its unit.
+/// The fields of a [`Measurement`] except its parameters, its runs and its unit.
 pub(crate) struct Number {
     pub value: f64,
     pub interval: Option<(f64, f64)>,
@@ -138,7 +138,7 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// The measurement that it is at these parameters. One clock took all its times.
+    /// The measurement with this number at these parameters. One clock took all its times.
     pub(crate) fn at(self, parameters: Object, runs: usize, unit: Unit) -> Measurement {
         let Self { value, interval, n, basis, of_runs } = self;
         let (exact, clock_error_ns) = (interval, 0.0);
@@ -157,7 +157,7 @@ impl Number {
     }
 }
 
-/// The median of one number for each run, and from [`RUNS_FOR_ENDS`] runs on their ends.
+/// The median of one number per run and, from [`RUNS_FOR_ENDS`] runs on, the least and the largest.
 pub(crate) fn merged(values: &[f64]) -> (f64, Option<(f64, f64)>) {
     let mut values = values.to_vec();
     stats::sort(&mut values);
@@ -166,7 +166,7 @@ pub(crate) fn merged(values: &[f64]) -> (f64, Option<(f64, f64)>) {
     (if values.is_empty() { f64::NAN } else { stats::median(&values) }, interval)
 }
 
-/// Left over right, with an interval by the differences between runs: `None` where one of the two
+/// Left over right, with an interval from the differences between runs: `None` if one of the two
 /// has only one run.
 pub(crate) fn ratio(left: &Measurement, right: &Measurement) -> (f64, Option<(f64, f64)>) {
     let value = left.value / right.value;
@@ -184,14 +184,14 @@ pub(crate) fn ratio(left: &Measurement, right: &Measurement) -> (f64, Option<(f6
     (value, ends)
 }
 
-/// What each run gave, with the error that all of them may share.
+/// The numbers of the runs, with the clock error that all of them may share.
 fn runs(cell: &Measurement) -> Runs {
     let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
     Runs::of_session(&each).with_common_error(cell.clock_error_ns)
 }
 
-/// The interval of the ratio by the differences between runs. Many samples of one run know that run
-/// well, and say nothing of the next one. `None` where one of the two has only one run.
+/// The interval of the ratio from the differences between runs. Many samples of one run describe
+/// that run well, but not the next one. `None` if one of the two has only one run.
 fn between_runs(left: &Measurement, right: &Measurement) -> Option<(f64, f64)> {
     let ratio = RunRatio::of(&runs(right), &runs(left), 0.5)?;
     let interval = ratio.interval(0.95);
@@ -218,8 +218,8 @@ pub(crate) fn following(
     }
 }
 
-/// The interval of a difference, by the differences between runs and by the samples within them.
-/// `None` where one of the two has only one run.
+/// The interval of a difference, from the differences between runs and from the samples within
+/// them. `None` if one of the two has only one run.
 pub(crate) fn difference(ours: &Measurement, less: &Measurement) -> Option<(f64, f64)> {
     let by_ends = |o: (f64, f64), l: (f64, f64)| (o.0 - l.1, o.1 - l.0);
     if ours.of_runs.is_empty() || less.of_runs.is_empty() {

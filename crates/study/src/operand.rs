@@ -1,4 +1,4 @@
-//! Operands of claims and published values: which number of which points is meant.
+//! Operands of claims and published values: each names a number of certain points.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,38 @@ use serde_json::Value;
 
 use crate::plan::Plan;
 
-/// A number of a figure, or a published one, or a plain one.
+/// A number of a figure, a published number, or a constant.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operand {
     /// The figure's key.
     pub figure: Option<String>,
-    /// The sweep's name; all of the figure's if not given.
+    /// The sweep's name; if not given, all sweeps of the figure.
     pub sweep: Option<String>,
-    /// The quantity, by its field name, as `one_way_ns`.
+    /// The quantity, by the name of its field, such as `one_way_ns`.
     pub quantity: Option<String>,
-    /// Instead of a quantity: what was found in several points together, as `crossover`.
+    /// Instead of a quantity: a finding over several points, such as `crossover`.
     pub finding: Option<String>,
-    /// Which number of the finding; its value, if not given. `found` is 1 where there is one, and 0
-    /// where there is none.
+    /// The number of the finding; if not given, its value. `found` is 1 if there is such a finding,
+    /// and 0 if there is none.
     pub number: Option<String>,
-    /// Which of several series of the quantity, or whose finding.
+    /// Selects one of several series of the quantity, or the series of a finding.
     pub label: Option<String>,
-    /// Which number of the series.
+    /// The statistic of the series.
     pub stat: Option<Stat>,
-    /// Instead of a number of the series: the share of its samples above this, in the unit of the
-    /// quantity.
+    /// Instead of a statistic: the share of the series' samples above this value, in the unit of
+    /// the quantity.
     pub above: Option<f64>,
-    /// What parameters have to be.
+    /// Required values of parameters.
     #[serde(default, rename = "where")]
     pub place: BTreeMap<String, toml::Value>,
     /// The metric of a published value.
     pub published: Option<String>,
-    /// A plain number, in the unit of the quantity.
+    /// A constant, in the unit of the quantity.
     pub value: Option<f64>,
 }
 
-/// A number of a series; of a figure there is one.
+/// A statistic of a series; a figure has one number only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Stat {
     /// The median.
@@ -71,7 +71,7 @@ pub enum Stat {
 }
 
 impl Stat {
-    /// The quantile, if it is one.
+    /// The quantile, if the statistic is one.
     #[must_use]
     pub const fn quantile(self) -> Option<f64> {
         match self {
@@ -84,7 +84,7 @@ impl Stat {
         }
     }
 
-    /// The share of samples that lie below it, if it is known.
+    /// The share of samples that lie below the statistic, if it is known.
     #[must_use]
     pub const fn share(self) -> Option<f64> {
         match self {
@@ -110,7 +110,7 @@ impl Stat {
     }
 }
 
-/// Values of a parameter, ends included.
+/// Values of a parameter, both ends included.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
@@ -123,18 +123,18 @@ pub struct Range {
 }
 
 impl Operand {
-    /// The quantity that it names.
+    /// The quantity that the operand names.
     #[must_use]
     pub fn quantity(&self) -> Option<Quantity> {
         let name = self.quantity.as_deref()?;
         Quantity::ALL.into_iter().find(|q| q.field() == name)
     }
 
-    /// The operand, with everything that it does not name taken from another one.
+    /// The operand, with all fields that it does not set taken from another one.
     #[must_use]
     pub fn with_defaults_of(&self, other: &Self) -> Self {
         let (other, mut operand) = (other.clone(), self.clone());
-        // Another figure has other sweeps.
+        // The sweep's name is not taken from another figure.
         if operand.figure.is_none() {
             operand.sweep = operand.sweep.or(other.sweep);
         }
@@ -170,8 +170,8 @@ impl Operand {
         }
     }
 
-    /// Whether a point with these parameters is one that the operand and the range ask for. An
-    /// operand that fixes the parameter of the range itself is held against all of the range.
+    /// Whether a point with these parameters is one that the operand and the range ask for. If the
+    /// operand itself fixes the range's parameter, the range is ignored.
     pub(crate) fn matches(&self, parameters: &Object, range: Option<&Range>) -> bool {
         let has = |(name, wanted): (String, &toml::Value)| {
             parameters.get(&name).is_some_and(|value| word(value) == toml_text(wanted))
@@ -184,17 +184,17 @@ impl Operand {
         self.place.iter().flat_map(spelled_out).all(has) && range.is_none_or(in_range)
     }
 
-    /// Whether it asks for series or figures with this label.
+    /// Whether the operand asks for series or figures with this label.
     pub(crate) fn matches_label(&self, label: &str) -> bool {
         self.label.as_ref().is_none_or(|wanted| wanted == label)
     }
 
-    /// Names of the parameters that it fixes.
+    /// Names of the parameters that the operand fixes.
     pub(crate) fn fixed(&self) -> Vec<String> {
         self.place.iter().flat_map(spelled_out).map(|(name, _)| name).collect()
     }
 
-    /// Whether it names a number of a figure.
+    /// Checks that the operand names a number of a figure.
     pub(crate) fn check_in(&self, plan: &Plan) -> Result<(), String> {
         let Some(key) = &self.figure else { return Err("it names no figure".to_owned()) };
         let Some(figure) = plan.figure(key) else {
@@ -234,7 +234,7 @@ impl Operand {
     }
 }
 
-/// `poll` stands for the way of polling of both ends.
+/// Replaces `poll` by the parameters for the polling of both ends.
 fn spelled_out<'a>((name, value): (&'a String, &'a toml::Value)) -> Vec<(String, &'a toml::Value)> {
     match name.as_str() {
         "poll" => vec![("poll_send".to_owned(), value), ("poll_recv".to_owned(), value)],

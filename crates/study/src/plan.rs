@@ -10,24 +10,24 @@ use crate::error::{self, Error};
 pub struct Plan {
     /// Its key: the name of its directory.
     pub key: String,
-    /// What it is about.
+    /// The study's subject.
     pub title: String,
-    /// Who published it, where and when.
+    /// Authors, place and year.
     pub source: String,
-    /// What it measured on.
+    /// The hardware of the study.
     pub hardware: String,
     /// How often each point is measured, unless a sweep says otherwise.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// The same with `--quick`.
+    /// The same number with `--quick`.
     #[serde(default = "one")]
     pub quick_repeat: u32,
-    /// Its figures, in its order.
+    /// Its figures, in the study's order.
     #[serde(rename = "figure")]
     pub figures: Vec<Figure>,
 }
 
-/// A figure: what is varied there.
+/// A figure: the sweeps whose results it shows.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
@@ -38,14 +38,14 @@ pub struct Figure {
     /// A note for the reader.
     #[serde(default)]
     pub note: String,
-    /// Which points of claims or values `--quick` leaves out, and why.
+    /// The points of claims or values that `--quick` leaves out, and the reason.
     #[serde(default)]
     pub quick_note: String,
-    /// What the bars of its medians are.
+    /// The meaning of the bars at its medians.
     #[serde(default)]
     pub bars: Bars,
-    /// Names of its sweeps that stand side by side in a table: the same rows of each, and the first
-    /// over the others.
+    /// Names of its sweeps that a table shows side by side: the same rows for each, and the ratio
+    /// of the first to the others.
     #[serde(default)]
     pub side_by_side: Vec<String>,
     /// The sweeps that make it.
@@ -53,7 +53,7 @@ pub struct Figure {
     pub sweeps: Vec<Sweep>,
 }
 
-/// What the bars of a figure's medians are.
+/// The meaning of the bars at a figure's medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bars {
@@ -68,12 +68,12 @@ pub enum Bars {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Its name within the figure; may be empty where there is one.
+    /// Its name within the figure; may be empty if the figure has one sweep.
     #[serde(default)]
     pub name: String,
     /// `EXPERIMENT --OPTION VALUES ...`.
     pub run: String,
-    /// Options that `--quick` puts in the place of the same ones, or adds.
+    /// Options that `--quick` adds or replaces.
     #[serde(default)]
     pub quick: String,
     /// How often each point is measured.
@@ -81,12 +81,12 @@ pub struct Sweep {
     pub repeat: Option<u32>,
 }
 
-/// The command of a sweep, taken apart.
+/// The command of a sweep, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepCommand {
-    /// The experiment, or the program that is installed.
+    /// The experiment, or the installed program.
     pub experiment: String,
-    /// Options without dashes, with their values, in their order.
+    /// Options without dashes and their values, in the order of the command.
     pub options: Vec<(String, String)>,
 }
 
@@ -98,7 +98,7 @@ impl Plan {
     /// Reads a plan; `file` is its name in errors.
     ///
     /// # Errors
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the plan, and what is allowed.
     pub fn parse(file: &str, text: &str) -> Result<Self, Error> {
         let plan: Self = toml::from_str(text).map_err(|e| error::toml(file, text, &e))?;
         plan.check().map_err(|what| Error { file: file.to_owned(), what })?;
@@ -144,7 +144,7 @@ impl Plan {
     }
 }
 
-/// Keys are names of directories too.
+/// Keys are also names of directories.
 fn is_key(key: &str) -> Result<(), &'static str> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
     if !key.is_empty() && key.chars().all(is_plain) {
@@ -154,11 +154,11 @@ fn is_key(key: &str) -> Result<(), &'static str> {
 }
 
 impl Sweep {
-    /// The command that it names; with `quick`, the options of [`Sweep::quick`] replace the same
-    /// ones.
+    /// The command of the sweep; with `quick`, the options of [`Sweep::quick`] replace those of the
+    /// same name.
     ///
     /// # Errors
-    /// What is wrong with them, and how they are written.
+    /// What is wrong with the options, and how they are written.
     pub fn command(&self, quick: bool) -> Result<SweepCommand, String> {
         let (experiment, rest) = match self.run.trim().split_once(char::is_whitespace) {
             Some((experiment, rest)) => (experiment, rest),
@@ -199,17 +199,17 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 impl SweepCommand {
-    /// As a command line after `rdmalab run`.
+    /// The command line after `rdmalab run`.
     #[must_use]
     pub fn line(&self) -> Vec<String> {
         let options = self.options.iter().flat_map(|(n, v)| [format!("--{n}"), v.clone()]);
         std::iter::once(self.experiment.clone()).chain(options).collect()
     }
 
-    /// Parses such a command line.
+    /// Parses a command line after `rdmalab run`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub fn of_line(line: &[String]) -> Result<Self, String> {
         let run = line.join(" ");
         let sweep = Sweep { name: String::new(), run, quick: String::new(), repeat: None };

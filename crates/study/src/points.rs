@@ -58,7 +58,7 @@ fn share_above(
     Some(Number { value, interval, n: all, basis, of_runs: Vec::new() })
 }
 
-/// The median of the numbers of repeated runs, with the hull of their intervals.
+/// The median of the numbers of repeated runs, with an interval that covers all of theirs.
 fn number(points: &[&Point], operand: &Operand, quantity: Quantity) -> Option<Number> {
     let series = |p: &Point| {
         let mut all =

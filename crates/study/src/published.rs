@@ -1,4 +1,4 @@
-//! `published.csv`: what a study printed.
+//! `published.csv`: the values that a study printed.
 
 use serde::Deserialize;
 
@@ -8,11 +8,11 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reliability {
-    /// A measurement that others can be held against.
+    /// A measurement with which others can be compared.
     Calibration,
     /// A condition, a definition, or a number of another layer.
     Context,
-    /// Doubtful or contradicted; shown, and never used to judge.
+    /// Doubtful or contradicted: shown, but never used for a verdict.
     Contested,
 }
 
@@ -34,7 +34,7 @@ impl Reliability {
 pub struct Published {
     /// Its name within the study.
     pub metric: String,
-    /// The value, as text: not all are numbers.
+    /// The value as text: some are not numbers.
     pub value: String,
     /// Its unit.
     pub unit: String,
@@ -42,7 +42,7 @@ pub struct Published {
     pub tolerance: String,
     /// How far it can be trusted.
     pub kind: Reliability,
-    /// Where in the study.
+    /// The place in the study.
     pub place: String,
     /// What was measured, in a few words.
     pub what: String,
@@ -67,25 +67,25 @@ impl Published {
         Ok(found)
     }
 
-    /// The number, also of `~0.9` and of `303+-20`.
+    /// The number, also from texts such as `~0.9` and `303+-20`.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         let text = self.value.trim_start_matches(['~', '<', '>']);
         text.split("+-").next()?.trim().parse().ok()
     }
 
-    /// The number in the unit of ours: ns, 1/s, B/s, B, or 1 of what is counted.
+    /// The number in the unit that records use: ns, 1/s, B/s, B, or 1 for counts.
     #[must_use]
     pub fn in_base(&self) -> Option<f64> {
         Some(self.number()? * self.scale()?)
     }
 
-    /// The factor from its unit to ours.
+    /// The factor from its unit to that of records.
     fn scale(&self) -> Option<f64> {
         Some(match self.unit.as_str() {
             "ns" | "x" | "ratio" | "messages" | "code" | "buffers" | "Hz" | "B" => 1.0,
             "kHz" => 1e3,
-            // The cited studies mean powers of two.
+            // The cited studies use these units for powers of two.
             "KB" | "KiB" => 1024.0,
             "us" | "us/node" => 1e3,
             "ms" => 1e6,
@@ -97,9 +97,9 @@ impl Published {
         })
     }
 
-    /// The values within the tolerance, in our unit: by `5%` of the value, `factor 2`, `15 points`
-    /// (of %), a plain share as `0.02`, `250-1000` in its own unit, or `exact`. `None` where the
-    /// tolerance is none of these.
+    /// The values within the tolerance, in the unit that records use: `5%` of the value, `factor
+    /// 2`, `15 points` (of %), a plain share such as `0.02`, `250-1000` in its own unit, or
+    /// `exact`. `None` if the tolerance is none of these.
     #[must_use]
     pub fn allowed(&self) -> Option<(f64, f64)> {
         let text = self.tolerance.split(';').next()?.trim();
@@ -126,7 +126,7 @@ impl Published {
     }
 }
 
-/// Whether there is such a metric, and it is a number.
+/// Checks that there is such a metric and that it is a number.
 pub(crate) fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
     match published.iter().find(|p| p.metric == metric) {
         Some(found) if found.in_base().is_some() => Ok(()),
@@ -135,8 +135,8 @@ pub(crate) fn is_published(published: &[Published], metric: &str) -> Result<(), 
     }
 }
 
-/// Whether claims may be judged by it. What the study itself, or arithmetic, contradicts is only
-/// shown.
+/// Checks that claims may be judged by this metric: values that the study itself, or arithmetic,
+/// contradicts are only shown.
 pub(crate) fn is_certain(published: &[Published], metric: &str) -> Result<(), String> {
     let is_it = |p: &&Published| p.metric == metric && p.kind == Reliability::Contested;
     match published.iter().find(is_it) {

@@ -2,7 +2,7 @@
 
 macro_rules! shipped {
     ($($key:literal),+) => {
-        /// Key, plan, published values, claims.
+        /// Key, plan, published values and claims of each study.
         pub const SHIPPED: &[(&str, &str, &str, &str)] = &[$((
             $key,
             include_str!(concat!("../../../studies/", $key, "/plan.toml")),

@@ -15,15 +15,15 @@ use crate::value::{Absent, Value};
 /// A published study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Study {
-    /// What it measured, figure by figure.
+    /// The figures that it measured.
     pub plan: Plan,
-    /// What it printed.
+    /// The values that it printed.
     pub published: Vec<Published>,
-    /// What it says.
+    /// Its claims.
     pub claims: Vec<Claim>,
-    /// Which of our numbers its values stand beside.
+    /// The numbers of ours that are shown beside its values.
     pub values: Vec<Value>,
-    /// Which values have none of ours, and why.
+    /// The published values without a number of ours, with the reasons.
     pub absent: Vec<Absent>,
 }
 
@@ -48,7 +48,7 @@ impl Study {
     /// The studies that are part of this program.
     ///
     /// # Errors
-    /// None in a program whose tests passed.
+    /// None in a release: the tests parse all of these studies.
     pub fn shipped() -> Result<Vec<Self>, Error> {
         let parse = |&(key, plan, published, claims): &(&str, &str, &str, &str)| {
             Self::parse(key, plan, published, claims)
@@ -80,10 +80,10 @@ impl Study {
         Self::parse(&key, &text("plan.toml", None)?, &published, &text("claims.toml", Some(""))?)
     }
 
-    /// The studies in a directory: each of its directories that has a `plan.toml`, by name.
+    /// The studies in a directory: each subdirectory with a `plan.toml`, by name.
     ///
     /// # Errors
-    /// As [`Study::read`], and when there is none.
+    /// As [`Study::read`], and if there is no study.
     pub fn read_all(dir: &Path) -> Result<Vec<Self>, Error> {
         let wrong = |what: String| Error { file: dir.display().to_string(), what };
         let entries = fs::read_dir(dir).map_err(|e| wrong(e.to_string()))?;

@@ -8,7 +8,7 @@ use crate::measurement::{Basis, Measurement, RUNS_FOR_ENDS, ratio};
 use crate::operand::Operand;
 use crate::plan::{Plan, Sweep};
 
-/// How often the plan, without `--quick`, measures each point that a claim is about.
+/// How often the plan without `--quick` measures each point of a claim.
 pub(crate) fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
     let runs = |operand: &Operand| {
         let figure = plan.figure(operand.figure.as_deref()?)?;
@@ -26,7 +26,7 @@ pub(crate) fn why_undecided(claim: &Claim, evidence: &[Evidence], planned_runs: 
     let (by_clocks, others): (Vec<_>, Vec<_>) = open.partition(|e| is_by_clocks(claim, e));
     let (unknown, known): (Vec<_>, Vec<_>) = others.into_iter().partition(|e| e.ratio.1.is_none());
     let (small, wide): (Vec<_>, Vec<_>) = known.into_iter().partition(|e| is_small(claim, e));
-    // Where a reason is that of all points, it need not say so.
+    // A reason that holds at all points needs no number of points.
     let at = |which: &[&Evidence]| match (which.len(), evidence.len()) {
         (n, all) if n == all => String::new(),
         (n, all) => format!(" at {n} of {all} points"),
@@ -57,8 +57,8 @@ fn clock_error_ns(e: &Evidence) -> f64 {
     e.left.clock_error_ns.max(e.right.clock_error_ns)
 }
 
-/// Whether the error of the clocks is the reason: without it the point would be decided, or at
-/// least have an interval.
+/// Whether the clock error is the reason: without it the point would be decided, or would at least
+/// have an interval.
 fn is_by_clocks(claim: &Claim, e: &Evidence) -> bool {
     if clock_error_ns(e) == 0.0 {
         return false;
@@ -72,7 +72,7 @@ fn is_by_clocks(claim: &Claim, e: &Evidence) -> bool {
     decide(claim, without) != Decision::Undecided || e.ratio.1.is_none() && without.1.is_some()
 }
 
-/// The reason where clocks are: more repetitions would not help.
+/// The reason if the clock error is the cause: more repetitions would not help.
 fn clocks(open: &[&Evidence], at: &str) -> String {
     let largest = open.iter().map(|e| clock_error_ns(e)).fold(0.0, f64::max);
     format!(
@@ -111,7 +111,7 @@ fn without_interval(evidence: &[&Evidence], planned_runs: usize) -> String {
     }
 }
 
-/// Whether a difference, of `<` or `>`, is certainly smaller than what counts.
+/// Whether a difference, for `<` or `>`, is certainly smaller than the claim's tolerance.
 fn is_small(claim: &Claim, e: &Evidence) -> bool {
     let factor = claim.factor.unwrap_or(1.0);
     let ends = e.ratio.1.map(|(low, high)| (low / factor, high / factor));
@@ -120,7 +120,7 @@ fn is_small(claim: &Claim, e: &Evidence) -> bool {
     is_order && ends.is_some_and(|(low, high)| from < low && high < to)
 }
 
-/// A share as a number of per cent, to a tenth.
+/// A share in per cent, with one decimal.
 fn percent(share: f64) -> f64 {
     (share * 1000.0).round() / 10.0
 }
@@ -146,7 +146,7 @@ mod tests {
         let of = |all: &[Evidence]| why_undecided(&less, all, 3);
         let of_one = |e: &Evidence| of(std::slice::from_ref(e));
         assert!(of_one(&apart).starts_with(&format!("{clocks}: ")));
-        // Clocks that are off leave open what no clock could decide, and are not to blame.
+        // The clock error is not named as the reason if points are undecided without it too.
         let alone = one(&low[..1], &high[..1], 5e3);
         assert_eq!(of_one(&alone), "there is one run, which says nothing of the next: repeat it");
         let alike = one(&[20e3, 24e3, 22e3], &[21e3, 25e3, 23e3], 5.0);

@@ -10,21 +10,21 @@ use crate::operand::Operand;
 use crate::plan::Plan;
 use crate::published::{Published, is_published};
 
-/// A published value, and which of our numbers stands beside it.
+/// A published value, and our number that is shown beside it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Value {
     /// The metric in `published.csv`.
     pub metric: String,
-    /// Our number that stands beside it.
+    /// Our number that is shown beside it.
     pub ours: Operand,
-    /// Our number is divided by this one. What it does not name is as in `ours`.
+    /// Our number is divided by this one. Fields that it does not name are taken from `ours`.
     #[serde(default)]
     pub over: Option<Operand>,
     /// Instead of `over`: this number is subtracted from ours.
     #[serde(default)]
     pub less: Option<Operand>,
-    /// The difference is divided by so much: for growth per peer.
+    /// The difference is divided by this: for growth per peer.
     #[serde(default)]
     pub per: Option<f64>,
     /// How the ratio is expressed.
@@ -42,24 +42,24 @@ pub enum RatioForm {
     /// As it is.
     #[default]
     Ratio,
-    /// Minus 1: by how much one is more.
+    /// The ratio minus 1: by how much ours is more.
     Increase,
-    /// 1 minus it: by how much one is less.
+    /// 1 minus the ratio: by how much ours is less.
     Reduction,
 }
 
-/// Published values that nothing here produces.
+/// Published values that no experiment here produces.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Absent {
-    /// Metrics in `published.csv`; one that ends in `*` stands for all that begin so.
+    /// Metrics in `published.csv`; a name that ends in `*` stands for all with that beginning.
     pub metrics: Vec<String>,
-    /// Why: half a sentence, after "not produced here:".
+    /// The reason: half a sentence, after "not produced here:".
     pub because: String,
 }
 
 impl Absent {
-    /// Whether it is of that metric.
+    /// Whether the entry is about that metric.
     #[must_use]
     pub fn names(&self, metric: &str) -> bool {
         self.metrics.iter().any(|name| match name.strip_suffix('*') {
@@ -69,7 +69,7 @@ impl Absent {
     }
 }
 
-/// What is wrong with the entries of a file.
+/// Checks the entries of a file, and reports what is wrong.
 pub(crate) fn check(
     values: &[Value],
     absent: &[Absent],
@@ -130,14 +130,14 @@ impl Value {
     }
 
     /// Whether the value can be drawn beside a point with these parameters. A ratio, a difference,
-    /// a share and a finding are no numbers of one point.
+    /// a share and a finding cannot: they are not numbers of one point.
     #[must_use]
     pub fn matches_point(&self, parameters: &Object) -> bool {
         self.ours.above.is_none() && self.is_of_point(parameters)
     }
 
-    /// Whether it is a share of the samples of a point with these parameters: of those above
-    /// [`Operand::above`](crate::Operand::above).
+    /// Whether the value is the share of the samples above
+    /// [`Operand::above`](crate::Operand::above) at a point with these parameters.
     #[must_use]
     pub fn is_share_of(&self, parameters: &Object) -> bool {
         self.ours.above.is_some() && self.is_of_point(parameters)
@@ -193,7 +193,7 @@ impl Value {
     }
 }
 
-/// The one number that an operand means.
+/// The single number that an operand names.
 fn one(parts: &[SweepResult], operand: &Operand) -> Result<Measurement, String> {
     let mut found = measurements(parts, operand, None)?;
     match found.len() {

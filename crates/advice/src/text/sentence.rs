@@ -1,4 +1,4 @@
-//! One answer as a sentence. Blanks that no line may be broken at are U+00A0.
+//! One answer as a sentence. U+00A0 marks blanks at which a line must not be broken.
 
 use rdmalab_measure::group::by_key;
 use rdmalab_measure::stats::Interval;
@@ -12,7 +12,7 @@ use crate::question::Pick;
 /// From this factor on, "times as long" says more than per cent.
 const TIMES: f64 = 3.0;
 
-/// What came out.
+/// The result of an answer.
 pub fn verdict(answer: &Answer) -> String {
     let decision = &answer.decision;
     let leader = name(answer, decision.leader);
@@ -37,14 +37,14 @@ pub fn verdict(answer: &Answer) -> String {
     }
 }
 
-/// Where the best number is the largest that was tried, a larger one may be better.
+/// A note that a larger number may be better, if the best one is the largest that was tried.
 fn edge(answer: &Answer) -> &'static str {
     let is_last = answer.decision.leader + 1 == answer.ways.len();
     let is_edge = is_last && answer.question.pick == Pick::Least;
     if is_edge { ", the largest that was tried" } else { "" }
 }
 
-/// What is sent and does not arrive is no gain.
+/// The messages that the best way lost: a high rate with losses is no advantage.
 fn losses(answer: &Answer) -> String {
     let way = &answer.ways[answer.decision.leader];
     match way.lost {
@@ -82,7 +82,7 @@ fn open(answer: &Answer) -> String {
     }
 }
 
-/// The next best that is worse, with its effect; and how many others are.
+/// The best of the worse ways with its effect, and the names of the others.
 fn worse(answer: &Answer) -> String {
     let found = answer.decision.worse();
     let Some(next) = found.first() else { return String::new() };
@@ -137,12 +137,12 @@ pub fn interval(ratio: Interval) -> String {
     )
 }
 
-/// Two digits, or all before the point.
+/// Two digits, or all digits before the decimal point.
 fn factor(ratio: f64) -> String {
     if ratio < 9.95 { format!("{ratio:.1}") } else { format!("{ratio:.0}") }
 }
 
-/// Whole per cents, and below ten a digit behind the point.
+/// Whole per cents; below ten, with one decimal.
 fn round(percent: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
@@ -156,8 +156,8 @@ fn listed(answer: &Answer, which: &[usize]) -> String {
     text::and(&names)
 }
 
-/// What answers at several sizes say together: up to which size one of two pays. A line for each
-/// set of answers that have all else in common.
+/// Conclusions from the answers at several sizes: up to which size `on` is better than `off`. One
+/// line for each set of answers that differ in the size only.
 pub fn thresholds(answers: &[&Answer], on: &str, off: &str) -> Vec<String> {
     let sized = answers.iter().filter_map(|answer| {
         let mut rest = answer.context.clone();
@@ -168,22 +168,22 @@ pub fn thresholds(answers: &[&Answer], on: &str, off: &str) -> Vec<String> {
     several.map(|(_, answers)| threshold(&states(&answers, on, off), on, off)).collect()
 }
 
-/// What is known of one of two at a size.
+/// How `on` compares with `off` at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeVerdict {
-    /// It is better.
+    /// `on` is better.
     Pays,
-    /// There is no difference.
+    /// They are alike.
     Same,
-    /// It is worse.
+    /// `on` is worse.
     Costs,
-    /// It cannot be told.
+    /// The runs do not decide.
     Unknown,
-    /// There are no runs of it.
+    /// There are no runs of `on`.
     Missing,
 }
 
-/// What is known at each size, the least size first.
+/// The comparison at each size, the smallest size first.
 pub fn states(answers: &[&Answer], on: &str, off: &str) -> Vec<(u64, SizeVerdict)> {
     let one = |answer: &&Answer| Some((answer.size_bytes()?, state(answer, on, off)));
     let mut found: Vec<(u64, SizeVerdict)> = answers.iter().filter_map(one).collect();

@@ -1,4 +1,4 @@
-//! All answers in one table: a goal a line, a question a column.
+//! All answers in one table: a row for each goal, a column for each question.
 
 use super::sentence::{self, SizeVerdict};
 use crate::answer::{Advice, Answer};
@@ -41,7 +41,7 @@ pub fn table(advice: &Advice) -> String {
     text + &signs(&rows)
 }
 
-/// The signs that were used.
+/// The explanation of the signs that occur in the table.
 fn signs(rows: &[Vec<String>]) -> String {
     let has = |sign: &str| rows[1..].iter().flatten().any(|cell| cell == sign);
     let all = [

@@ -119,20 +119,20 @@ impl AdviseArgs {
         self.repeat.unwrap_or(if self.quick { 8 } else { 15 })
     }
 
-    /// Sizes, as text for a sweep.
+    /// The sizes, as text for a sweep.
     pub fn sizes(&self) -> &str {
         self.size.as_deref().unwrap_or("32")
     }
 
-    /// Whether programs read it.
+    /// Whether the output is JSON.
     pub fn is_json(&self) -> bool {
         self.json || self.format == Some(ListFormat::Json)
     }
 
-    /// How everything is run.
+    /// The options for running the sweeps.
     ///
     /// # Errors
-    /// When two hosts are not two.
+    /// `--hosts` does not name exactly two hosts.
     pub fn how(&self) -> Outcome<HowArgs> {
         if !matches!(self.hosts.len(), 0 | 2) {
             let count = self.hosts.len();

@@ -1,4 +1,4 @@
-//! Fits the measurement into its time where a device is slow, by fewer messages a run.
+//! Reduces the messages of runs so that the measurement fits into its time on a slow device.
 //!
 //! The number of runs stays, because runs are compared. Fewer messages make the result of each run
 //! less certain, so that intervals get wider or a question stays open. They do not change the
@@ -12,28 +12,28 @@ use crate::run::plan::expected_s;
 /// Time limits without `--max-time`, in seconds: with `--quick`, and without.
 const QUICK_S: f64 = 100.0;
 const WHOLE_S: f64 = 600.0;
-/// The limit is at least so many times the duration on a device that answers in a microsecond: many
-/// sizes or runs may take longer.
+/// The limit is at least this multiple of the duration on a device that answers in a microsecond:
+/// many sizes or runs may take longer.
 const SLACK: f64 = 2.0;
 /// The fewest messages of a run: a median needs 20, and some may be lost.
 const LEAST: u64 = 24;
-/// And at least so many times what may be in flight at once, so that the window fills repeatedly.
+/// A run also has at least this multiple of the messages in flight: the window fills repeatedly.
 const WINDOWS: u64 = 2;
-/// The warm-up of a shortened run has at most one message in so many.
+/// A shortened run has at most one warm-up message per this many messages.
 const WARM_UP: u64 = 4;
-/// At a rate, both ends have to wait for at least this share of the time.
+/// At an intended rate, both ends wait for at least this share of the time.
 const WAITING: f64 = 0.5;
 /// Bisection steps.
 const STEPS: usize = 40;
 
-/// What was shortened.
+/// The result of shortening.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shortened {
-    /// Parts with fewer messages.
+    /// Number of parts with fewer messages.
     pub parts: usize,
     /// The fewest messages of a run among them.
     pub messages: u64,
-    /// How long a message of the slowest point takes, in nanoseconds.
+    /// The time per message of the slowest point, in nanoseconds.
     pub slowest_ns: f64,
     /// Whether the parts still take longer than allowed.
     pub is_long: bool,
@@ -47,7 +47,7 @@ pub fn least_messages(points: &[Point]) -> u64 {
     };
     let in_flight = |point: &Point| point.window().max(signal(point).into());
     let deepest = points.iter().map(|point| point.common.rx_depth).max().unwrap_or(0);
-    // Where queue depths are compared, each queue has to be used up.
+    // A comparison of queue depths needs enough messages to fill each queue.
     let varies = points.iter().any(|point| point.common.rx_depth != deepest);
     let window = points.iter().map(in_flight).max().unwrap_or(1);
     let window = if varies { window.max(deepest.into()) } else { window };
@@ -64,8 +64,8 @@ pub fn allowed_s(parts: &[Part], limits: &[Limits], runs: u32, is_quick: bool) -
     (assumed_s * SLACK).max(if is_quick { QUICK_S } else { WHOLE_S })
 }
 
-/// Shortens the parts, after the trials, so that together they take `allowed_s`. Each part gets the
-/// same time limit; shorter parts stay as they are. `None` where nothing had to be shortened.
+/// Shortens the parts after the trials, so that together they take `allowed_s`. Each part gets the
+/// same time limit; shorter parts are not changed. `None` if nothing had to be shortened.
 pub fn shorten(
     parts: &mut [Part],
     limits: &[Limits],
@@ -107,8 +107,8 @@ pub fn shorten(
     Some(found)
 }
 
-/// Lowers the rate of a part so far that its slowest way still has time to wait, because waiting is
-/// what the part compares.
+/// Lowers the rate of a part until its slowest way has time to wait: the part compares how ways
+/// wait.
 fn slow_down(part: &mut Part) {
     let slowest_ns = part.each_ns.iter().flatten().copied().fold(0.0, f64::max);
     let Some(rate) = part.points.first().map(|point| point.common.rate_per_s) else { return };
@@ -126,7 +126,7 @@ fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     if now_s <= most_s {
         return;
     }
-    // Some time does not depend on the number of messages.
+    // A part of the duration does not depend on the number of messages.
     let at = |part: &Part, messages: u64| {
         let mut part = part.clone();
         set(&mut part, messages, warm_up);
@@ -138,8 +138,8 @@ fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     set(part, rounded((planned as f64 * share) as u64).clamp(least, planned), warm_up);
 }
 
-/// Rounded down in coarse steps, because runs are joined with older ones only where they have the
-/// same number of messages.
+/// Rounds down in coarse steps, because runs are joined with older ones only if they have the same
+/// number of messages.
 fn rounded(n: u64) -> u64 {
     let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0));
     let step = [7, 5, 3, 2, 1].into_iter().find(|step| step * unit <= n);
@@ -158,7 +158,7 @@ mod tests {
     use crate::advise::parts;
     use rdmalab_advice::question;
 
-    /// All parts, or those of a question, where each message takes so long.
+    /// All parts, or those of one question, with this time per message.
     fn tried(ask: &[&str], each_ns: f64) -> Vec<Part> {
         let ask = ask.iter().map(|key| question(key).unwrap()).collect();
         let mut parts =
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Less would be no answer: then it is said how long it takes.
+    /// With fewer messages there would be no answer, so the longer duration is reported.
     #[test]
     fn what_an_answer_takes_stays() {
         let mut parts = tried(&[], 1e8);

@@ -1,4 +1,4 @@
-//! Measures what the questions need, part by part, each with a record of its own.
+//! Measures what the questions need, part by part, with one record for each part.
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
@@ -24,11 +24,11 @@ use crate::run::plan::{Plan, duration};
 use crate::run::session::Session;
 use crate::table::Rows;
 
-/// Measures and answers, also from what was measured before a failure.
+/// Measures and answers. After a failure, the answers come from what was measured before it.
 pub fn run(args: &AdviseArgs) -> Outcome {
     let mut parts = parts::of(args)?;
     let how = args.how()?;
-    // Both experiments take two ends.
+    // Both experiments have two ranks.
     let ends = Ends::of(Experiment::PING, &how)?;
     if let Some(followed) = ends.follow() {
         return followed;
@@ -62,7 +62,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let mut lab = Lab { args, how, ends, device, limits, interrupt, session: Some(session) };
     let failures = lab.all(&parts, &records_dir.path);
     lab.session = None;
-    // There are none where the first part failed before its first run.
+    // There are no records if the first part failed before its first run.
     let records = open_below(&records_dir.path).unwrap_or_default();
     let advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
     show::answers(args, &advice, &records);
@@ -111,7 +111,7 @@ impl Lab<'_> {
             if let Err(failure) = self.one(part, dir, &clock) {
                 errln!("rdmalab: {}: {failure}", part.name);
                 failures.push(failure);
-                // The ranks may have ended.
+                // The ranks may have ended, so the session is not reused.
                 self.session = None;
             }
             if self.interrupt.is_set() {
@@ -195,7 +195,7 @@ fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
     outln!("\nabout {} in all, from a short trial of each way", duration(all_s));
 }
 
-/// What a slow device means for the answers.
+/// A note on what a slow device means for the answers.
 fn described(shortened: &Shortened, parts: &[Part]) -> String {
     let takes = fmt_ns(shortened.slowest_ns);
     const FEWEST: &str = "runs already have the fewest messages that allow an answer, so this \

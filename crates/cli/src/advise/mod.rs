@@ -1,5 +1,5 @@
-//! `rdmalab advise`: which way of sending is best here, with the evidence. It measures what the
-//! questions need, or reads records; `rdmalab_advice` answers from them.
+//! `rdmalab advise`: the best way of sending on a device, with the evidence. It measures what the
+//! questions need, or reads records; `rdmalab_advice` computes the answers.
 
 pub mod args;
 mod fit;
@@ -15,7 +15,7 @@ use crate::failure::{Outcome, run as failed, usage};
 use crate::records::open_below;
 pub use args::AdviseArgs;
 
-/// Measures or reads records, and answers.
+/// Measures or reads records, and prints the answers.
 pub fn run(args: &AdviseArgs) -> Outcome {
     if args.records.is_empty() {
         return measure::run(args);
@@ -46,7 +46,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
 }
 
-/// The sizes that were asked for.
+/// The sizes from the command line.
 fn sizes(args: &AdviseArgs) -> Outcome<Option<Vec<u64>>> {
     let Some(text) = &args.size else { return Ok(None) };
     let points = sweep(Experiment::PING, &[("size", text)]).map_err(usage)?;

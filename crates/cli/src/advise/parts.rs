@@ -20,14 +20,14 @@ pub struct Part {
     pub words: Vec<(String, String)>,
     /// All of its points.
     pub points: Vec<Point>,
-    /// How long a message of each point took in its trial, in nanoseconds; see [`super::probe`].
+    /// The time per message of each point in its trial, in nanoseconds; see [`super::probe`].
     pub each_ns: Vec<Option<f64>>,
 }
 
 /// The parts that answer these questions for these goals.
 ///
 /// # Errors
-/// When `--size` is none, or there are too few runs for any certainty.
+/// `--size` is wrong, no question concerns the goals, or there are too few runs for a result.
 pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
     let goals = args.goals();
     let mut parts: Vec<Part> = Vec::new();
@@ -73,7 +73,7 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
     Ok(Part { question, experiment, name, words, points, each_ns })
 }
 
-/// Messages of a run: fewer where they are large, for all sizes alike.
+/// Messages of a run: fewer if they are large, the same number for all sizes.
 fn messages_of(points: &[Point]) -> u64 {
     let largest = points.iter().map(|point| point.common.size_bytes).max().unwrap_or(1);
     let planned = points.iter().map(|point| point.common.messages).max().unwrap_or(1);
@@ -110,8 +110,8 @@ impl Part {
         (0..self.points.len()).filter(can).collect()
     }
 
-    /// About how long the part takes, in seconds: by its trial, else as on a device that answers in
-    /// a microsecond.
+    /// The approximate duration of the part in seconds: from its trial, otherwise as on a device
+    /// that answers in a microsecond.
     pub fn expected_s(&self, limits: &[Limits], runs: u32) -> f64 {
         let one = |i: usize| match self.each_ns[i] {
             Some(each_ns) => self.points[i].expected_s(each_ns),
@@ -141,10 +141,10 @@ impl Part {
         format!("{}{}", self.experiment, words.collect::<String>())
     }
 
-    /// The command that measures it alone.
+    /// The command that measures the part alone.
     pub fn command(&self, device: &str, runs: u32, args: &AdviseArgs) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned(), self.experiment.to_string()];
-        // Readers of records look for it behind the experiment.
+        // Readers of records expect the host behind the experiment.
         line.extend(args.server.clone());
         let mut add = |name: &str, value: &str| line.extend([format!("--{name}"), value.into()]);
         for (name, value) in &self.words {
@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(names.len(), parts.len());
             for part in &parts {
                 assert!(part.points.len() > 1 && part.ways() > 1, "{}", part.name);
-                // What a record calls the question's parameters is what the points differ in.
+                // The points differ in the question's parameters, as records name them.
                 let named = |point: &Point| {
                     let all = crate::run::plan::parameters(point);
                     part.question.parameters.iter().map(|n| all[*n].clone()).collect::<Vec<_>>()

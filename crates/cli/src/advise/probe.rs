@@ -16,16 +16,16 @@ pub struct Probe<'a> {
     pub device: &'a str,
     /// The ends.
     pub ends: &'a Ends,
-    /// Ends the trials.
+    /// Stops the trials.
     pub interrupt: &'a Interrupt,
 }
 
 impl Probe<'_> {
-    /// Tries each point of all parts that is possible, and sets how long a message takes. A point
-    /// that fails is ignored: its run reports the failure.
+    /// Tries each possible point of all parts, and sets its time per message. A point that fails is
+    /// ignored: its run reports the failure.
     ///
     /// # Errors
-    /// When it is interrupted, or the ends cannot be started again after a failure.
+    /// The trials were interrupted, or the ends cannot be started again after a failure.
     pub fn all(&self, parts: &mut [Part], limits: &[Limits], session: &mut Session) -> Outcome {
         for part in parts {
             for i in part.possible(limits) {

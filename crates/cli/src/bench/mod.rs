@@ -1,8 +1,8 @@
-//! `rdmalab bench self`: the speed of the device beside the bare limits of this machine, as ratios.
+//! `rdmalab bench self`: compares the speed of the device with the bare limits of this machine.
 //!
-//! Ours and the limit take turns, A, B, A, B, in one run; the ratio of each pair of neighbours is
-//! one sample, and the median of these ratios, with its interval, is the result. Drift cancels.
-//! Nothing here fails on speed.
+//! The device and the limit are measured alternately, A, B, A, B, in one run. The ratio of each
+//! pair of neighbours is one sample; the result is the median of these ratios with its interval. So
+//! drift cancels. The command never fails because of speed.
 
 mod args;
 mod result;
@@ -28,10 +28,10 @@ use task::{Task, Work};
 
 /// Rounds: enough for an interval of 95 %.
 const ROUNDS: usize = 25;
-/// With `--quick`: six at least, or there is no interval of 95 %.
+/// Rounds with `--quick`: at least six, since otherwise there is no interval of 95 %.
 const ROUNDS_QUICK: usize = 7;
 
-/// Runs what `bench` was asked for.
+/// Runs a `bench` subcommand.
 pub fn run(args: &BenchCommand) -> Outcome {
     let Bench::Own(args) = &args.what;
     run_self(args)
@@ -119,7 +119,7 @@ fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
     }
 }
 
-/// One row: ours and the limit in turns.
+/// Measures one row: the device and the limit alternately.
 fn measure(
     sessions: &mut Sessions,
     row: Row,
@@ -143,7 +143,7 @@ fn measure(
         }
     };
     result.limit_name = limit.name();
-    // Elsewhere than on this host it may not be possible at all.
+    // The testbed may not be possible on this machine.
     if let Some(reason) = sessions.at(row.testbed).err() {
         if row.testbed == Testbed::OneHost || sessions.is_interrupted() {
             return Err(reason);

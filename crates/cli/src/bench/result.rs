@@ -8,7 +8,7 @@ use super::rows::{Row, Target};
 /// Confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// What a row came to.
+/// The result of a row.
 #[derive(Clone, Debug)]
 pub struct RowResult {
     pub row: Row,
@@ -31,7 +31,7 @@ pub struct Conditions {
     pub load_before: Option<f64>,
     pub load_after: Option<f64>,
     pub clock: String,
-    /// How long idle states of the processors were allowed to take to end; `None`: left alone.
+    /// The limit of the exit latency of the processors' idle states; `None`: no limit was set.
     pub held_dma_latency_us: Option<u32>,
 }
 
@@ -42,12 +42,12 @@ pub enum Verdict {
     Holds,
     /// The whole interval is beyond it.
     Misses,
-    /// The interval lies on both sides.
+    /// The interval contains the budget.
     Unclear,
 }
 
 impl RowResult {
-    /// Whether the budget holds, where there is one.
+    /// Whether the budget holds, if there is one.
     pub fn verdict(&self) -> Option<Verdict> {
         if self.row.target == Target::None {
             return None;
@@ -65,7 +65,7 @@ impl RowResult {
         })
     }
 
-    /// How far the middle half of the ratios spreads, as a part of the median.
+    /// The width of the middle half of the ratios, as a share of the median.
     pub fn spread(&self) -> Option<f64> {
         let interval = self.ratio?.ratio.interval?;
         Some((interval.high - interval.low) / self.ratio?.ratio.value)
@@ -73,7 +73,7 @@ impl RowResult {
 }
 
 impl Target {
-    /// Whether a ratio of ours to the limit is within the budget.
+    /// Whether a ratio of the device to the limit is within the budget.
     fn holds(self, ratio: f64) -> bool {
         match self {
             Self::AtMost(most) => ratio <= most,
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(result(&narrow, Target::AtMost(1.5)).verdict(), Some(Verdict::Misses));
         assert_eq!(result(&narrow, Target::AtMost(2.04)).verdict(), Some(Verdict::Unclear));
         assert_eq!(result(&narrow, Target::AtLeast(1.5)).verdict(), Some(Verdict::Holds));
-        // Too few rounds for an interval say nothing.
+        // With too few rounds there is no interval, and so no decision.
         assert_eq!(result(&[2.0, 2.0], Target::AtMost(2.5)).verdict(), Some(Verdict::Unclear));
         assert_eq!(result(&[], Target::AtMost(2.5)).verdict(), None);
     }

@@ -1,4 +1,4 @@
-//! What is compared with what, and the budget: the project's performance contract.
+//! The rows of `bench self` and their budgets: the project's performance contract.
 
 use rdmalab_measure::limits::datagrams::DATAGRAM_BYTES;
 use rdmalab_measure::limits::{
@@ -11,33 +11,33 @@ use super::task::{Op, Setup, Timings, Work};
 const MIB: usize = 1 << 20;
 /// Bytes of a small message.
 const SMALL: usize = 32;
-/// Batches of round trips of one run, and round trips of a batch: some milliseconds.
+/// Batches of round trips in one run: together with [`TRIPS`], some milliseconds.
 const BATCHES: u64 = 200;
-/// See above.
+/// Round trips of a batch.
 const TRIPS: u64 = 50;
-/// Messages of one run of a flood.
+/// Messages in one run of a flood.
 const MESSAGES: u64 = 200_000;
-/// Copies of one run.
+/// Copies in one run.
 const COPIES: u64 = 256;
-/// The same over a network, which is slower.
+/// Copies in one run over a network, which is slower.
 const COPIES_FAR: u64 = 48;
-/// The GID of the IPv4 address of an interface: 0 is that of its link.
+/// The index of the GID for the interface's IPv4 address; index 0 is the link-local one.
 const IPV4_GID: u8 = 1;
 
-/// What the device is compared with.
+/// The reference of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// A cache line passed to and fro between the same two cores.
+    /// A cache line that moves back and forth between the same two cores.
     HandOff,
     /// `process_vm_writev` of a small message.
     SmallVmWrite,
-    /// A ring of single items, each in a line of its own.
+    /// A ring of single items, each in its own cache line.
     Ring,
     /// One thread's `memcpy` of 1 MiB.
     Memcpy,
     /// `process_vm_writev` of 1 MiB.
     VmWrite,
-    /// `sendto` and `recvfrom` of as many bytes, between the same two processes.
+    /// `sendto` and `recvfrom` of the same number of bytes, between the same two processes.
     Datagrams,
     /// `sendmmsg` and `recvmmsg`, between the same two processes.
     ManyDatagrams,
@@ -50,20 +50,20 @@ pub enum Reference {
 pub enum Testbed {
     /// Two processes of this host.
     OneHost,
-    /// Two hosts: network namespaces that only a network joins.
+    /// Two hosts: network namespaces that are connected by a network only.
     TwoHosts,
     /// Two processes of this host, both of which capture.
     Captured,
 }
 
-/// The budget of ours over the limit.
+/// The budget for the ratio of the device to the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// Of times.
+    /// An upper bound, for times.
     AtMost(f64),
-    /// Of rates.
+    /// A lower bound, for rates.
     AtLeast(f64),
-    /// There is none: the row is for comparison.
+    /// No budget: the row is for comparison only.
     None,
 }
 
@@ -72,18 +72,18 @@ pub enum Target {
 pub struct Row {
     /// What is measured of the device.
     pub name: &'static str,
-    /// How messages travel.
+    /// The operation.
     op: Op,
     bytes: usize,
-    /// Whether the memory is of the process's own, not the device's.
+    /// Whether messages are in the process's own memory instead of the device's.
     private: bool,
-    /// Whether the target polls while it is written to.
+    /// Whether the target of WRITEs polls meanwhile.
     polls: bool,
-    /// Whether both ends answer each other, or one floods the other; with how many requests a post.
+    /// `None` for round trips; for a flood, the number of requests per post.
     list: Option<u64>,
-    /// Where it is measured.
+    /// The testbed.
     pub testbed: Testbed,
-    /// What it is compared with.
+    /// The reference.
     pub reference: Reference,
     /// The budget.
     pub target: Target,
@@ -127,8 +127,8 @@ pub fn all() -> Vec<Row> {
     rows
 }
 
-/// The rows whose names contain a text, in any case. The rows over UDP and with captures take long,
-/// and the former need root: they are chosen only where no other row contains the text.
+/// The rows whose names contain a text, ignoring case. Rows over UDP (which need root) and with
+/// captures take long: they are chosen only if no other row contains the text.
 pub fn chosen(text: Option<&str>) -> Vec<Row> {
     let Some(text) = text.map(str::to_lowercase) else { return on_one_host().to_vec() };
     let has = |row: &Row| row.name.to_lowercase().contains(&text);
@@ -213,7 +213,7 @@ fn on_one_host() -> [Row; 11] {
 }
 
 impl Row {
-    /// What the numbers of both sides are.
+    /// The quantity of both numbers.
     pub fn quantity(&self) -> Quantity {
         match self.reference {
             Reference::HandOff | Reference::SmallVmWrite | Reference::Datagrams => {
@@ -236,7 +236,7 @@ impl Row {
         if self.testbed == Testbed::TwoHosts { COPIES_FAR } else { COPIES }
     }
 
-    /// One run of ours.
+    /// One run of the device.
     pub fn work(&self) -> Work {
         let (op, bytes) = (self.op, self.bytes);
         match self.list {
@@ -249,8 +249,8 @@ impl Row {
         }
     }
 
-    /// The work that the row is compared with, where it runs, and its name. `None` where the
-    /// reference is a [`Row::limit`].
+    /// The work of the reference, its testbed and its name. `None` if the reference is a
+    /// [`Row::limit`].
     pub fn reference_work(&self) -> Option<(Testbed, Work, String)> {
         let (gid_index, bytes) = (IPV4_GID, self.bytes);
         Some(match self.reference {
@@ -276,8 +276,8 @@ impl Row {
         }
     }
 
-    /// Our number, in the unit of [`Row::quantity`]. Of a flood the receiver counts SENDs, the
-    /// sender WRITEs.
+    /// The device's number, in the unit of [`Row::quantity`]. For a flood, the receiver counts
+    /// SENDs, and the sender counts WRITEs.
     pub fn value(&self, found: &[Timings]) -> Option<f64> {
         let [begins, answers] = found else { return None };
         let flood = match self.op {
@@ -291,7 +291,7 @@ impl Row {
         }
     }
 
-    /// The reference of the row, where it needs no workers.
+    /// The reference of the row, if it needs no workers.
     pub fn limit(
         &self,
         clock: Clock,
@@ -314,7 +314,7 @@ impl Row {
     }
 }
 
-/// Two ways of the same hand-off. Each run takes the better one, which depends on the processor.
+/// Two variants of the same hand-off. Each run uses the faster one, which depends on the processor.
 struct Best {
     of: [Handoff; 2],
 }

@@ -1,5 +1,4 @@
-//! Pairs of workers, one for each kind of surroundings that rows ask for, started when the first
-//! row asks.
+//! Pairs of workers, one pair for each testbed, started when the first row needs it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,23 +15,23 @@ use crate::interrupt::Interrupt;
 use crate::run::ends::Ends;
 use crate::run::session::{Session, worker};
 
-/// The interface of each of the two hosts, whose namespaces have no other.
+/// The network interface of each of the two hosts; their namespaces have no other one.
 const INTERFACE: &str = "rdmalab0";
-/// Their addresses: of TEST-NET-1 (RFC 5737), which nobody routes.
+/// Their addresses: from TEST-NET-1 (RFC 5737), which is not routed.
 const ADDRESSES: [&str; 2] = ["192.0.2.1/24", "192.0.2.2/24"];
-/// A capture that does not grow for so long is written.
+/// If a capture file does not grow for this long, it is completely written.
 const QUIET: Duration = Duration::from_millis(20);
-/// It is not waited for longer than this.
+/// The longest wait for a capture file.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// See the module's text.
+/// The pairs of workers.
 pub struct Sessions {
     interrupt: Interrupt,
     device: String,
     kind: Kind,
     ends: Ends,
     host: Session,
-    /// Or why there is none.
+    /// The pair of the two hosts, or why there is none.
     network: Option<Result<Session, String>>,
     captured: Option<Captured>,
 }
@@ -55,10 +54,10 @@ impl Sessions {
         Ok(Self { interrupt, device, kind, ends, host, network: None, captured: None })
     }
 
-    /// The pair at a testbed, started if need be.
+    /// The pair for a testbed, started if necessary.
     ///
     /// # Errors
-    /// Why there cannot be one here.
+    /// Why there cannot be a pair here.
     pub fn at(&mut self, testbed: Testbed) -> Outcome<&mut Session> {
         match testbed {
             Testbed::OneHost => Ok(&mut self.host),
@@ -82,11 +81,11 @@ impl Sessions {
         }
     }
 
-    /// Waits until the work at a testbed has ended, before the next row starts: packets are written
-    /// later than they are sent. Empties the files, because nobody reads them.
+    /// Waits until the work at a testbed has ended, before the next row starts: captures are
+    /// written later than packets are sent. Then empties the files, because nobody reads them.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub fn settle(&self, testbed: Testbed) -> Outcome<()> {
         match &self.captured {
             Some(captured) if testbed == Testbed::Captured => captured.settle(),
@@ -94,7 +93,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the user wants it to end.
+    /// Whether the user interrupted the measurement.
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.is_set()
     }
@@ -110,8 +109,8 @@ impl Sessions {
         Session::open_with(&self.interrupt, &self.device, &self.ends, workers)
     }
 
-    /// Two hosts: each worker in a network namespace of its own, which ends with it, and a pair of
-    /// virtual interfaces between them.
+    /// Starts two hosts: each worker is in its own network namespace, which ends with it, and a
+    /// pair of virtual interfaces connects them.
     fn join_two_hosts(&self) -> Outcome<Session> {
         self.needs_ours("goes over UDP")?;
         if !rustix::process::geteuid().is_root() {
@@ -165,7 +164,7 @@ impl Sessions {
 }
 
 impl Captured {
-    /// Waits until the files grow no more, and makes them empty, so that they do not fill the disk.
+    /// Waits until the files stop growing, and empties them, so that they do not fill the disk.
     fn settle(&self) -> Outcome<()> {
         let until = Instant::now() + WRITTEN_WITHIN;
         let mut before = None;
@@ -188,7 +187,7 @@ impl Captured {
         [0, 1].map(|rank| file(self.directory.path(), rank))
     }
 
-    /// The length of both files.
+    /// The sum of the lengths of both files.
     fn bytes(&self) -> Outcome<u64> {
         let bytes = self.files().map(|path| std::fs::metadata(path).map(|it| it.len()));
         bytes.into_iter().sum::<std::io::Result<u64>>().map_err(failed)

@@ -6,7 +6,7 @@ use super::result::{Conditions, RowResult, Verdict};
 use super::rows::Target;
 use crate::table::Rows;
 
-/// An interval wider than this part of its median deserves a warning.
+/// An interval that is wider than this share of its median gets a warning.
 const WIDE: f64 = 0.10;
 
 /// Prints the results for people.

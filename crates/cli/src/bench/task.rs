@@ -9,7 +9,7 @@ pub enum Task {
     Connect(Setup),
     /// Exchange messages: the first rank starts, the second one answers.
     Work {
-        /// Which messages.
+        /// The messages.
         work: Work,
         /// Whether both ends share a core, so that spinning has to yield.
         yielding: bool,
@@ -21,9 +21,9 @@ pub enum Task {
 pub struct Setup {
     /// The longest message, in bytes.
     pub bytes_max: usize,
-    /// Whether messages lie in memory of the process, instead of the device's.
+    /// Whether messages are in the process's own memory instead of the device's.
     pub private_memory: bool,
-    /// Index of the GID, where the port is addressed by GIDs.
+    /// Index of the GID, for ports that are addressed by GIDs.
     pub gid_index: u8,
 }
 
@@ -45,28 +45,28 @@ pub enum Work {
         op: Op,
         /// Bytes of a message.
         bytes: usize,
-        /// Batches.
+        /// Number of batches.
         batches: u64,
-        /// Round trips of a batch.
+        /// Round trips per batch.
         trips: u64,
     },
-    /// Messages one way, as fast as possible.
+    /// Messages in one direction, as fast as possible.
     Flood {
         /// How messages travel.
         op: Op,
         /// Bytes of a message.
         bytes: usize,
-        /// How many.
+        /// Number of messages.
         messages: u64,
-        /// Requests in each post call.
+        /// Number of requests per post.
         list: u64,
     },
-    /// WRITEs one way, as fast as possible, to an end that polls its completion queue meanwhile. A
-    /// soft device may use the processor of that end too.
+    /// WRITEs in one direction, as fast as possible, to an end that meanwhile polls its completion
+    /// queue: a soft device may use the processor of that end too.
     FloodToPoller {
         /// Bytes of a message.
         bytes: usize,
-        /// How many.
+        /// Number of messages.
         messages: u64,
     },
     /// Round trips of UDP datagrams, as [`Work::RoundTrips`].
@@ -75,18 +75,18 @@ pub enum Work {
         gid_index: u8,
         /// Bytes of a datagram.
         bytes: usize,
-        /// Batches.
+        /// Number of batches.
         batches: u64,
-        /// Round trips of a batch.
+        /// Round trips per batch.
         trips: u64,
     },
-    /// UDP datagrams one way, many in a call.
+    /// UDP datagrams in one direction, many per call.
     DatagramFlood {
         /// Index of the GID whose address is used.
         gid_index: u8,
-        /// Bytes of a message; the result is the time of as many bytes.
+        /// Bytes of a message; the result is the time for this many bytes.
         bytes: usize,
-        /// How many.
+        /// Number of messages.
         messages: u64,
     },
 }

@@ -7,10 +7,10 @@ use super::tree::{Tree, entry, list};
 
 const CLASS: &str = "sys/class/infiniband";
 
-/// The least Ethernet MTU that carries 4096 bytes of RoCEv2: 4096 + headers.
+/// The least Ethernet MTU for RoCEv2 packets with 4096 bytes of payload: 4096 + headers.
 const ROCE_MTU: i64 = 4200;
 
-/// What can be said of all adapters.
+/// All findings about adapters.
 pub fn findings(tree: &Tree) -> Vec<Diagnosis> {
     let devices = tree.names(CLASS);
     if devices.is_empty() {
@@ -36,7 +36,7 @@ fn adapter(tree: &Tree, device: &str) -> Vec<Diagnosis> {
         }
     }
     if is_ethernet {
-        // An InfiniBand port's interface is IPoIB's, and its MTU is no limit of RDMA's packets.
+        // The interface of an InfiniBand port is IPoIB's; its MTU does not limit RDMA packets.
         found.extend(mtu(tree, device));
     }
     found.extend(bus(tree, device));
@@ -117,7 +117,7 @@ fn mtu(tree: &Tree, device: &str) -> Vec<Diagnosis> {
         let mtu = tree.number(&format!("{dir}/{interface}/mtu"))?;
         let about = format!("{device} MTU");
         let found = format!("{mtu} on {interface}");
-        // Below 2048 + headers, packets carry 1024 bytes.
+        // With an MTU below 2048 + headers, packets carry 1024 bytes.
         Some(if mtu >= ROCE_MTU {
             Diagnosis::good(&about, found)
         } else {

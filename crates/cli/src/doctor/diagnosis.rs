@@ -1,18 +1,18 @@
-//! What the doctor says about one thing of the machine.
+//! One finding of the doctor.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// The machine does not tell.
+    /// The machine does not report it.
     Unknown,
-    /// Worth knowing: it depends on what is measured.
+    /// May matter, depending on what is measured.
     Note,
-    /// Makes it slower, or less predictable.
+    /// Makes measurements slower or less predictable.
     Hurts,
 }
 
@@ -27,23 +27,23 @@ impl Level {
     }
 }
 
-/// One thing of the machine and how it affects measurements.
+/// A property of the machine and its effect on measurements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// Of what: `governor`, `mlx5_0 MTU`.
+    /// The property: `governor`, `mlx5_0 MTU`.
     pub about: String,
-    /// How bad.
+    /// The severity.
     pub level: Level,
-    /// What is there.
+    /// The value that was found.
     pub found: String,
-    /// What it does to measurements, and what to do; empty where it is good.
+    /// The effect on measurements, and what to do; empty if there is no problem.
     pub advice: String,
-    /// What fixes it; empty where no command does.
+    /// Commands that fix it; empty if no command does.
     pub commands: Vec<String>,
 }
 
 impl Diagnosis {
-    /// One without advice.
+    /// A finding without advice.
     pub fn new(about: &str, level: Level, found: impl Into<String>) -> Self {
         let (about, found) = (about.to_owned(), found.into());
         Self { about, level, found, advice: String::new(), commands: Vec::new() }

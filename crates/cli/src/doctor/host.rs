@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::diagnosis::Diagnosis;
 use super::tree::{Tree, chosen, entry, list};
 
-/// Locked memory below which registering fails soon.
+/// With a lower limit of locked memory, memory registration soon fails.
 const LEAST_LOCK_BYTES: u64 = 64 << 20;
 
-/// An idle state that takes longer to end is seen in a latency.
+/// Idle states with a longer exit latency are visible in measured latencies.
 const LONG_EXIT_US: i64 = 10;
 
-/// What can be said of the host.
+/// All findings about the host.
 pub fn findings(tree: &Tree) -> Vec<Diagnosis> {
     vec![
         governor(tree),
@@ -118,7 +118,7 @@ fn clock_source(tree: &Tree) -> Diagnosis {
         Some(source) if ["tsc", "arch_sys_counter"].contains(&source.as_str()) => {
             Diagnosis::good(ABOUT, source)
         }
-        // A guest's, read without the kernel too.
+        // A clock of a virtual machine that can be read without a system call.
         Some(source) if ["kvm-clock", "hyperv_clocksource_tsc_page"].contains(&source.as_str()) => {
             Diagnosis::note(
                 ABOUT,

@@ -31,7 +31,7 @@ pub struct DoctorArgs {
     pub root: PathBuf,
 }
 
-/// Reads the machine and says what hurts. Succeeds also when something does.
+/// Reads the machine and prints the problems. Problems do not make the command fail.
 pub fn run(args: &DoctorArgs) -> Outcome {
     if !args.root.join("proc").is_dir() && !args.root.join("sys").is_dir() {
         let root = args.root.display();
@@ -46,7 +46,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     Ok(())
 }
 
-/// All that can be said of a tree.
+/// All findings about a tree.
 fn examine(tree: &Tree) -> Vec<Diagnosis> {
     let mut found = host::findings(tree);
     found.extend(adapters::findings(tree));
@@ -63,7 +63,7 @@ fn json(findings: &[Diagnosis]) -> serde_json::Value {
     })
 }
 
-/// The worst first.
+/// The findings, the worst first.
 fn text(findings: &[Diagnosis]) -> String {
     const COLUMNS: usize = 98;
     let mut sorted: Vec<&Diagnosis> = findings.iter().collect();
@@ -90,7 +90,7 @@ fn text(findings: &[Diagnosis]) -> String {
     text
 }
 
-/// A text in lines of so many columns.
+/// A text wrapped into lines of at most `columns` characters.
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -102,7 +102,7 @@ fn folded(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A shell script that fixes what commands can fix. A person reads it first.
+/// A shell script that fixes the problems that commands can fix. It is for a person to read first.
 fn script(findings: &[Diagnosis]) -> String {
     let fixable: Vec<&Diagnosis> = findings.iter().filter(|f| !f.commands.is_empty()).collect();
     if fixable.is_empty() {

@@ -1,4 +1,4 @@
-//! Machines as trees of files: one that is well kept, and one with everything wrong.
+//! Machines as trees of files: one without problems, and one with every problem.
 
 use super::*;
 
@@ -198,7 +198,7 @@ fn what_hurts_is_named_with_what_fixes_it() {
         assert!(script.contains(part), "no {part:?} in\n{script}");
     }
     assert!(!script.contains("irq/41"), "{script}");
-    // Each line is a comment, a command, or empty, and a shell takes it.
+    // Each line is a comment, a command, or empty, and a shell accepts it.
     let file = root.path().join("script");
     std::fs::write(&file, &script).unwrap();
     let checked = std::process::Command::new("sh").arg("-n").arg(&file).status().unwrap();

@@ -1,4 +1,4 @@
-//! The files of a machine, below a root that tests choose.
+//! The files of a machine, below a root directory that tests can choose.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ impl Tree {
         Self(root.to_owned())
     }
 
-    /// A small file without the space around it; `None` when it is absent, unreadable or empty.
+    /// The trimmed text of a small file; `None` if it is absent, unreadable or empty.
     pub fn text(&self, path: &str) -> Option<String> {
         let bytes = std::fs::read(self.0.join(path)).ok()?;
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
 
-    /// Its number.
+    /// The number in a file.
     pub fn number(&self, path: &str) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory, in order; numbers at their ends count as numbers.
+    /// Names in a directory, sorted; numbers at their ends are sorted by value.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.join(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -46,9 +46,9 @@ impl Tree {
     }
 }
 
-/// The numbers of a kernel's list, as `0-3,8`; what is no number is left out.
+/// The numbers of a kernel list such as `0-3,8`; other text is ignored.
 pub fn list(text: &str) -> BTreeSet<u32> {
-    /// More than any machine has: a list from a file is not trusted with memory.
+    /// More than any machine has. It bounds the memory for a list that a file contains.
     const MOST: u32 = 1 << 16;
     let mut found = BTreeSet::new();
     for part in text.trim().split(',') {

@@ -1,5 +1,4 @@
-//! What of an executable file decides whether something can be put under it (System V ABI, gABI
-//! chapters 4 and 5).
+//! Reads from an executable file how its libraries are found (System V ABI, gABI chapters 4 and 5).
 
 use std::io;
 use std::path::Path;
@@ -7,14 +6,14 @@ use std::path::Path;
 /// How a program finds its libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linkage {
-    /// The dynamic linker does it.
+    /// By the dynamic linker.
     Dynamic {
-        /// `DT_RPATH` goes before `LD_LIBRARY_PATH` (`DT_RUNPATH` does not).
+        /// `DT_RPATH` precedes `LD_LIBRARY_PATH` (`DT_RUNPATH` does not).
         has_rpath: bool,
     },
-    /// There is no interpreter: nothing is looked for.
+    /// Without an interpreter: no libraries are loaded.
     Static,
-    /// Not an ELF file: the kernel reads its first line.
+    /// No ELF file: the kernel reads its first line.
     Script,
     /// For another machine or word size.
     Foreign(&'static str),
@@ -31,13 +30,13 @@ const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 /// How the program finds its libraries.
 ///
 /// # Errors
-/// When the file cannot be read, or its tables lie outside it.
+/// The file cannot be read, or its tables are outside of it.
 pub fn linkage(program: &Path) -> io::Result<Linkage> {
     parse(&std::fs::read(program)?)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its ELF header is broken"))
 }
 
-/// Little-endian numbers at an offset; `None` beyond the end.
+/// A little-endian number at an offset; `None` beyond the end.
 fn number<const N: usize>(image: &[u8], at: u64) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     let mut bytes = [0; 8];
@@ -73,7 +72,7 @@ fn parse(image: &[u8]) -> Option<Linkage> {
     Some(if has_interpreter { Linkage::Dynamic { has_rpath } } else { Linkage::Static })
 }
 
-/// Whether the dynamic section has an rpath that counts: a runpath beside it overrides it.
+/// Whether the dynamic section has an effective rpath: a runpath beside it overrides it.
 fn rpath(image: &[u8], at: u64, bytes: u64) -> Option<bool> {
     let (mut rpath, mut runpath) = (false, false);
     for i in 0..bytes / 16 {
@@ -122,7 +121,7 @@ pub mod tests {
         assert_eq!(dynamic(&[1, DT_RPATH]), Some(Linkage::Dynamic { has_rpath: true }));
         assert_eq!(dynamic(&[DT_RPATH, DT_RUNPATH]), Some(Linkage::Dynamic { has_rpath: false }));
         assert_eq!(dynamic(&[0, DT_RPATH]), Some(Linkage::Dynamic { has_rpath: false }));
-        // A static program that can be loaded anywhere has a dynamic section all the same.
+        // A static position-independent program has a dynamic section too.
         assert_eq!(parse(&image(&[(PT_DYNAMIC, &[])])), Some(Linkage::Static));
     }
 

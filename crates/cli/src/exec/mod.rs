@@ -1,4 +1,4 @@
-//! `rdmalab exec`: a program on the soft device, unmodified.
+//! `rdmalab exec`: runs an unmodified program on the soft device.
 
 mod elf;
 pub mod paths;
@@ -64,7 +64,7 @@ impl Personality {
     }
 }
 
-/// Becomes the program. Returns only when that fails.
+/// Replaces this process by the program. Returns only if that fails.
 pub fn run(args: &ExecArgs) -> Outcome {
     let Some((name, rest)) = args.program.split_first() else {
         return Err(Failure::Code(OURS, "exec: no program is named".to_owned()));
@@ -88,7 +88,7 @@ pub fn run(args: &ExecArgs) -> Outcome {
     }
     let missing = args.link.take_device().err();
     if let Some(reason) = &missing {
-        // Not refused: the program may enter another network namespace, which has the interface.
+        // Only a warning: the program may enter another network namespace with the interface.
         errln!("rdmalab: exec: {reason}");
     }
     if let Some(said) = under_profile(&args.link) {
@@ -113,11 +113,11 @@ pub fn run(args: &ExecArgs) -> Outcome {
     Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
 }
 
-/// The warning that the numbers of a program are those of a profile.
+/// The warning that the program's numbers are those of a profile.
 fn under_profile(link: &LinkArgs) -> Option<String> {
     let variable = || std::env::var("RDMALAB_PROFILE").ok().filter(|named| !named.is_empty());
     let named = link.profile.clone().or_else(variable)?;
-    // A wrong variable is reported when the device is opened.
+    // A wrong value of the variable is reported when the device is opened.
     let profile = rdmalab_softnic::find_profile(&named).ok().filter(|found| !found.is_ideal())?;
     Some(format!(
         "soft devices have the profile {} ({}): numbers are those of the profile, and of no \
@@ -127,7 +127,7 @@ fn under_profile(link: &LinkArgs) -> Option<String> {
     ))
 }
 
-/// The program's file, as a shell would find it.
+/// The program's file, searched as a shell does.
 fn find(name: &OsString) -> Outcome<PathBuf> {
     let shown = name.to_string_lossy();
     if shown.contains('/') {
@@ -149,7 +149,7 @@ fn is_executable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Refuses a program that cannot load our library, with the reason.
+/// Refuses a program that cannot load the library, with the reason.
 fn check(program: &Path) -> Outcome {
     let refuse =
         |why: String| Err(Failure::Code(CANNOT, format!("exec: {}: {why}", program.display())));
@@ -168,32 +168,32 @@ fn check(program: &Path) -> Outcome {
         Ok(elf::Linkage::Foreign(what)) => {
             refuse(format!("it is a program for {what}: our library is for this machine's"))
         }
-        // The interpreter of a script is not checked; children inherit what we set.
+        // The interpreter of a script is not checked; its children inherit the environment.
         Ok(elf::Linkage::Script | elf::Linkage::Dynamic { .. }) => Ok(()),
         Err(error) => refuse(error.to_string()),
     }
 }
 
-/// What makes the kernel start the program in secure mode, where that is so.
+/// The reason why the kernel would start the program in secure mode, if it would.
 fn privilege(program: &Path) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt;
     let data = program.metadata().ok()?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // The kernel ignores setuid where it changes nothing.
+    // The kernel ignores setuid if the owner is the current user.
     if data.mode() & 0o4000 != 0 && data.uid() != uid {
         return Some("setuid");
     }
-    // Without execution for the group, the bit means something else.
+    // Without execute permission for the group, the bit has another meaning.
     if data.mode() & 0o2010 == 0o2010 && data.gid() != gid {
         return Some("setgid");
     }
     let mut value = [0u8; 64];
     let has = rustix::fs::getxattr(program, c"security.capability", &mut value).is_ok();
-    // Root has all of them anyway, and is not made secure by them.
+    // Root has all capabilities anyway, so file capabilities do not cause secure mode.
     (has && uid != 0).then_some("given capabilities (setcap)")
 }
 
-/// Whether the program names a directory for its libraries that goes before ours.
+/// Whether the program has a library path (`DT_RPATH`) that precedes `LD_LIBRARY_PATH`.
 fn needs_preload(program: &Path) -> bool {
     matches!(elf::linkage(program), Ok(elf::Linkage::Dynamic { has_rpath: true }))
 }

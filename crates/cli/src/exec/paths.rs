@@ -1,5 +1,5 @@
-//! What programs look for behind the back of libibverbs: `librdmalab-paths.so` in front of them,
-//! and the tree with which it answers.
+//! Files that programs look for without calling libibverbs: the preloaded library
+//! `librdmalab-paths.so`, and the directory tree with which it answers.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,18 +10,18 @@ use crate::exec::runtime::{self, PATHS, Source};
 use crate::exec::tree::Tree;
 use crate::failure::{Outcome, run as failed};
 
-/// Names the tree to the library; a user sets it to [`OFF`].
+/// Tells the library the path of the tree; a user sets it to [`OFF`].
 const VARIABLE: &str = "RDMALAB_PATHS";
-/// Nothing is put in front of the program.
+/// The value with which nothing is preloaded.
 const OFF: &str = "off";
-/// Our hidden command that makes the tree.
+/// The hidden command that makes the tree.
 pub const COMMAND: &str = "tree";
 
-/// Puts the library in front of a program, and its tree behind it. `preload` is what has to be
-/// loaded before the program for other reasons.
+/// Preloads the library into a program, and tells it the path of the tree. `preload` is another
+/// library that has to be loaded first.
 ///
-/// A program that does not look there runs as well without, so a failure costs one line only: none
-/// unless `says`, where the reason has been told.
+/// Most programs do not look for these files, so a failure only prints one line, and no line
+/// without `says`: then the reason is already known.
 pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Path>, says: bool) {
     let mut list: Vec<PathBuf> = preload.map(Path::to_owned).into_iter().collect();
     if std::env::var_os(VARIABLE).is_none_or(|value| value != OFF) {
@@ -44,16 +44,16 @@ pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Pa
     }
 }
 
-/// The library's file, and the tree.
+/// Makes the library's file and the tree, and returns their paths.
 fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), String> {
     let library = libraries.join(PATHS.soname);
-    // The linker takes both for the end of a name, and knows no way to quote.
+    // The dynamic linker separates names by both characters, and has no quoting.
     if library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
         let shown = library.display();
         return Err(format!("{shown} has a blank or colon in it: set TMPDIR or XDG_RUNTIME_DIR"));
     }
     let source = runtime::find(&PATHS)?;
-    // The verbs may be a link to an installed file, which does not care where it lies.
+    // `libraries` may be on a noexec file system if the verbs library in it is only a link.
     if matches!(source, Source::Inside { .. }) && !runtime::is_executable(libraries) {
         let shown = libraries.display();
         return Err(format!("{shown} is mounted noexec: set TMPDIR or XDG_RUNTIME_DIR"));
@@ -62,8 +62,9 @@ fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), St
     Ok((library, tree(program)?))
 }
 
-/// Has the tree made, by a process of its own: the one that opens the devices takes part in them,
-/// and ours is about to become the program. It asks with the program's environment.
+/// Makes the tree in a child process: opening the devices makes a process a part of the soft
+/// device, and this process is about to become the program. The child has the program's
+/// environment.
 fn tree(program: &Command) -> Result<PathBuf, String> {
     let us = std::env::current_exe()
         .map_err(|error| format!("cannot find the path of this program: {error}"))?;
@@ -74,7 +75,7 @@ fn tree(program: &Command) -> Result<PathBuf, String> {
             maker.env(name, value);
         }
     }
-    // It opens devices and sends nothing: the capture's file is the program's.
+    // The child opens devices and sends nothing; the capture file belongs to the program.
     for name in ["LD_PRELOAD", "RDMALAB_CAPTURE", "RDMALAB_FAULTS"] {
         maker.env_remove(name);
     }
@@ -88,13 +89,13 @@ fn tree(program: &Command) -> Result<PathBuf, String> {
     Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// `rdmalab tree`: makes the tree, unless it is there, and prints where it is.
+/// `rdmalab tree`: makes the tree if it does not exist, and prints its path.
 pub fn run() -> Outcome {
     let made = Tree::of_devices().and_then(|tree| {
         runtime::tree(&format!("paths-{:016x}", tree.fingerprint()), |root| tree.write(root))
     });
     let path = made.map_err(failed)?;
-    // The reader takes the bytes for the path.
+    // The path is written as bytes, since it need not be UTF-8.
     use std::io::Write as _;
     let mut line = path.into_os_string().into_encoded_bytes();
     line.push(b'\n');

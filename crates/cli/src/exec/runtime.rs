@@ -1,4 +1,4 @@
-//! Finds our shared objects, and makes directories in which they have the system's names.
+//! Finds rdmalab's shared objects, and makes directories in which they have the system's names.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -10,15 +10,15 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 /// The name that programs ask for.
 pub const SONAME: &str = "libibverbs.so.1";
 
-/// The name for linking, which NCCL and others open first, and would find the system's by.
+/// The name for linking. NCCL and others open it first, and would get the system's library by it.
 const DEVELOPMENT: &str = "libibverbs.so";
 
-/// A shared object of ours.
+/// A shared object of rdmalab.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
     /// The name that programs ask for.
     pub soname: &'static str,
-    /// Its name as Cargo gives it.
+    /// Its file name in Cargo's output.
     built: &'static str,
     /// The package that it is built from.
     package: &'static str,
@@ -27,62 +27,63 @@ pub struct Object {
 /// The verbs.
 pub const VERBS: Object =
     Object { soname: SONAME, built: "libibverbs.so", package: "rdmalab-libibverbs" };
-/// The connection manager. Programs do without it as long as they ask for no connection.
+/// The connection manager. Only programs that use rdma_cm need it.
 pub const CM: Object =
     Object { soname: "librdmacm.so.1", built: "librdmacm.so", package: "rdmalab-librdmacm" };
-/// What answers for the files of a kernel driver.
+/// The preloaded library that answers for the files of a kernel driver.
 pub const PATHS: Object = Object {
     soname: "librdmalab-paths.so",
     built: "librdmalab_paths.so",
     package: "rdmalab-paths",
 };
 
-/// Builds whose libraries are kept for programs: a developer makes many, of some megabytes each.
+/// Number of builds whose libraries are kept. Developers make many builds, of some megabytes each.
 const BUILDS: usize = 8;
 
 /// A shared object inside this binary.
 struct Embedded {
     soname: &'static str,
-    /// Of the bytes; tells builds apart.
+    /// Hash of the bytes; identifies the build.
     fingerprint: u64,
     bytes: &'static [u8],
 }
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
-/// Our shared object.
+/// Where a shared object of rdmalab is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file.
     File(PathBuf),
-    /// Bytes in this binary, of which there is no file yet.
+    /// Bytes in this binary that were not written to a file yet.
     Inside {
-        /// Tells builds apart.
+        /// Identifies the build.
         fingerprint: u64,
         /// The file's content.
         bytes: &'static [u8],
     },
 }
 
-/// Finds our shared object: in `RDMALAB_LIBDIR` if set; else a file of the same build beside this
-/// binary or in `../lib/rdmalab` (where it is installed); else in this binary. A binary that was
-/// built without takes the file that it finds, also in `deps`, where Cargo leaves it.
+/// Finds the verbs library: in `RDMALAB_LIBDIR` if set; otherwise a file with the same contents as
+/// the embedded one, beside this binary or in `../lib/rdmalab`, where packages install it;
+/// otherwise the one in this binary. A binary without an embedded library uses any file that it
+/// finds, also in `deps`, where Cargo leaves it.
 ///
 /// # Errors
-/// That it is nowhere, with where it was looked for and how to build it.
+/// The library was not found; the error lists the directories, and says how to build it.
 pub fn library() -> Result<Source, String> {
     find(&VERBS)
 }
 
-/// Finds a shared object of ours, as [`library`] does.
+/// Finds a shared object in the same way as [`library`].
 ///
 /// # Errors
-/// As there.
+/// As [`library`].
 pub fn find(object: &Object) -> Result<Source, String> {
     let embedded = EMBEDDED.iter().find(|library| library.soname == object.soname);
     if let Some(directory) = std::env::var_os("RDMALAB_LIBDIR") {
         let named = in_any(object, &[PathBuf::from(directory)], |_| true);
-        // A directory may hold the verbs alone.
+        // The directory may contain the verbs library only.
         if named.is_ok() || object.soname == SONAME {
             return named;
         }
@@ -95,7 +96,7 @@ pub fn find(object: &Object) -> Result<Source, String> {
         let places = [beside.clone(), beside.join("deps"), installed(&beside)];
         return in_any(object, &places, |_| true);
     };
-    // Without /proc the path of this program is unknown; the embedded library needs none.
+    // Without /proc the path of this program is unknown; then only the embedded library is used.
     let beside = program.map(|program| directory_of(&program));
     let places = beside.map_or(Vec::new(), |beside| vec![installed(&beside), beside]);
     let is_same = |path: &Path| has_content(path, embedded.bytes);
@@ -112,7 +113,7 @@ fn installed(beside: &Path) -> PathBuf {
     beside.join("../lib/rdmalab")
 }
 
-/// The first file of that name in one of the directories that is wanted.
+/// The first file of that name in these directories for which `is_wanted` returns true.
 fn in_any(
     object: &Object,
     directories: &[PathBuf],
@@ -139,7 +140,7 @@ fn has_content(path: &Path, bytes: &[u8]) -> bool {
     long && std::fs::read(path).is_ok_and(|found| found == bytes)
 }
 
-/// The directories of this user in which programs may be given a library, best first.
+/// Directories of this user in which libraries for programs can be stored, best first.
 fn places() -> Vec<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let usable = |directory: &PathBuf| {
@@ -159,15 +160,15 @@ pub fn is_executable(directory: &Path) -> bool {
     statvfs(directory).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
-/// Makes a private directory with our library under the system's name, and names it. Each build of
-/// the library has its own, so that two do not disturb each other; made again and again it is the
-/// same.
+/// Makes a private directory with the library under the system's name, and returns its path. Each
+/// build of the library has its own directory, so that builds do not disturb each other; a second
+/// call for the same build returns the same directory.
 ///
 /// # Errors
-/// When it cannot be made, or a directory of another user has its name.
+/// It cannot be made, or another user owns a directory of that name.
 pub fn prepare(library: &Source) -> Result<PathBuf, String> {
     let places = places();
-    // A link does not care where it lies.
+    // A symbolic link also works in a directory that is mounted noexec.
     let fits = |place: &&PathBuf| {
         matches!(library, Source::File(_)) || place.parent().is_some_and(is_executable)
     };
@@ -197,10 +198,10 @@ fn prepare_in(top: &Path, library: &Source) -> Result<PathBuf, String> {
     Ok(directory)
 }
 
-/// A shared object of ours as a file.
+/// The path of a shared object of rdmalab; an embedded one is written to a file.
 ///
 /// # Errors
-/// When it is nowhere, or cannot be written.
+/// It was not found, or cannot be written.
 pub fn as_file(object: &Object) -> Result<PathBuf, String> {
     match find(object)? {
         Source::File(path) => Ok(path),
@@ -212,8 +213,8 @@ pub fn as_file(object: &Object) -> Result<PathBuf, String> {
     }
 }
 
-/// Removes the libraries of all but the newest builds. Programs that run keep what they have open;
-/// a build that is used again is written again.
+/// Removes the libraries of all but the newest builds. Running programs keep the files that they
+/// have open; a build that is used again is written again.
 fn forget_old(top: &Path, newest: &Path) {
     let age = |path: &Path| path.join(SONAME).symlink_metadata().and_then(|data| data.modified());
     let entries = std::fs::read_dir(top).into_iter().flatten().flatten();
@@ -224,16 +225,16 @@ fn forget_old(top: &Path, newest: &Path) {
     let mut builds: Vec<PathBuf> = entries.map(|e| e.path()).filter(is_of_build).collect();
     builds.sort_by_key(|path| std::cmp::Reverse(age(path).ok()));
     for old in builds.iter().skip(BUILDS - 1) {
-        // Another one may be just doing the same.
+        // Another process may be removing it at the same time.
         let _ = std::fs::remove_dir_all(old);
     }
 }
 
-/// Has a directory of ours of this name filled, unless it is there, and names it as the kernel
-/// would. It appears at once, with everything in it.
+/// Returns the canonical path of a private directory of this name. If it does not exist, `fill`
+/// fills a new one, which is then renamed, so that it appears with all its contents.
 ///
 /// # Errors
-/// When it cannot be made, or a directory of another user has its name.
+/// It cannot be made, or another user owns a directory of that name.
 pub fn tree(name: &str, fill: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let places = places();
     let is_usable = |place: &&PathBuf| place.parent().is_some_and(Path::is_dir);
@@ -250,7 +251,7 @@ pub fn tree(name: &str, fill: impl Fn(&Path) -> Result<(), String>) -> Result<Pa
         });
         if let Err(reason) = moved {
             let _ = std::fs::remove_dir_all(&fresh);
-            // Another may have been faster.
+            // Another process may have made it meanwhile.
             if directory.symlink_metadata().is_err() {
                 return Err(reason);
             }
@@ -260,7 +261,7 @@ pub fn tree(name: &str, fill: impl Fn(&Path) -> Result<(), String>) -> Result<Pa
     directory.canonicalize().map_err(|e| format!("{}: {e}", directory.display()))
 }
 
-/// Gives our library this name, unless it has it already; answers whether it was missing.
+/// Makes the library available under this name; returns false if it was there already.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -274,7 +275,7 @@ pub fn put(library: &Source, name: &Path) -> Result<bool, String> {
     if is_there {
         return Ok(false);
     }
-    // Under another name first: a program that starts meanwhile finds this one or its successor.
+    // Renamed at the end: a program that starts meanwhile finds the old or the new library.
     let fresh = name.with_file_name(format!("new-{}", std::process::id()));
     let _ = std::fs::remove_file(&fresh);
     let made = match library {
@@ -287,7 +288,7 @@ pub fn put(library: &Source, name: &Path) -> Result<bool, String> {
     })
 }
 
-/// Copies our library to this name, for good.
+/// Copies the library to this name permanently.
 ///
 /// # Errors
 /// When it cannot be read or written.
@@ -311,14 +312,14 @@ pub fn install(library: &Source, name: &Path) -> Result<(), String> {
     })
 }
 
-/// Writes a file of bytes that are ours, to be a library.
+/// Writes a new executable file.
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file =
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path)?;
     file.write_all(bytes)
 }
 
-/// Makes a directory that is ours alone, or sees that it is.
+/// Makes a directory that only this user can write to, or checks that an existing one is such.
 fn private(directory: &Path) -> Result<(), String> {
     match std::fs::DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => return Ok(()),
@@ -331,7 +332,7 @@ fn private(directory: &Path) -> Result<(), String> {
         && data.mode() & 0o022 == 0;
     match is_ours {
         true => Ok(()),
-        // What lies there decides which code programs run.
+        // Refused, since the files in it decide which code programs run.
         false => Err(format!(
             "{} is not a directory of yours alone: remove it, or set XDG_RUNTIME_DIR",
             directory.display()
@@ -339,14 +340,14 @@ fn private(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// A number that tells paths apart (FNV-1a).
+/// A hash of a path (FNV-1a).
 fn of_path(path: &Path) -> u64 {
     path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Where `rdmalab env` puts the library for good, unless told otherwise.
+/// The directory in which `rdmalab env` installs the library by default.
 pub fn home() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|d| d.is_absolute());
     let data = absolute("XDG_DATA_HOME")
@@ -354,10 +355,10 @@ pub fn home() -> Option<PathBuf> {
     Some(data.join("rdmalab/lib"))
 }
 
-/// Removes what `exec` made; answers which directories that were.
+/// Removes the directories that `exec` made, and returns their paths.
 ///
 /// # Errors
-/// When one cannot be removed.
+/// One of them cannot be removed.
 pub fn remove() -> Result<Vec<PathBuf>, String> {
     let mut removed = Vec::new();
     for place in places() {
@@ -371,11 +372,11 @@ pub fn remove() -> Result<Vec<PathBuf>, String> {
     Ok(removed)
 }
 
-/// Removes what `env` made in its usual place; `None` when there is nothing of it. Whatever else
-/// lies there stays.
+/// Removes the library that `env` installed in its default directory; `None` if there is none.
+/// Other files in the directory stay.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// The library cannot be removed.
 pub fn remove_home() -> Result<Option<PathBuf>, String> {
     let Some(file) = home().map(|home| home.join(SONAME)) else { return Ok(None) };
     let _may_not_be_there = std::fs::remove_file(file.with_file_name(CM.soname));
@@ -383,12 +384,12 @@ pub fn remove_home() -> Result<Option<PathBuf>, String> {
         return Ok(None);
     }
     std::fs::remove_file(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-    // The directories go if nothing else is in them.
+    // The directories are removed only if they are empty.
     file.ancestors().skip(1).take(2).all(|directory| std::fs::remove_dir(directory).is_ok());
     Ok(Some(file))
 }
 
-/// A list variable with `first` in front of what it holds.
+/// The value of a list variable with `first` in front.
 pub fn in_front(first: &Path, variable: &str) -> OsString {
     let mut value = first.as_os_str().to_owned();
     if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
@@ -436,7 +437,7 @@ mod tests {
             prepare_in(&top, &inside).unwrap();
             assert_eq!(std::fs::read(&file).unwrap(), b"library");
         }
-        // A link to the right bytes is a link to bytes that may change.
+        // A link to the right bytes is replaced, since its target may change.
         std::fs::rename(&file, home.path().join("elsewhere")).unwrap();
         symlink(home.path().join("elsewhere"), &file).unwrap();
         prepare_in(&top, &inside).unwrap();

@@ -1,6 +1,6 @@
-//! The files that a kernel driver would show of our devices, in a directory of ours: what
-//! `librdmalab-paths.so` answers with. Names and formats are those of the kernel
-//! (`Documentation/ABI/stable/sysfs-class-infiniband`); what they say is what the verbs say.
+//! The sysfs files that a kernel driver would show for rdmalab's devices, in a private directory:
+//! `librdmalab-paths.so` answers with them. Names and formats are those of the kernel
+//! (`Documentation/ABI/stable/sysfs-class-infiniband`); the values are those of the verbs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,25 @@ use rdmalab_softnic::SoftNic;
 const PORT: u8 = 1;
 /// `IB_USER_VERBS_ABI_VERSION` of every kernel since 2.6.14.
 const VERBS_ABI: u32 = 6;
-/// What stands for a device file. It can be opened and does nothing.
+/// Stands for a device file. It can be opened and does nothing.
 const DEVICE_FILE: &str = "/dev/null";
 /// Its numbers, as `uverbs0/dev` has them.
 const DEVICE_NUMBERS: &str = "1:3";
 
-/// What lies at a path of the tree.
+/// An entry of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
-    /// A file: one line.
+    /// A file with one line.
     Line(String),
-    /// A link to elsewhere.
+    /// A symbolic link.
     Link(String),
 }
 
-/// A tree, not yet on the disk: paths from its root, and what lies there.
+/// A tree that is not on the disk yet: paths relative to its root, and their entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree(Vec<(String, Item)>);
 
-/// A device, with everything that the tree tells of it.
+/// A device, with all its values in the tree.
 struct Device {
     info: DeviceInfo,
     caps: DeviceCaps,
@@ -60,7 +60,7 @@ impl Tree {
     /// The tree of our devices.
     ///
     /// # Errors
-    /// When they cannot be opened, with the reason.
+    /// The devices cannot be opened; with the reason.
     pub fn of_devices() -> Result<Tree, String> {
         let ask = || {
             let devices = SoftNic.devices()?.into_iter().map(Device::ask);
@@ -94,11 +94,11 @@ impl Tree {
         self.line(format!("{at}/hw_rev"), format!("{:x}", caps.hw_ver));
         self.line(format!("{at}/board_id"), "rdmalab soft RNIC");
         self.port(&format!("{at}/ports/{PORT}"), device);
-        // As of a PCI function, whose identifiers have 16 bits.
+        // A PCI function's identifiers have 16 bits.
         let below = format!("{at}/device");
         self.line(format!("{below}/vendor"), format!("{:#06x}", caps.vendor_id & 0xffff));
         self.line(format!("{below}/device"), format!("{:#06x}", caps.vendor_part_id & 0xffff));
-        // It is memory and threads: no processor is nearer to it than another.
+        // The device consists of memory and threads, so no NUMA node is nearer than another.
         self.line(format!("{below}/numa_node"), -1);
         self.line(format!("{below}/local_cpulist"), processors);
         self.line(format!("{below}/local_cpus"), mask(processors));
@@ -150,7 +150,7 @@ impl Tree {
         }
     }
 
-    /// A number that tells trees apart (FNV-1a).
+    /// A hash of the tree (FNV-1a).
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         format!("{:?}", self.0).bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -158,10 +158,10 @@ impl Tree {
         })
     }
 
-    /// Writes it below a directory that is there.
+    /// Writes the tree below an existing directory.
     ///
     /// # Errors
-    /// When it cannot be written, with the path.
+    /// A file cannot be written; with its path.
     pub fn write(&self, root: &Path) -> Result<(), String> {
         for (path, item) in &self.0 {
             let path = root.join(path);
@@ -175,7 +175,7 @@ fn put(path: &PathBuf, item: &Item) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
     match item {
         Item::Line(text) => std::fs::write(path, format!("{text}\n")),
-        // Two GIDs of one interface have one link.
+        // Two GIDs of one interface have the same link.
         Item::Link(_) if path.symlink_metadata().is_ok() => Ok(()),
         Item::Link(to) => std::os::unix::fs::symlink(to, path),
     }
@@ -241,7 +241,7 @@ fn rate(width: u8, speed: u8) -> String {
     format!("{}{rest} Gb/sec ({lanes}X{name})", all / 10)
 }
 
-/// The name of a network interface; `None` when there is none of this number.
+/// The name of a network interface; `None` if no interface has this index.
 fn interface(index: u32) -> Option<String> {
     let wanted = index.to_string();
     let entries = std::fs::read_dir("/sys/class/net").ok().filter(|_| index > 0)?;
@@ -252,7 +252,7 @@ fn interface(index: u32) -> Option<String> {
     named.file_name().into_string().ok()
 }
 
-/// The processors there are, as a list of ranges.
+/// The processors of the machine, as a list of ranges.
 fn processors() -> String {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     if list.trim().is_empty() { "0".to_owned() } else { list.trim().to_owned() }
@@ -303,7 +303,7 @@ mod tests {
             assert_eq!(read(&format!("{at}/node_guid")).trim(), guid(info.guid));
             assert_eq!(read(&format!("{at}/ports/1/state")), "4: ACTIVE\n");
             assert_eq!(read(&format!("{at}/ports/1/pkeys/0")), "0xffff\n");
-            // Through the links, there and back.
+            // Follows the links in both directions.
             let verbs = format!("sys/class/infiniband_verbs/uverbs{index}");
             assert_eq!(read(&format!("{verbs}/ibdev")), format!("soft{index}\n"));
             assert_eq!(read(&format!("{verbs}/device/numa_node")), "-1\n");

@@ -1,4 +1,4 @@
-//! `rdmalab man` and `rdmalab completions`: both from the definitions of the commands.
+//! `rdmalab man` and `rdmalab completions`, both generated from the commands' definitions.
 
 mod variables;
 
@@ -83,7 +83,7 @@ fn pages(mut rdmalab: Command) -> std::io::Result<Vec<Page>> {
     Ok(found)
 }
 
-/// A command's page and those of its commands.
+/// Adds the page of a command and the pages of its subcommands.
 fn add(command: &Command, name: &str, found: &mut Vec<Page>) -> std::io::Result<()> {
     let mut text = Vec::new();
     let titled = command.clone().name(name.to_owned()).display_name(name.to_owned());

@@ -1,4 +1,4 @@
-//! Every environment variable of ours, for the manual page. The book tells more of some.
+//! All environment variables of rdmalab, for the manual page. The book has details on some of them.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const fn variable(name: &'static str, values: &'static str, what: &'static str) 
     Variable { name, values, what }
 }
 
-/// The variables by their readers.
+/// The variables, grouped by the programs that read them.
 const SECTIONS: [(&str, &[Variable]); 4] = [
     ("PROGRAMS ON THE SOFT DEVICE", &PROGRAMS),
     ("THE COMMAND RDMALAB", &COMMAND),
@@ -160,7 +160,7 @@ pub fn page(name: &str) -> String {
     text
 }
 
-/// Text as roff takes it.
+/// Escapes text for roff.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
@@ -172,7 +172,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// Names of our variables in a text.
+    /// The names of rdmalab's variables in a text.
     fn names(text: &str) -> BTreeSet<String> {
         let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         let mut found = BTreeSet::new();
@@ -204,7 +204,7 @@ mod tests {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut there = BTreeSet::new();
         collect(crates, &mut there);
-        // A test takes a name that nobody uses; and some are between a test and its processes.
+        // One test uses a name without a meaning, and some names are for tests only.
         there.retain(|name| name != "RDMALAB_NO_SUCH_VARIABLE" && !name.contains("_TEST_"));
         let page = names(&page("x").replace("\\fB", " "));
         let missing: Vec<&String> = there.difference(&page).collect();

@@ -1,4 +1,4 @@
-//! The options of perftest's programs, and our options that they stand for.
+//! The options of perftest's programs, and the options of rdmalab that replace them.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,13 @@ pub struct Test {
     pub name: &'static str,
     /// The title of its output.
     pub title: &'static str,
-    /// Our experiment that replaces it.
+    /// The experiment that replaces it.
     pub experiment: Experiment,
-    /// What is posted.
+    /// The operation.
     pub op: Op,
 }
 
-/// The programs that our experiments can replace.
+/// The programs that experiments can replace.
 pub const TESTS: [Test; 6] = [
     test("ib_send_lat", "Send Latency Test", Experiment::PING, Op::Send),
     test("ib_write_lat", "RDMA_Write Latency Test", Experiment::PING, Op::Write),
@@ -33,21 +33,21 @@ pub const TESTS: [Test; 6] = [
     test("ib_read_bw", "RDMA_Read BW Test", Experiment::BLAST, Op::Read),
 ];
 
-/// The programs that they cannot replace.
+/// The programs that experiments cannot replace.
 const OTHERS: [&str; 4] = ["ib_atomic_lat", "ib_atomic_bw", "raw_ethernet_lat", "raw_ethernet_bw"];
 
 const fn test(name: &'static str, title: &'static str, experiment: Experiment, op: Op) -> Test {
     Test { name, title, experiment, op }
 }
 
-/// An option of perftest with a value, which stands for one of ours.
+/// An option of perftest with a value, and the option of rdmalab that replaces it.
 struct Letter {
     letter: char,
     long: &'static str,
-    /// Our option.
+    /// The option of rdmalab.
     option: &'static str,
     help: &'static str,
-    /// Whether only one kind of test has it.
+    /// The only experiment that has the option; `None` if both have it.
     only: Option<Experiment>,
 }
 
@@ -114,38 +114,38 @@ const REFUSED: [Refused; 12] = [
 /// The options of one of the programs.
 #[derive(Clone, Debug)]
 pub struct PerftestArgs {
-    /// Which program, or the name of one that no experiment can replace.
+    /// The program, or the name of one that no experiment can replace.
     pub test: Result<Test, String>,
-    /// Our options, by name.
+    /// Options of rdmalab, by name.
     pub options: Vec<(String, String)>,
     /// The refused option that was given, and what to do instead.
     pub refused: Option<(String, &'static str)>,
     /// The device.
     pub device: Option<String>,
-    /// Where servers listen.
+    /// The TCP port of the server.
     pub tcp_port: u16,
     /// All sizes from 2 to 8 MiB.
     pub all_sizes: bool,
-    /// Sleep on events.
+    /// Whether to sleep on completion events.
     pub events: bool,
-    /// Bandwidth in Gb/s.
+    /// Whether bandwidth is in Gb/s.
     pub gbits: bool,
     /// How results are printed.
     pub format: Format,
-    /// Where a record is kept, if at all.
+    /// The directory of the record; `None` keeps no record.
     pub out: Option<PathBuf>,
     /// The CPUs of both ends.
     pub cores: Option<String>,
-    /// What lies between the ends.
+    /// Options of the link between the ends.
     pub link: LinkArgs,
-    /// The server; without one this is the server.
+    /// The server; without one, this process is the server.
     pub host: Option<String>,
 }
 
 impl Subcommand for PerftestArgs {
     fn augment_subcommands(command: Command) -> Command {
         let command = TESTS.iter().fold(command, |c, test| c.subcommand(definition(test)));
-        // They are commands too, which say what to do instead.
+        // These are commands too, which only print what to do instead.
         OTHERS.iter().fold(command, |c, name| {
             let rest =
                 Arg::new("rest").num_args(0..).allow_hyphen_values(true).trailing_var_arg(true);

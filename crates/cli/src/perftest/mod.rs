@@ -1,5 +1,5 @@
-//! perftest's programs as commands: with their options, their roles of server and client, and their
-//! tables, for people and scripts that know them.
+//! perftest's programs as commands with their options, roles and tables, for people and scripts
+//! that use perftest.
 
 pub mod args;
 
@@ -15,9 +15,9 @@ use crate::run::args::HowArgs;
 use crate::run::{Ended, run_points};
 use args::{PerftestArgs, Test};
 
-/// Sizes of `-a`.
+/// The sizes of `-a`.
 const ALL_SIZES: &str = "2..8M*2";
-/// Bytes of all messages that are under way at most: perftest uses one buffer again and again.
+/// Most bytes of messages in flight; perftest needs no such limit, since it reuses one buffer.
 const UNDER_WAY_BYTES: u64 = 64 << 20;
 const RULE: &str =
     "---------------------------------------------------------------------------------------";
@@ -48,11 +48,10 @@ pub fn run(args: &PerftestArgs) -> Outcome {
     }
 }
 
-/// The points that perftest's options ask for.
+/// The points for perftest's options.
 fn points(test: &Test, args: &PerftestArgs) -> Outcome<Vec<Point>> {
     let base = base(test);
     let mut options = args.options.clone();
-    // perftest counts in bytes only; a K would be ours.
     if args.events {
         options.push(("poll".to_owned(), "event".to_owned()));
     }
@@ -74,7 +73,7 @@ fn base(test: &Test) -> Point {
         op: test.op,
         warm_up: 0,
         runs: 1,
-        // As perftest's: on the soft device another kind of memory is another result.
+        // As in perftest: on the soft device, results depend on the kind of memory.
         memory: Memory::Private,
         ..point.common
     };
@@ -94,7 +93,7 @@ fn base(test: &Test) -> Point {
     point
 }
 
-/// As many messages under way as the send queues hold, within reason; a completion among them.
+/// Sets the messages in flight to the send queues' depth, within a limit; at least one is signaled.
 fn fit(point: &mut Point) -> Result<(), OptionError> {
     let common = &mut point.common;
     let slots = u64::from(common.tx_depth) * u64::from(common.qps);
@@ -155,7 +154,7 @@ fn banner(test: &Test, device: &str, point: &Point) {
 fn serve(args: &PerftestArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let worker = crate::serve::worker(args.device.as_deref(), &args.link)?;
-    // perftest listens at every address too; there is one client, and then it is over.
+    // Like perftest, the server listens on all addresses, serves one client, and then ends.
     let address = format!("0.0.0.0:{}", args.tcp_port);
     let server = Server::bind(Some(&address), worker, 1).map_err(usage)?;
     outln!("\n************************************");

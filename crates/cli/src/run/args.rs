@@ -1,5 +1,5 @@
-//! `rdmalab run EXPERIMENT`: the options of each experiment come from the table of its crate, so
-//! that a name means the same here, in a record and in a study.
+//! `rdmalab run EXPERIMENT`: the table of the experiments crate defines the options, so that a name
+//! has the same meaning here, in a record and in a study.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,13 @@ use crate::format::Format;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 
-/// What to run.
+/// The arguments of `rdmalab run`.
 #[derive(Clone, Debug)]
 pub struct RunArgs {
-    /// Which experiment.
+    /// The experiment.
     pub experiment: Experiment,
-    /// Options of its points, each with a value, a list or a range; in the order of the command
-    /// line, since the last one varies fastest.
+    /// Options of its points, each with a value, a list or a range, in the order of the command
+    /// line: the last one varies fastest.
     pub sweep: Vec<(String, String)>,
     /// How to run it.
     pub how: HowArgs,
@@ -101,12 +101,12 @@ pub struct HowArgs {
     pub part: Option<PartOf>,
 }
 
-/// Where a part of a study is kept.
+/// The place of a part of a study.
 #[derive(Clone, Debug)]
 pub struct PartOf {
-    /// Its record, which may have been begun.
+    /// The directory of its record, which may exist already.
     pub dir: PathBuf,
-    /// The command that measures it alone.
+    /// The command that measures the part alone.
     pub command: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ fn definition(experiment: Experiment) -> Command {
             command = command.arg(arg);
         }
     }
-    // Last, for the struct's own text would stand in its place.
+    // Set last, since the doc comment of the struct would replace it otherwise.
     let about = sentence(experiment.summary());
     HowArgs::augment_args(command).about(about.clone()).long_about(about)
 }
@@ -214,7 +214,7 @@ fn sentence(text: &str) -> String {
     letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
 }
 
-/// Nanoseconds as people write them, where that is shorter.
+/// Nanoseconds in a larger unit, if that is shorter.
 fn as_time(ns: &str) -> String {
     let units = [("000000000", "s"), ("000000", "ms"), ("000", "us")];
     let shorter =
@@ -222,8 +222,8 @@ fn as_time(ns: &str) -> String {
     units.iter().find_map(shorter).filter(|_| ns != "0").unwrap_or_else(|| ns.to_owned())
 }
 
-/// An option as clap has it: one with a value, and its letter without one where that exists. What
-/// the experiment does not use is hidden, and refused with a better reason than "unexpected".
+/// The arguments for an option: one with a value, and possibly a letter without a value. Options
+/// that the experiment does not use are hidden, and refused later with a better reason than clap's.
 fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
     let default = Point::default_for(experiment).get(option.name);
     let is_used = default.is_some();
@@ -253,7 +253,7 @@ fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
     vec![arg, bare]
 }
 
-/// The options that were given, in their order.
+/// The options that were given, in the order of the command line.
 fn given(matches: &ArgMatches) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for option in options() {
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_an_experiment_does_not_use_is_hidden_and_still_understood() {
-        // The sweep then says which experiment does.
+        // The sweep then reports which experiment has the option.
         assert_eq!(parsed(&["ping", "--stamps", "recv"]).unwrap().sweep.len(), 1);
         let help = parsed(&["ping", "--help"]).unwrap_err();
         assert!(help.contains("--size") && !help.contains("--stamps"), "{help}");

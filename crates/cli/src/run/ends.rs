@@ -1,5 +1,5 @@
-//! Where the ranks of a run are: on this machine, with a server, on hosts that ssh reaches, or
-//! wherever mpirun or srun started them.
+//! The places of the ranks: on this machine, with a server, on hosts that ssh reaches, or wherever
+//! mpirun or srun started them.
 
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ use super::job;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::link::LinkArgs;
 
-/// In `--hosts`: this machine, without ssh.
+/// The name in `--hosts` that stands for this machine, without ssh.
 const HERE: &str = "localhost";
-/// The address under which ssh's server knows us; the worker there finds it in its environment.
+/// Stands for the address from which ssh connects; the worker reads it from its environment.
 pub const BY_SSH: &str = "ssh";
-/// How ssh is called unless told otherwise: it never asks, and gives up.
+/// The default ssh command: it never prompts, and has a time-out.
 const SSH: [&str; 6] = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
-/// What a worker on another host is told of our environment, where it is there: the same as here.
+/// Environment variables that workers on other hosts get if they are set here.
 const PASSED: [&str; 7] = [
     "RDMALAB_PROFILE",
     "RDMALAB_INTERFACE",
@@ -32,46 +32,46 @@ const PASSED: [&str; 7] = [
     "RDMALAB_DEBUG",
 ];
 
-/// The ranks, and the CPUs that they were given.
+/// The ranks and their CPUs.
 #[derive(Clone, Debug)]
 pub struct Ends {
     launch: Launch,
-    /// What `--cores` said.
+    /// The value of `--cores`.
     cores: Option<String>,
-    /// What `--rendezvous` said.
+    /// The value of `--rendezvous`.
     rendezvous: Option<String>,
-    /// What lies between them.
+    /// The options of the link between them.
     link: LinkArgs,
 }
 
 /// Where the ranks are, and how they are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Launch {
-    /// So many on this machine.
+    /// This many ranks on this machine.
     Here(usize),
-    /// Rank 0 here, rank 1 with the server of this address.
+    /// Rank 0 on this machine, rank 1 at the server with this address.
     Server(String),
-    /// One on each of these, started by ssh with these words.
+    /// One rank on each of these hosts, started by this ssh command.
     Hosts { hosts: Vec<String>, ssh: Vec<String>, program: String },
-    /// Started together with this process.
+    /// Ranks that mpirun or srun started together with this process.
     LaunchEnv(LaunchEnv),
 }
 
 impl Ends {
-    /// Two of this machine.
+    /// Two ranks on this machine.
     pub fn pair(cores: Option<String>) -> Self {
         Self { launch: Launch::Here(2), cores, rendezvous: None, link: LinkArgs::default() }
     }
 
-    /// The same with something between them.
+    /// The same ranks with these options of the link.
     pub fn over(self, link: &LinkArgs) -> Self {
         Self { link: link.clone(), ..self }
     }
 
-    /// What the options say; where they say nothing, what the environment does.
+    /// The places that the options name; without options, those that the environment names.
     ///
     /// # Errors
-    /// When the experiment does not take so many ranks, or options contradict each other.
+    /// The experiment does not support this number of ranks, or options contradict each other.
     pub fn of(experiment: Experiment, how: &HowArgs) -> Outcome<Self> {
         let alone = how.host.is_some() || !how.hosts.is_empty();
         let discovered = if alone { None } else { LaunchEnv::discover().map_err(usage)? };
@@ -99,7 +99,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub fn count(&self) -> usize {
         match &self.launch {
             Launch::Here(count) => *count,
@@ -109,7 +109,7 @@ impl Ends {
         }
     }
 
-    /// Ranks that this command starts on this machine.
+    /// The ranks that this command starts on this machine.
     fn started(&self) -> Vec<usize> {
         match &self.launch {
             Launch::Here(count) => (0..*count).collect(),
@@ -120,10 +120,10 @@ impl Ends {
         }
     }
 
-    /// Whether the device is there, and can what is asked of the link; makes room for captures.
+    /// Checks that the device exists and supports the options of the link; removes old captures.
     ///
     /// # Errors
-    /// What is wrong: one line.
+    /// The problem, in one line.
     pub fn check(&self, device: &str) -> Outcome {
         self.link.take_device().map_err(usage)?;
         let found = crate::soft::find(device)?;
@@ -131,15 +131,15 @@ impl Ends {
         self.link.make_room(&self.started()).map_err(usage)
     }
 
-    /// Files of captures that processes of this command write.
+    /// Capture files of the processes that this command starts.
     pub fn captures(&self) -> Vec<PathBuf> {
         self.link.captures(&self.started())
     }
 
-    /// What each rank is, and where those come to that start elsewhere.
+    /// The specification of each rank, and the listener for the ranks that start elsewhere.
     ///
     /// # Errors
-    /// When `--cores` is wrong, or ranks cannot come to us.
+    /// `--cores` is wrong, or remote ranks cannot connect to this process.
     pub fn specs(&self) -> Outcome<(Vec<RankSpec>, Option<RendezvousListener>)> {
         let cores = self.cores()?;
         let worker = WorkerCommand::this_program(self.link.worker()).map_err(failed)?;
@@ -215,8 +215,8 @@ impl Ends {
         listener.map_err(failed)
     }
 
-    /// When mpirun or srun started this process as another rank than 0: what it has to do instead
-    /// of running anything, namely what rank 0 says.
+    /// If mpirun or srun started this process as a rank other than 0, performs the jobs of rank 0
+    /// and returns the result.
     pub fn follow(&self) -> Option<Outcome> {
         match &self.launch {
             Launch::LaunchEnv(launch) if launch.rank > 0 => Some(self.be_led(launch)),
@@ -228,7 +228,7 @@ impl Ends {
         let of_rank = |why: String| failed(format!("rank {}: {why}", launch.rank));
         self.link.take_all(launch.rank).map_err(usage)?;
         let (rendezvous, token) = launch.rendezvous(self.rendezvous.as_deref()).map_err(usage)?;
-        // mpirun passes Ctrl-C on to all; it is rank 0 that brings the run to its end.
+        // mpirun sends Ctrl-C to all ranks; rank 0 ends the run.
         crate::interrupt::leave_to_others();
         let stream = join(&rendezvous, job::PATIENCE).map_err(of_rank)?;
         let claim = Claim { rank: launch.rank, token };
@@ -236,10 +236,10 @@ impl Ends {
             .map_err(|e| of_rank(e.to_string()))
     }
 
-    /// What a worker on another host is told of our environment, and of the link.
+    /// Environment variables for a worker on another host, including those of the link.
     fn passed(&self, rank: usize) -> Vec<String> {
         let mut told = passed();
-        // Of two with one name the later counts.
+        // If a name occurs twice, the later value counts.
         told.extend(self.link.variables(rank).iter().map(|(name, value)| {
             format!("{}={}", name.to_string_lossy(), value.to_string_lossy())
         }));
@@ -252,8 +252,8 @@ impl Ends {
         words
     }
 
-    /// Which ranks run on this machine, as far as it can be told. A server on this machine takes
-    /// a core of this machine; cores of mpirun's processes are mpirun's to give.
+    /// Whether the rank is known to run on this machine. A server on this machine needs a core of
+    /// it; cores of processes that mpirun started are left to mpirun.
     fn is_here(&self, rank: usize) -> bool {
         match &self.launch {
             Launch::Here(_) => true,
@@ -266,7 +266,7 @@ impl Ends {
     /// The CPU of each rank.
     ///
     /// # Errors
-    /// When `--cores` is no list of CPUs that there are.
+    /// `--cores` is not a list of existing CPUs.
     fn cores(&self) -> Outcome<Vec<Option<usize>>> {
         let ranks = 0..self.count();
         let Some(text) = &self.cores else { return Ok(self.default_cores()) };
@@ -292,8 +292,8 @@ impl Ends {
         }
     }
 
-    /// A core for each rank of this machine where there are enough, else none for any: the
-    /// scheduler shares better than we do. What another machine has is not known here.
+    /// A core for each rank of this machine. If there are not enough, no rank gets one, since the
+    /// scheduler shares cores better. The cores of other machines are not known here.
     fn default_cores(&self) -> Vec<Option<usize>> {
         let none = vec![None; self.count()];
         let here = (0..self.count()).filter(|rank| self.is_here(*rank));
@@ -332,7 +332,7 @@ fn launch(experiment: Experiment, how: &HowArgs, launch: Option<LaunchEnv>) -> O
     if let Some(empty) = how.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
         return Err(usage(format!("--hosts: {empty:?} is no host; it takes names, as a,b,a")));
     }
-    // Each host once, then all again, until there are enough.
+    // Each host gets one rank, then each host again, until there are enough ranks.
     let count = ranks.unwrap_or(how.hosts.len().max(least));
     let hosts = how.hosts.iter().cycle().take(count).cloned().collect();
     let ssh = match &how.ssh {
@@ -342,13 +342,13 @@ fn launch(experiment: Experiment, how: &HowArgs, launch: Option<LaunchEnv>) -> O
     Ok(Launch::Hosts { hosts, ssh, program: how.remote_program.clone() })
 }
 
-/// What a worker on another host is told of our environment.
+/// Environment variables for a worker on another host.
 fn passed() -> Vec<String> {
     let variable = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
     PASSED.iter().filter_map(variable).collect()
 }
 
-/// The words of a worker's command on another host, after the program.
+/// The arguments of a worker on another host.
 fn remote_words(rank: usize, addresses: &[String]) -> Vec<String> {
     let rank = rank.to_string();
     ["worker", "--join", &addresses.join(","), "--rank", &rank].map(str::to_owned).to_vec()
@@ -361,13 +361,13 @@ fn with_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The port of `HOST:PORT`; an IPv6 address with port stands in brackets.
+/// The port in `HOST:PORT`; an IPv6 address with a port is in brackets.
 fn port_of(address: &str) -> Option<u16> {
     let (host, port) = address.rsplit_once(':')?;
     (host.ends_with(']') || !host.contains(':')).then(|| port.parse().ok()).flatten()
 }
 
-/// Whether a host is this machine, by one of the names that say so themselves.
+/// Whether a host is this machine, judged by names that always mean the local host.
 fn is_here(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(cores(&format!("{first},{first}"), two.clone()), Ok(vec![both, both]));
         let three = cores(&format!("{first},{first},{first}"), Launch::Here(3));
         assert_eq!(three, Ok(vec![both; 3]));
-        // Whether the other machine has such a core is for that machine to say.
+        // The other machine checks whether it has the core.
         assert_eq!(cores(&format!("{first},9999"), server), Ok(vec![both, Some(9999)]));
         for wrong in ["0", "0,1,2", "a,b", "", "0,-1"] {
             let said = cores(wrong, two.clone()).unwrap_err();
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!((command.program.as_str(), &command.args[0]), ("/x/rdmalab", &"worker".into()));
         assert!(command.args[2].starts_with(&format!("ssh:{port},")), "{command:?}");
         assert_eq!(command.args[3..], ["--rank", "1"]);
-        // One host for both.
+        // One host for both ranks.
         assert_eq!(hosts(Some(2), &["b"]).unwrap().count(), 2);
         assert!(hosts(None, &["a", "b", "c"]).unwrap_err().to_string().contains("2 ranks, not 3"));
         assert!(

@@ -1,16 +1,16 @@
-//! Honest labels: the profile, and what was captured or disturbed, stand beside the numbers that
-//! it changed. Said by the process that did it, so that variables of the environment and servers
-//! elsewhere count too.
+//! Labels results with the profile, the capture and the fault rules that influenced them. The
+//! process that applied them adds the labels, so that environment variables and remote servers are
+//! covered too.
 
 use rdmalab_measure::Outcome;
 use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
-/// What is armed in this process at some moment, and the profile of its device.
+/// The capture and fault rules of this process at some time, and the profile of its device.
 pub struct State(HooksState, Option<&'static Profile>);
 
 impl State {
-    /// Now; nothing ever is on a device that is not soft.
+    /// The state now; on devices that are not soft, nothing is captured or disturbed.
     pub fn of(device: &Device) -> Self {
         let hooks = match device.kind() {
             Kind::Soft => rdmalab_softnic::hooks(),
@@ -19,7 +19,7 @@ impl State {
         Self(hooks, crate::soft::profile(device))
     }
 
-    /// What was measured since then at this rank, with what was done to it.
+    /// The results of this rank since then, with labels.
     pub fn labelled(self, measured: Outcome, rank: usize) -> Outcome {
         let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
         let measured = label(measured, rank, &self.0, disturbed);
@@ -38,7 +38,7 @@ fn at(rank: usize, name: &str) -> String {
     }
 }
 
-/// What another program measured on a device, with its profile.
+/// The results of another program on a device, with the device's profile.
 pub fn under_profile(measured: Outcome, device: &Device) -> Outcome {
     match crate::soft::profile(device) {
         None => measured,

@@ -1,4 +1,4 @@
-//! What a worker is told to do, and the result.
+//! The jobs of a worker and their results.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -20,33 +20,33 @@ use crate::bench::worker::{Endpoint, perform};
 
 /// How long a rank waits for the others.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a worker that ssh started looks for its launcher, which is there.
+/// How long a worker that ssh started tries to connect to its launcher, which already listens.
 const SEARCH: Duration = Duration::from_secs(15);
-/// How long the work may go on when ssh has ended: the launcher has, or will soon.
+/// How long the work may go on after ssh has ended, since then the launcher has ended or will soon.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 
-/// A job of each rank.
+/// A job that all ranks perform.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
-    /// Say what the device can.
+    /// Query the limits of the device.
     Limits {
         /// The device.
         device: String,
         /// Its port.
         port: u8,
     },
-    /// Measure a point together with the others.
+    /// Measure a point together with the other ranks.
     Measure {
         /// The device.
         device: String,
         /// The point.
         point: Box<PlainPoint>,
     },
-    /// Do a part of a row of `bench self`.
+    /// Perform a part of a row of `bench self`.
     Bench {
         /// The device.
         device: String,
-        /// Which part.
+        /// The part.
         task: Task,
     },
 }
@@ -63,44 +63,44 @@ impl Job {
 /// The result of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum JobResult {
-    /// What the device can.
+    /// The limits of the device.
     Limits(Limits),
-    /// What was measured.
+    /// The measured results.
     Outcome(Outcome),
-    /// What was found for `bench self`.
+    /// The times for `bench self`.
     Bench(Timings),
 }
 
 impl JobResult {
-    /// What the device can, if that was asked.
+    /// The limits of the device, if this is the result of such a job.
     pub fn into_limits(self) -> Option<Limits> {
         if let Self::Limits(limits) = self { Some(limits) } else { None }
     }
 
-    /// What was measured, if something was to be.
+    /// The measured results, if this is the result of such a job.
     pub fn into_outcome(self) -> Option<Outcome> {
         if let Self::Outcome(outcome) = self { Some(outcome) } else { None }
     }
 
-    /// What was found for `bench self`, if that was asked.
+    /// The times for `bench self`, if this is the result of such a job.
     pub fn into_bench(self) -> Option<Timings> {
         if let Self::Bench(found) = self { Some(found) } else { None }
     }
 }
 
-/// What a worker has open.
+/// A worker's open device.
 struct Open {
     name: String,
     device: Device,
-    /// Keeps the device's own threads: an experiment opens it again for each point.
+    /// Keeps the device's threads alive, since an experiment opens the device again for each point.
     context: Context,
     /// The queue pair of `bench self`.
     endpoint: Option<Endpoint>,
 }
 
-/// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
-/// own, whatever the launcher's is called. `soft_only`: the option that other devices cannot obey.
-/// `server`: the process that started it for the launcher of another machine.
+/// `rdmalab worker`: performs jobs until its launcher ends. A server's worker may have its own
+/// device, whatever the launcher's is called. `soft_only`: an option that only soft devices
+/// support. `server`: the process that started this worker for a launcher on another machine.
 pub fn work(
     own_device: Option<&str>,
     soft_only: Option<&str>,
@@ -113,13 +113,13 @@ pub fn work(
     }
 }
 
-/// The same of another host, started there by ssh: comes to the launcher, which waits at one of
-/// these addresses. Standard input says what to show there, and ends with ssh.
+/// A worker on another host, started there by ssh. It connects to the launcher at one of these
+/// addresses. Its standard input has the token to show there, and reaches its end when ssh ends.
 pub fn work_there(addresses: &str, rank: usize, soft_only: Option<&str>) -> io::Result<()> {
     let mut token = String::new();
     io::stdin().read_line(&mut token)?;
     let end = || {
-        // Whatever comes, or an error: only the end counts.
+        // Input and errors are ignored: only the end of the input matters.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::thread::sleep(LAST_MOMENT);
         std::process::exit(1);
@@ -132,7 +132,7 @@ pub fn work_there(addresses: &str, rank: usize, soft_only: Option<&str>) -> io::
     work_as(Some(Claim { rank, token }), stream, None, soft_only)
 }
 
-/// The addresses, with that of ssh's client for `ssh:PORT`.
+/// The addresses, with `ssh:PORT` replaced by the address of ssh's client.
 fn resolved(addresses: &str, by_ssh: Option<&str>) -> Vec<String> {
     let client = by_ssh.and_then(|text| text.split(' ').next()).filter(|text| !text.is_empty());
     let one = |address: &str| match address.strip_prefix("ssh:") {
@@ -149,7 +149,7 @@ fn resolved(addresses: &str, by_ssh: Option<&str>) -> Vec<String> {
     addresses.split(',').filter_map(one).collect()
 }
 
-/// The same over a connection that is there.
+/// A worker with an existing connection.
 pub fn work_as(
     claim: Option<Claim>,
     stream: Stream,
@@ -159,10 +159,10 @@ pub fn work_as(
     serve_as(claim, stream, worker(own_device, soft_only)?)
 }
 
-/// What a job leaves, for the wire, or why it failed.
+/// The serialised result of a job, or why it failed.
 type Done = Result<Vec<u8>, String>;
 
-/// What does a worker's jobs.
+/// The function that performs a worker's jobs.
 fn worker(
     own_device: Option<&str>,
     soft_only: Option<&str>,
@@ -182,11 +182,11 @@ fn worker(
     })
 }
 
-/// Opens a device on a thread that may run anywhere: threads that the device starts for itself
-/// begin where their maker is, and this one has to stay on its core.
+/// Opens a device on a thread that may run on any core: threads that the device starts inherit the
+/// affinity of their creator, and this thread has to stay on its core.
 fn opened(name: &str, cores: &CpuSet, soft_only: Option<&str>) -> Result<Open, String> {
     let open = || {
-        // Where it is refused, the thread stays where it is.
+        // If this is refused, the thread keeps its affinity.
         let _ = rustix::thread::sched_setaffinity(None, cores);
         let device = crate::soft::find(name).map_err(|failure| failure.to_string())?;
         if let Some(option) = soft_only {
@@ -223,8 +223,7 @@ fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, S
     }
 }
 
-/// The outcome with the time of day at its largest samples, by what time it is now: an experiment
-/// knows stamps only.
+/// Adds the time of day to the largest samples of an outcome, which have time stamps only.
 fn dated(rank: &ProcessRank, mut outcome: Outcome) -> Outcome {
     let (now, stamp) = (SystemTime::now(), rank.now());
     let Ok(now) = now.duration_since(SystemTime::UNIX_EPOCH) else { return outcome };

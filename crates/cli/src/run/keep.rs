@@ -1,4 +1,4 @@
-//! Where results are kept while a run lasts, and after it.
+//! Keeps results in a record during and after a run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -15,20 +15,20 @@ use super::plan::{Plan, parameters};
 use crate::failure::{Outcome, run as failed, usage};
 use crate::records::RECORDS;
 
-/// A record in the making, for good or until it is printed.
+/// A record that is being written; it is temporary with `--no-record`.
 pub struct Keep {
     writer: Writer,
-    /// Places in the order of the plan that were measured before.
+    /// Points that were measured before, as places in the order of the plan.
     done: Vec<u64>,
     /// Removed when dropped.
     passing: Option<TempDir>,
 }
 
 impl Keep {
-    /// Begins a record of a plan.
+    /// Creates a record for a plan.
     ///
     /// # Errors
-    /// When it cannot be written, with what to do.
+    /// The record cannot be written; with what to do.
     pub fn new(plan: &Plan, how: &HowArgs, limits: &Limits, clock: &Clock) -> Outcome<Self> {
         let passing = how.no_record.then(tempfile::tempdir).transpose();
         let passing = passing.map_err(|e| failed(format!("no place for a passing record: {e}")))?;
@@ -69,7 +69,7 @@ impl Keep {
         header.planned_points =
             (plan.turns.len() + plan.impossible.len() * plan.repeat as usize) as u64;
         let mut environment = Environment::here(&limits.device, Some(ClockFacts::of(clock)));
-        // A file of that name may say something else tomorrow.
+        // The profile's file may change later, so the record keeps its effect as text.
         let does = profile.map(|(_, does)| ("profile".to_owned(), does.clone()));
         environment.device.extend(does);
         if let Some(part) = &how.part {
@@ -89,7 +89,7 @@ impl Keep {
         Ok(Self { writer, done: Vec::new(), passing })
     }
 
-    /// A record that was begun, if there is one and it is of the same plan.
+    /// Opens an existing record of the same plan, to continue it; `None` if there is no record.
     fn resumed(dir: &Path, header: &Header, plan: &Plan) -> Outcome<Option<Self>> {
         if !dir.join("record.json").is_file() {
             Writer::clear(dir).map_err(failed)?;
@@ -110,22 +110,22 @@ impl Keep {
         let done = record.whole_points().map(|p| p.order_index).collect();
         let writer = Writer::resume(&record).map_err(failed)?;
         let keep = Self { writer, done, passing: None };
-        // Of a whole one only the page is made anew.
+        // A complete record gets no points; only the page is written again.
         if !(0..plan.turns.len()).all(|order| keep.has(order)) {
             keep.writer.may_grow().map_err(usage)?;
         }
         Ok(Some(keep))
     }
 
-    /// Whether that place in the order was measured before.
+    /// Whether the point at this place in the order was measured before.
     pub fn has(&self, order: usize) -> bool {
         self.done.contains(&(order as u64))
     }
 
-    /// Keeps a point.
+    /// Adds a point.
     ///
     /// # Errors
-    /// When the disk is full; what was kept before stays.
+    /// The disk is full; earlier points stay.
     pub fn add(
         &mut self,
         point: &Point,
@@ -145,17 +145,17 @@ impl Keep {
         self.writer.append(&id, measured).map(drop).map_err(failed)
     }
 
-    /// Points that are kept.
+    /// Number of points in the record.
     pub fn points(&self) -> u64 {
         self.writer.points()
     }
 
-    /// Keeps what all points together say.
+    /// Adds the findings over all points.
     ///
     /// # Errors
-    /// When the disk is full; the points stay.
+    /// The disk is full; the points stay.
     pub fn conclude(&mut self) -> Outcome {
-        // An older record gets them whenever it is read.
+        // For a record of an older version, the findings are computed whenever it is read.
         if self.writer.may_grow().is_err() {
             return Ok(());
         }
@@ -166,12 +166,12 @@ impl Keep {
     /// The record as it is now.
     ///
     /// # Errors
-    /// When it cannot be read back.
+    /// The record cannot be read back.
     pub fn read(&self) -> Outcome<Record> {
         Record::open(self.writer.dir()).map_err(failed)
     }
 
-    /// Its directory, unless that goes away.
+    /// The directory of the record; `None` if the record is temporary.
     pub fn directory(&self) -> Option<&Path> {
         self.passing.is_none().then(|| self.writer.dir())
     }

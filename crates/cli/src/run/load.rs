@@ -1,4 +1,4 @@
-//! `--rate sweep`: a curve over rates, around what the device does when nothing makes it wait.
+//! `--rate sweep`: a curve over rates around the capacity of the device.
 
 use rdmalab_experiments::{Limits, Point, check, load_rates};
 use rdmalab_measure::{Outcome as Measured, Quantity};
@@ -9,16 +9,16 @@ use crate::failure::{Outcome, run as failed};
 /// Messages of the probe.
 const PROBE_MESSAGES: u64 = 20_000;
 
-/// Each point with `--rate sweep` as several: it is measured once with each message following the
-/// one before, and gets rates that are shares of what was achieved.
+/// Replaces each point with `--rate sweep` by several. The point is first measured without a rate;
+/// the new points have rates that are shares of the achieved one.
 ///
 /// # Errors
-/// When such a measurement fails.
+/// Such a measurement fails.
 pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> Outcome<Vec<Point>> {
     let mut all = Vec::with_capacity(points.len());
     for point in points {
         let is_possible = limits.iter().all(|limits| check(&point, limits).is_ok());
-        // What is impossible stays, so that the plan lists it.
+        // An impossible point stays, so that the plan lists it.
         if point.common.rate_per_s != Point::SWEEP || !is_possible {
             all.push(point);
             continue;
@@ -45,8 +45,8 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
     Ok(all)
 }
 
-/// Messages a second of a thread in a closed loop, which is what `--rate` is of: as counted of all
-/// threads together, or the reciprocal of a round trip.
+/// Messages per second of one thread in a closed loop, which is the unit of `--rate`: from the rate
+/// of all threads together, or as the reciprocal of a round trip.
 fn capacity_per_s(measured: &Measured, threads: u32) -> Option<f64> {
     let rate = measured.figures.iter().find(|f| f.quantity == Quantity::Rate);
     let rate = rate.map(|f| f.value / f64::from(threads));
@@ -67,7 +67,7 @@ mod tests {
         let mut measured = Measured::default();
         assert_eq!(capacity_per_s(&measured, 2), None);
         measured.push_series(Quantity::RoundTrip, "", 1, vec![9e9, 1000.0, 3000.0, f64::NAN]);
-        // Of all threads' round trips the mean is that of each.
+        // The mean of all threads' round trips is that of each thread.
         assert_eq!(capacity_per_s(&measured, 2), Some(500_000.0));
         measured.push_figure(Quantity::Rate, "achieved", 7.0);
         measured.push_figure(Quantity::Rate, "achieved, thread 0", 3.0);

@@ -1,4 +1,4 @@
-//! `rdmalab run EXPERIMENT [HOST]`: points in, a record and a table out.
+//! `rdmalab run EXPERIMENT [HOST]`: measures points, keeps a record, and prints tables.
 
 pub mod args;
 pub mod ends;
@@ -29,17 +29,17 @@ use plan::Plan;
 use progress::Progress;
 use session::Session;
 
-/// How a run ended that has printed what it has.
+/// How a run ended, after its results were printed.
 pub enum Ended {
     /// All points are measured.
     Whole,
-    /// Not all of them: why.
+    /// Some points are not measured; with the reason.
     CutShort(Failure),
 }
 
 /// Measures, keeps and prints.
 pub fn run(args: &RunArgs) -> Outcome {
-    // What is wrong with the options is said before anything is started.
+    // Options are checked before anything is started.
     let ends = Ends::of(args.experiment, &args.how)?;
     if let Some(followed) = ends.follow() {
         return followed;
@@ -76,7 +76,7 @@ fn show_plan(args: &RunArgs, points: &[Point], ranks: usize) -> Outcome {
 /// point once both ends are up.
 ///
 /// # Errors
-/// Why nothing was measured.
+/// The reason why nothing was measured.
 pub fn run_points(
     experiment: Experiment,
     points: Vec<Point>,
@@ -108,7 +108,7 @@ pub fn run_points(
     }
     if let Some(failure) = failure {
         let failure = failure.then(shown);
-        // A part of something larger prints nothing here.
+        // A part of a study prints no results here.
         let at = if how.part.is_none() { "is above" } else { "is kept" };
         return Ok(Ended::CutShort(with_rest(failure, &keep, (plan.turns.len(), at))));
     }
@@ -119,7 +119,7 @@ pub fn run_points(
     Ok(Ended::Whole)
 }
 
-/// Ends the record, and prints what it holds.
+/// Adds the findings to the record, and prints the record.
 fn show(keep: &mut Keep, how: &HowArgs, gbits: bool) -> Outcome {
     if keep.points() == 0 {
         return Ok(());
@@ -131,10 +131,10 @@ fn show(keep: &mut Keep, how: &HowArgs, gbits: bool) -> Outcome {
     }
 }
 
-/// Measures the points in their order; each is kept when it is done.
+/// Measures the points in their order; each is kept as soon as it is finished.
 ///
 /// # Errors
-/// Why it ended before its time.
+/// The reason why the run ended early.
 pub fn measure(
     plan: &Plan,
     session: &mut Session,
@@ -198,7 +198,7 @@ pub fn measure(
     Ok(())
 }
 
-/// A point in the words of the options that vary.
+/// A point, described by the options that vary.
 fn described(plan: &Plan, point: &Point) -> String {
     let mut words = vec![plan.experiment.to_string()];
     for name in plan.varying() {
@@ -209,10 +209,10 @@ fn described(plan: &Plan, point: &Point) -> String {
     words.join(" ")
 }
 
-/// What goes below the results: for people only.
+/// Prints notes below the results, for people only.
 fn notes(plan: &Plan, keep: &Keep, clock: &Clock, format: Format) {
     let mut lines = Vec::new();
-    // The other forms have them among the results.
+    // The other forms show the impossible points among the results.
     let is_shown = keep.points() > 0 && !matches!(format, Format::Csv | Format::Perftest);
     for (_, reason) in plan.impossible.iter().filter(|_| !is_shown) {
         lines.push(format!("left out: {reason}"));
@@ -228,7 +228,7 @@ fn notes(plan: &Plan, keep: &Keep, clock: &Clock, format: Format) {
     }
 }
 
-/// The failure, with what there is all the same.
+/// The failure, with a note on the results that exist nevertheless.
 fn with_rest(failure: Failure, keep: &Keep, (planned, at): (usize, &str)) -> Failure {
     match failure {
         Failure::Run(reason) if keep.points() > 0 => Failure::Run(format!(

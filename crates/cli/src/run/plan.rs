@@ -1,4 +1,4 @@
-//! What will be measured: the points, their order, what is left out, and how long it may take.
+//! The plan of a run: the points, their order, the impossible points, and the expected duration.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ pub struct Plan {
     pub experiment: Experiment,
     /// The points that can be measured, in the order of the sweep.
     pub points: Vec<Point>,
-    /// Those that cannot, with the reason.
+    /// The points that cannot be measured, with the reason.
     pub impossible: Vec<(Point, Impossible)>,
     /// The order of measurement.
     pub turns: Vec<Turn>,
-    /// What the order was drawn from.
+    /// The seed of the order.
     pub seed: u64,
     /// How often each point is measured.
     pub repeat: u32,
-    /// Instead: until it is known so well, and for how long at most.
+    /// Instead of a fixed number of repetitions: the required precision, and the longest duration.
     goal: Option<(Goal, Duration)>,
 }
 
 impl Plan {
-    /// The points of a sweep, as far as so many ranks and their devices can.
+    /// The points of a sweep that this number of ranks and their devices can measure.
     ///
     /// # Errors
-    /// When that leaves nothing to measure.
+    /// No point can be measured.
     pub fn of(
         experiment: Experiment,
         all: Vec<Point>,
@@ -64,14 +64,14 @@ impl Plan {
             return Err(usage(format!("{reason}{others}")));
         }
         let seed = points[0].common.seed;
-        // With a goal, the fewest that there can be.
+        // With a goal, the number of runs is the minimum.
         let repeat = if how.until.is_some() { MIN_RUNS as u32 } else { how.repeat };
         let turns = shuffle(points.len(), repeat as usize, seed);
         let goal = how.until.map(|goal| (goal, Duration::from_secs(how.max_time)));
         Ok(Self { experiment, points, impossible, turns, seed, repeat, goal })
     }
 
-    /// When to stop, where that is not known beforehand.
+    /// The stop condition, if the number of runs is not fixed.
     pub fn until(&self) -> Option<Until> {
         let (goal, max_time) = self.goal?;
         Some(Until::new(goal, self.points.len(), self.seed, max_time))
@@ -86,25 +86,25 @@ impl Plan {
         self.experiment.options().into_iter().filter(differs).map(|option| option.name).collect()
     }
 
-    /// About how long the measuring takes, in seconds.
+    /// The approximate duration of the measurement, in seconds.
     pub fn expected_s(&self) -> f64 {
         self.turns.iter().map(|turn| expected_s(&self.points[turn.point])).sum()
     }
 }
 
-/// About how long a point takes, in seconds, on a device that answers in a microsecond. A guess
-/// to choose by; while it runs, the progress line knows better.
+/// The approximate duration of a point in seconds, on a device that answers in a microsecond. It
+/// helps the user to choose; during the run, the progress line is more precise.
 pub fn expected_s(point: &Point) -> f64 {
     point.expected_s(point.message_ns())
 }
 
-/// A point's parameters as a record and a report have them: units in names, numbers as numbers,
-/// and only what the experiment uses.
+/// A point's parameters as in records and reports: units in names, numbers as numbers, and only
+/// those that the experiment uses.
 pub fn parameters(point: &Point) -> Object {
     let mut object = Object::new();
     object.insert("experiment".into(), point.experiment().name().into());
     let used = point.experiment().options();
-    // `--poll` is both sides of what two other options say.
+    // `--poll` only stands for two other options.
     for option in used.into_iter().filter(|option| option.name != "poll") {
         let mut name = option.name.replace('-', "_");
         if !option.unit.is_empty() {
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn peers_are_as_many_as_there_are_ranks() {
-        // However the ranks are started: --hosts, mpirun and srun say how many there are.
+        // The number of ranks comes from --hosts, mpirun or srun too.
         let how = HowArgs { repeat: 1, ..HowArgs::default() };
         let plan = |ranks| {
             let points = rdmalab_experiments::sweep(Experiment::FAN, &[("peers", "1,3,4")]);

@@ -1,5 +1,5 @@
-//! What a message takes here: a point is tried briefly before anything is announced, since a device
-//! may be a thousand times slower than the one that plans are made for, or one way of using it.
+//! Measures how long a message takes, by short trials before the plan is announced: a device, or
+//! one way of using it, may be a thousand times slower than plans assume.
 
 use std::time::Instant;
 
@@ -8,24 +8,24 @@ use rdmalab_measure::{Outcome as Measured, Quantity};
 
 use super::session::Session;
 
-/// Messages of the first try.
+/// Messages of the first trial.
 const FIRST: u64 = 4;
-/// Each try has at most so many times the messages of the one before: it may be a thousand times
-/// as many on the whole, and is to stay short where the first ones did not tell how slow it is.
+/// Each trial has at most this many times the messages of the one before, so that it stays short if
+/// the first ones did not show how slow the device is.
 const GROWTH: u64 = 8;
-/// Messages of the last try at least, unless it gets too long before: a single message that was
-/// late on a busy machine makes little of it.
+/// Least number of messages of the last trial, unless it takes too long: then a single late message
+/// on a busy machine changes the result only little.
 const LAST: u64 = 256;
-/// About how long the last try takes at most, in nanoseconds.
+/// The approximate limit of the last trial's duration, in nanoseconds.
 const LONGEST_NS: f64 = 2.5e8;
-/// From here on a try is repeated that is not as slow as the one before: it may have waited for one
-/// message that was lost.
+/// From this time per message on, a trial is repeated unless the one before was about as slow: a
+/// lost message may have delayed it.
 const SLOW_NS: f64 = 2e5;
-/// Times that it is.
+/// Most repetitions.
 const AGAIN: u32 = 2;
 
-/// What a message of a point takes, in nanoseconds, if none is waited for: from tries of more and
-/// more messages, up to these or more, unless it takes too long. `None` where a try fails.
+/// The time per message of a point in nanoseconds, without waiting for an intended rate. Trials get
+/// longer, up to `least` or `LAST` messages, unless they take too long. `None` if a trial fails.
 pub fn each_ns(point: &Point, least: u64, session: &mut Session) -> Option<f64> {
     let most = least.max(LAST);
     let (mut messages, mut first, mut last_ns, mut again) = (FIRST, None, None, AGAIN);
@@ -45,9 +45,9 @@ pub fn each_ns(point: &Point, least: u64, session: &mut Session) -> Option<f64> 
     }
 }
 
-/// Tries a point: what was measured, and how long that took.
+/// Runs a trial of a point; returns the results and the duration.
 fn once(point: &Point, messages: u64, session: &mut Session) -> Option<(Measured, f64)> {
-    // As fast as it goes, also what is to wait: the waiting is added where it is known.
+    // Rates and pauses are removed; the caller adds waiting times where it knows them.
     let point = point.with(|common| {
         (common.rate_per_s, common.pause_ns) = (0, 0);
         (common.messages, common.runs, common.warm_up) = (messages, 1, 0);
@@ -57,13 +57,13 @@ fn once(point: &Point, messages: u64, session: &mut Session) -> Option<(Measured
     Some((measured, began.elapsed().as_nanos() as f64))
 }
 
-/// Whether it is no accident that it took so long: it is not long, or the try before was no faster.
+/// Whether the time is trustworthy: it is short, or the trial before was about as slow.
 fn is_sure(each_ns: f64, last_ns: Option<f64>) -> bool {
     each_ns < SLOW_NS || last_ns.is_some_and(|last| 2.0 * last >= each_ns)
 }
 
-/// What a message took where nothing tells: what more messages took longer than the first ones, so
-/// that what it takes to begin is not in it.
+/// The time per message if the results contain none: the additional duration for the additional
+/// messages, so that the time to start is not included.
 fn slope((messages, took_ns): (u64, f64), before: Option<(u64, f64)>) -> f64 {
     match before {
         Some((few, first_ns)) => (took_ns - first_ns).max(0.0) / (messages - few) as f64,
@@ -71,14 +71,14 @@ fn slope((messages, took_ns): (u64, f64), before: Option<(u64, f64)>) -> f64 {
     }
 }
 
-/// Messages of the next try: more of them, as long as it does not get too long.
+/// Messages of the next trial: more, unless it would take too long.
 fn next(messages: u64, each_ns: f64, most: u64) -> u64 {
     let fit = LONGEST_NS / each_ns.max(1.0);
     (messages * GROWTH).min(most).min(fit as u64)
 }
 
-/// What a message took, as an experiment tells it. Where some were lost, all of the time went into
-/// waiting for them, which its numbers do not have.
+/// The time per message from an experiment's results. `None` if messages were lost: then most of
+/// the duration was spent waiting for them, which the results do not show.
 fn told(measured: &Measured) -> Option<f64> {
     if measured.count("lost").is_some_and(|lost| lost > 0) {
         return None;
@@ -98,11 +98,11 @@ mod tests {
     fn a_slow_device_is_tried_with_few_messages_and_a_fast_one_with_enough() {
         assert_eq!(next(4, 1e3, 256), 32);
         assert_eq!(next(32, 1e3, 256), 256);
-        // A round trip of 10 ms.
+        // A round trip takes 10 ms.
         assert_eq!(next(4, 1e7, 256), 25);
-        // 100 ms: the first try was enough.
+        // 100 ms: the first trial is enough.
         assert!(next(4, 1e8, 256) < 8);
-        // A first one that was late for 20 ms does not end it.
+        // A first message that is 20 ms late does not end the trials.
         assert!(next(4, 5e6, 256) >= 8);
         assert_eq!(next(256, 0.0, 256), 256);
     }
@@ -111,7 +111,7 @@ mod tests {
     fn one_that_is_slow_by_accident_is_tried_again() {
         assert!(is_sure(1e3, None) && is_sure(1e7, Some(9e6)));
         assert!(!is_sure(5e8, None) && !is_sure(8e6, Some(1e3)));
-        // The accident was the one before.
+        // The trial before was the disturbed one.
         assert!(is_sure(1e6, Some(5e8)));
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let mut flood = Measured::default();
         flood.push_figure(Quantity::MessageTime, "", 50.0);
         assert_eq!(told(&flood), Some(50.0));
-        // 10 ms to begin, and 1 ms each.
+        // 10 ms to start, and 1 ms for each message.
         assert_eq!(slope((32, 42e6), Some((4, 14e6))), 1e6);
         assert_eq!(slope((4, 14e6), None), 3.5e6);
     }

@@ -1,4 +1,4 @@
-//! The line on a terminal that says how far a run is and how long it will take.
+//! The progress line on a terminal: how far a run is, and how long it will take.
 
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,18 @@ use rdmalab_rank::process::TeamEvent;
 
 use super::plan::{Plan, duration, expected_s};
 
-/// Says nothing where standard error is no terminal.
+/// The progress line; nothing is shown if standard error is no terminal.
 pub struct Progress {
     bar: ProgressBar,
     began: Instant,
-    /// Expected seconds of what is done, of the running point, and of all.
+    /// Expected seconds of the finished points, of the running point, and of all points.
     done_s: f64,
     running_s: f64,
     all_s: f64,
 }
 
 impl Progress {
-    /// At the beginning of a plan.
+    /// The progress at the beginning of a plan.
     pub fn new(plan: &Plan) -> Self {
         let bar = ProgressBar::new(plan.turns.len() as u64);
         let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg}");
@@ -27,11 +27,11 @@ impl Progress {
         Self { bar, began: Instant::now(), done_s: 0.0, running_s: 0.0, all_s: plan.expected_s() }
     }
 
-    /// The next point begins.
+    /// Shows that the next point begins.
     pub fn begin(&mut self, point: &Point, turn: usize, what: &str) {
         self.running_s = expected_s(point);
         self.bar.set_position(turn as u64);
-        // `--until` goes on for as long as it takes.
+        // With `--until` the number of points is not known beforehand.
         self.bar.set_length(self.bar.length().unwrap_or(0).max(turn as u64 + 1));
         let left = match self.left() {
             Some(left) => format!(", {} left", duration(left.as_secs_f64())),
@@ -40,12 +40,12 @@ impl Progress {
         self.bar.set_message(format!("{what}{left}"));
     }
 
-    /// It is measured.
+    /// Notes that the point is finished.
     pub fn end(&mut self) {
         self.done_s += self.running_s;
     }
 
-    /// From how long it took so far; `None` before there is anything to go by.
+    /// The remaining time, from the pace so far; `None` before the first point is finished.
     fn left(&self) -> Option<Duration> {
         if self.done_s <= 0.0 {
             return None;
@@ -54,7 +54,7 @@ impl Progress {
         Duration::try_from_secs_f64((self.all_s - self.done_s).max(0.0) * pace).ok()
     }
 
-    /// Something happened at a rank, or some time went by.
+    /// Shows an event at a rank, or that time went by.
     pub fn event(&self, event: TeamEvent) {
         match event {
             TeamEvent::Tick => self.bar.tick(),
@@ -62,7 +62,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays, above the line that moves.
+    /// Prints a permanent line above the progress line.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| {
             use std::io::Write;
@@ -72,7 +72,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Takes the line away.
+    /// Removes the progress line.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

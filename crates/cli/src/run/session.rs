@@ -1,4 +1,4 @@
-//! Ranks that stay up for a whole run, and what they measure point by point.
+//! Ranks that stay up for a whole run and measure it point by point.
 
 use rdmalab_experiments::{Limits, PlainPoint, Point};
 use rdmalab_measure::Outcome as Measured;
@@ -17,24 +17,24 @@ pub struct Session {
     device: String,
 }
 
-/// A point that did not end as it should.
+/// A point that was cut short or failed.
 pub struct Cut {
-    /// What was measured of it nevertheless.
+    /// The results that it has nevertheless.
     pub partial: Option<Measured>,
-    /// Why.
+    /// The reason.
     pub failure: Failure,
 }
 
-/// How this program starts as a worker.
+/// The command that starts this program as a worker.
 ///
 /// # Errors
-/// When its file cannot be told.
+/// The path of this program is unknown.
 pub fn worker() -> Outcome<WorkerCommand> {
     WorkerCommand::this_program(["worker"]).map_err(failed)
 }
 
 impl Session {
-    /// Starts all ranks and opens the device in none yet.
+    /// Starts all ranks; none opens the device yet.
     ///
     /// # Errors
     /// What cannot be started, and what to do.
@@ -42,7 +42,7 @@ impl Session {
         Self::gather(interrupt, device, ends, None)
     }
 
-    /// Starts both ends by these commands, on this machine.
+    /// Starts both ends on this machine with these commands.
     ///
     /// # Errors
     /// What cannot be started, and what to do.
@@ -75,10 +75,10 @@ impl Session {
         self.workers.infos().map(|info| info.pid).collect()
     }
 
-    /// What the device can at each rank.
+    /// The limits of the device at each rank.
     ///
     /// # Errors
-    /// What a rank says.
+    /// The failure of a rank.
     pub fn limits(&mut self, port: u8) -> Outcome<Vec<Limits>> {
         let results = self.run(&Job::Limits { device: self.device.clone(), port }, &mut |_| ());
         let results = results.map_err(|cut| cut.failure)?;
@@ -88,7 +88,7 @@ impl Session {
     /// Measures a point.
     ///
     /// # Errors
-    /// Why it did not end as it should, with what was measured.
+    /// Why the point was cut short or failed, with its partial results.
     pub fn measure(
         &mut self,
         point: &Point,
@@ -101,7 +101,7 @@ impl Session {
         Ok(joined(measured).unwrap_or_default())
     }
 
-    /// Has both ends do something for `bench self`; what each found, by rank.
+    /// Makes both ends perform a task of `bench self`; returns their times, by rank.
     ///
     /// # Errors
     /// The first failure.
@@ -145,7 +145,7 @@ impl Session {
     }
 }
 
-/// The results of the ranks as one: series and figures of all, what they agree on once.
+/// Merges the results of the ranks: all series and figures, and equal facts only once.
 fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
     let mut sum: Option<Measured> = None;
     for (rank, mut one) in all {
@@ -153,7 +153,8 @@ fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
             sum = Some(one);
             continue;
         };
-        // Where the first end is under a profile, silence would be taken for the same of this one.
+        // Without the fact `none`, readers would assume that this rank has the first rank's
+        // profile.
         let profile = format!("profile_at_rank_{rank}");
         if sum.fact("profile").is_some() && one.fact(&profile).is_none() {
             one.push_fact(&profile, "none");
@@ -168,7 +169,7 @@ fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
         for mut fact in one.facts {
             match sum.fact(&fact.name) {
                 None => sum.facts.push(fact),
-                // Each end has its own; the one of the end that takes the stamps is enough.
+                // Each end has its own value; that of the end that takes the stamps is enough.
                 Some(_) if fact.name == "stamp_cost_ns" => {}
                 Some(first) if first == fact.value => {}
                 Some(_) => {

@@ -1,28 +1,28 @@
-//! Whether what failed had processors to run on: on a busy machine that is the likely cause, and
-//! nothing else in a message would say so.
+//! Adds to an error message how long threads waited for a processor: on a busy machine, that is the
+//! likely cause of the failure.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Threads that wait for less than this in all explain nothing.
+/// A shorter total wait is not reported.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
-/// Nor do those that wait for a smaller part of the time.
+/// A wait of a smaller share of the elapsed time is not reported either.
 const WORTH_TELLING_SHARE: f64 = 0.1;
 
-/// What this process's threads had waited for processors when something began.
+/// The time and the total wait of this process's threads when something began.
 pub struct Before {
     at: Instant,
     waited: Option<Duration>,
 }
 
 impl Before {
-    /// Now.
+    /// The state now.
     pub fn now() -> Self {
         Self { at: Instant::now(), waited: waited(Path::new("/proc/self/task")) }
     }
 
-    /// The reason, and behind it how long threads were ready to run and did not, where that was
-    /// long.
+    /// The reason, followed by the time for which threads were ready to run but had no processor,
+    /// if that is long.
     pub fn explain(&self, why: String) -> String {
         let now = waited(Path::new("/proc/self/task"));
         let (Some(before), Some(now)) = (self.waited, now) else { return why };
@@ -48,12 +48,12 @@ fn told(waited: Duration, of: Duration, load: &str, cpus: usize) -> Option<Strin
     ))
 }
 
-/// How long the threads of a process were ready to run and did not (`schedstat`, proc(5)); `None`
-/// where the kernel does not tell.
+/// How long the threads of a process were ready to run but had no processor (`schedstat`, proc(5));
+/// `None` if the kernel does not report it.
 fn waited(tasks: &Path) -> Option<Duration> {
     let mut sum = Duration::ZERO;
     for task in std::fs::read_dir(tasks).ok()? {
-        // A thread that ended meanwhile waits for nothing.
+        // A thread that has ended meanwhile is skipped.
         let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! `--until 'median±1%'`: runs are repeated until the interval is narrow enough, or time is up.
+//! `--until 'median±1%'`: repeats runs until the interval is narrow enough or the time is over.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use rdmalab_measure::outcome::Series;
 use rdmalab_measure::stats::{MIN_RUNS, Timed};
 use rdmalab_measure::{Outcome as Measured, Quantity};
 
-/// Runs of each point at most.
+/// Most runs of each point.
 const MAX_ROUNDS: usize = 10_000;
 
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// How narrow an interval is wanted.
+/// The required width of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// Of which quantile.
+    /// The quantile.
     pub quantile: f64,
-    /// Its ends may be away from it by this share.
+    /// The largest distance of the interval's ends from the quantile, as a share of it.
     pub share: f64,
 }
 
@@ -44,13 +44,13 @@ impl FromStr for Goal {
     }
 }
 
-/// What there is of each point so far.
+/// The results of each point so far.
 #[derive(Debug)]
 pub struct Until {
     goal: Goal,
-    /// One series of each run of each point.
+    /// For each point, one series of each run.
     runs: Vec<Vec<Vec<f64>>>,
-    /// Which one, of each point: the first of its first run, as for an expectation that names none.
+    /// The series of each point: the first of its first run, as for an expectation without a name.
     which: Vec<Option<(Quantity, String)>>,
     seed: u64,
     round: usize,
@@ -60,7 +60,7 @@ pub struct Until {
 }
 
 impl Until {
-    /// For so many points, from now on.
+    /// For `points` points; the time starts now.
     pub fn new(goal: Goal, points: usize, seed: u64, max_time: Duration) -> Self {
         let now = Instant::now();
         let runs = vec![Vec::new(); points];
@@ -68,7 +68,7 @@ impl Until {
         Self { goal, runs, which, seed, round: 0, began: now, round_began: now, max_time }
     }
 
-    /// Notes a run of a point.
+    /// Adds a run of a point.
     pub fn add(&mut self, point: usize, measured: &Measured) {
         let first = || measured.series.first().map(|s| (s.quantity, s.label.clone()));
         let which = &mut self.which[point];
@@ -82,7 +82,7 @@ impl Until {
         self.runs[point].push(samples.unwrap_or_default());
     }
 
-    /// How far the ends of a point's interval are away, as a share; `None` while nobody knows.
+    /// The distance of the interval's ends, as a share; `None` while it is unknown.
     fn width(&self, point: usize) -> Option<f64> {
         if self.runs[point].len() < MIN_RUNS {
             return None;
@@ -90,7 +90,7 @@ impl Until {
         let timed = Timed::new(&self.runs[point])?;
         let found = timed.quantile(self.goal.quantile)?;
         let interval = found.interval(CONFIDENCE)?;
-        // A clock that steps rounds each sample: many equal ones do not know more than that.
+        // The clock rounds each sample to its step, so equal samples may differ by half a step.
         let rounded = timed.step() / 2.0;
         let away = (found.value - interval.low).max(interval.high - found.value) + rounded;
         (found.value > 0.0).then(|| away / found.value)
@@ -102,8 +102,8 @@ impl Until {
         (0..self.runs.len()).filter(is_wide).collect()
     }
 
-    /// The next round, in random order: of the points that need it. None when all are narrow
-    /// enough, or another round would take too long.
+    /// The next round, in random order, with the points that need it. Empty if all intervals are
+    /// narrow enough, or if another round would take too long.
     pub fn next_round(&mut self) -> Vec<Turn> {
         let took = self.round_began.elapsed();
         let is_late = self.round > 0 && self.began.elapsed() + took > self.max_time;
@@ -118,7 +118,7 @@ impl Until {
         turns.iter().map(|turn| Turn { point: wide[turn.point], repetition }).collect()
     }
 
-    /// What to say of the points that did not become narrow; `None` when all did.
+    /// A sentence on the points whose interval is still too wide; `None` if there are none.
     pub fn shortfall(&self) -> Option<String> {
         let wide = self.wide();
         let widths: Vec<f64> = wide.iter().filter_map(|point| self.width(*point)).collect();
@@ -170,7 +170,7 @@ mod tests {
         let goal = Goal { quantile: 0.5, share: 0.02 };
         let mut until = Until::new(goal, 2, 7, Duration::from_secs(3600));
         let mut counts = [0, 0];
-        // The second point differs from run to run by a tenth at first.
+        // The second point varies by ten per cent between runs at first.
         for round in 0..200 {
             let turns = until.next_round();
             if turns.is_empty() {
@@ -206,7 +206,7 @@ mod tests {
         };
         let of_steps = (width(10.0, 0.0), width(1.0, 0.0), width(0.0, 0.0));
         assert_eq!(of_steps, (0.005, 0.0005, 0.0));
-        // What the conversion from ticks leaves is no step.
+        // Rounding errors from the conversion of ticks are no clock step.
         assert!((width(10.0, 1e-7) - 0.005).abs() < 1e-9);
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let mut until = Until::new(goal, 1, 7, Duration::ZERO);
         for round in 0..3 {
             let mut measured = Measured::default();
-            // A clock that may not be trusted once leaves the one-way time out of a run.
+            // If the clocks cannot be trusted in a run, it has no one-way times.
             if round != 1 {
                 measured.push_series(Quantity::OneWay, "t_lat", 0, vec![1.0; 3]);
             }

@@ -9,11 +9,11 @@ use super::program;
 use super::shorten::{share_for, shortened};
 use crate::run::plan::duration;
 
-/// A plan may exceed the time by this factor before a warning is printed.
+/// A plan may exceed the time by this factor without a warning.
 const SLACK: f64 = 1.1;
 
 /// Shortens the parts so that together they take `time`. Each part is shortened to the same share;
-/// where a part has reached its minimum, the other parts are shortened more.
+/// if a part has reached its minimum, the others are shortened more.
 pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
     let expected_s = |parts: &[Part]| -> f64 {
         parts.iter().map(|part| part.size(Some(limits)).expected_s).sum()

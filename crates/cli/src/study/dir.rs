@@ -10,7 +10,7 @@ use crate::failure::{Outcome, run as failed, usage};
 use crate::link::LinkArgs;
 use crate::records::{RECORDS, new_directory};
 
-/// The file of the request in the directory.
+/// The file name of the request.
 pub const FILE: &str = "study.json";
 /// The schema of that file.
 const SCHEMA: &str = "rdmalab-study";
@@ -49,7 +49,7 @@ pub struct Request {
     /// The `--condition`.
     #[serde(default)]
     pub condition: Option<String>,
-    /// How long idle states of the processors may take to end.
+    /// The limit of the exit latency of the processors' idle states.
     #[serde(default)]
     pub hold_dma_latency: Option<u32>,
     /// When the run started.
@@ -95,11 +95,11 @@ impl Request {
         LinkArgs { profile: self.profile.clone(), ..LinkArgs::default() }
     }
 
-    /// Refuses options that differ from those with which the run was started: all its records have
-    /// the same conditions.
+    /// Refuses options that differ from those with which the run was started, since all its records
+    /// have the same conditions.
     ///
     /// # Errors
-    /// The first option that differs, and its first value.
+    /// The first option that differs, and its original value.
     pub fn check_same(&self, args: &StudyArgs) -> Outcome {
         let joined = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
         let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
@@ -147,7 +147,7 @@ impl StudyDir {
     /// The directory to resume: `dir`, or the newest of that study below `--out`.
     ///
     /// # Errors
-    /// When there is none, or it belongs to another study.
+    /// There is none, or it belongs to another study.
     pub fn to_resume(key: &str, dir: Option<&Path>, out: Option<&Path>) -> Outcome<Self> {
         let parent = out.unwrap_or(Path::new(RECORDS));
         let dir = match dir {
@@ -207,7 +207,7 @@ fn prefix(key: &str) -> String {
     format!("rdmalab-study-{key}-")
 }
 
-/// The newest directory of a study; names sort by time.
+/// The newest directory of a study; sorted by name, directories are sorted by time.
 fn newest(key: &str, parent: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(parent).ok()?.filter_map(|entry| entry.ok().map(|e| e.path()));
     let is_it = |path: &PathBuf| {

@@ -1,4 +1,4 @@
-//! `rdmalab study`: a published study again, on the device at hand.
+//! `rdmalab study`: repeats a published study on a device here.
 
 mod args;
 mod budget;
@@ -35,7 +35,7 @@ use dir::{Request, StudyDir};
 use parts::{Part, What};
 use results::{PAGE, beside, find, measured, studies, write_page};
 
-/// How long a study is meant to take with `--quick`, in seconds.
+/// Intended duration of a study with `--quick`, in seconds.
 const QUICK_S: f64 = 120.0;
 
 /// Lists the studies, shows a plan, or measures one.
@@ -87,7 +87,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if !parts.iter().any(|part| matches!(part.what, What::Experiment(..) | What::Program(_))) {
         return Err(usage(format!("{key}: no part of this study can be measured here")));
     }
-    // Held for all parts, and before a directory is made.
+    // The limit is kept during all parts, and set before a directory is made.
     let _hold = LatencyArgs { hold_dma_latency: request.hold_dma_latency }.hold()?;
     let dir = match resumed {
         Some(dir) => dir,
@@ -146,7 +146,7 @@ fn measure(
         if let Ok(record) = Record::open(&dir) {
             part.restore(&record.header.command);
         } else if let Some(time) = max_time {
-            // Where parts took longer than expected, the remaining parts are shortened more.
+            // If earlier parts took longer than expected, the remaining parts are shortened more.
             let left = time.saturating_sub(began.elapsed()).as_secs_f64();
             budget::shorten(part, left / pace.of(left_s).max(1e-9));
         }
@@ -166,7 +166,7 @@ fn measure(
     failures
 }
 
-/// How much longer than expected the parts took so far.
+/// The ratio of actual to expected durations so far.
 struct Pace {
     done_s: f64,
     took_s: f64,
@@ -198,7 +198,7 @@ fn one(part: &Part, dir: &Path, request: &Request, interrupt: &Interrupt) -> Out
     }
 }
 
-/// Evaluates the claims of the study on the records, prints the verdicts and writes the page.
+/// Evaluates the study's claims on the records, prints the verdicts and writes the page.
 fn conclude(
     study: &Study,
     parts: &[Part],
@@ -210,7 +210,7 @@ fn conclude(
     let evaluation = evaluate(study, &parts);
     show::verdicts(&evaluation, &dir.request);
     write_page(&dir.path.join(PAGE), study, &parts, &evaluation, others)?;
-    // A usage error comes first; --resume does not help there.
+    // A usage error precedes other failures; --resume would not help.
     let wrong = failures.iter().find(|failure| matches!(failure, Failure::Usage(_)));
     match wrong.or(failures.first()) {
         None => Ok(()),

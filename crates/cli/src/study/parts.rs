@@ -7,7 +7,7 @@ use super::dir::Request;
 use super::program::{self, Case};
 use crate::run::args::{HowArgs, RunArgs};
 
-/// About how long it takes to start the ends of a sweep, in seconds.
+/// Approximate time to start the ends of a sweep, in seconds.
 const START_S: f64 = 0.4;
 
 /// A sweep of a figure.
@@ -17,25 +17,25 @@ pub struct Part {
     pub figure: String,
     /// The name of the sweep; may be empty.
     pub sweep: String,
-    /// Its words, after `--quick` and whatever else changed them.
+    /// Its options, after changes by `--quick` or shortening.
     pub words: SweepCommand,
     /// How often each point is measured.
     pub repeat: u32,
-    /// What this program can do for it.
+    /// How this program can measure it.
     pub what: What,
-    /// How much longer a message takes here than on a device that answers in a microsecond, in
-    /// nanoseconds, where a trial measured it; see [`super::probe`].
+    /// The additional time per message compared with a device that answers in a microsecond, in
+    /// nanoseconds, if a trial measured it; see [`super::probe`].
     pub more_ns: Option<f64>,
 }
 
-/// What this program can do for a sweep.
+/// How this program can measure a sweep.
 #[derive(Clone, Debug)]
 pub enum What {
     /// An experiment, with its points.
     Experiment(Box<RunArgs>, Vec<Point>),
-    /// A program that is installed, with its calls.
+    /// An installed program, with its calls.
     Program(Vec<Case>),
-    /// Nothing, for this reason.
+    /// Not at all, for this reason.
     Missing(String),
     /// Left out by `--figure`.
     NotAsked,
@@ -67,7 +67,7 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
     parts
 }
 
-/// A plan was checked when it was read: its words are words.
+/// The options of a sweep. They are valid, since the plan was checked when it was read.
 fn words(sweep: &Sweep, is_quick: bool) -> SweepCommand {
     let none = SweepCommand { experiment: sweep.run.clone(), options: Vec::new() };
     sweep.command(is_quick).unwrap_or(none)
@@ -85,7 +85,7 @@ const OF_COMMAND: [&str; 7] = [
 ];
 
 impl Part {
-    /// The name of its directory: the figure, and the sweep where it has a name.
+    /// The name of its directory: the figure, and the sweep if it has a name.
     pub fn name(&self) -> String {
         match self.sweep.as_str() {
             "" => self.figure.clone(),
@@ -109,8 +109,8 @@ impl Part {
         };
     }
 
-    /// Marks the part as missing where no point is possible on this device. Single impossible
-    /// points stand in the record.
+    /// Marks the part as missing if no point is possible on this device. If some points are
+    /// possible, the record lists the others.
     pub fn leave_impossible(&mut self, limits: &Limits) {
         let What::Experiment(_, points) = &self.what else { return };
         let reasons: Vec<_> = points.iter().filter_map(|p| check(p, limits).err()).collect();
@@ -119,7 +119,7 @@ impl Part {
         }
     }
 
-    /// How many points the part has, and about how long it takes.
+    /// The number of points of the part, and its approximate duration.
     pub fn size(&self, limits: Option<&Limits>) -> Size {
         match &self.what {
             What::Experiment(_, points) => {
@@ -145,25 +145,25 @@ impl Part {
     }
 }
 
-/// How much a part is.
+/// The size of a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Size {
-    /// Points that can be measured.
+    /// Number of points that can be measured.
     pub points: usize,
-    /// Points that cannot.
+    /// Number of points that cannot.
     pub impossible: usize,
-    /// About how long it takes.
+    /// Approximate duration.
     pub expected_s: f64,
 }
 
-/// The words as `rdmalab run` takes them.
+/// The words, parsed as by `rdmalab run`.
 fn parsed(words: &SweepCommand) -> Result<(RunArgs, Vec<Point>), String> {
     let args = RunArgs::parse(words.line()).map_err(|e| first_line(&e.to_string()))?;
     let points = sweep(args.experiment, &args.sweep).map_err(|e| e.to_string())?;
     Ok((args, points))
 }
 
-/// The first line of an error of clap.
+/// The first line of an error from clap.
 fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let line = line.trim().trim_start_matches("error: ");
@@ -174,7 +174,7 @@ fn first_line(text: &str) -> String {
 }
 
 impl Part {
-    /// How the part is run: with the options of the study.
+    /// The options for running the part, including those of the study.
     pub fn how(&self, args: &RunArgs, request: &Request) -> HowArgs {
         let mut how = args.how.clone();
         how.device = Some(request.device.clone());
@@ -188,13 +188,13 @@ impl Part {
             how.hosts = request.hosts.clone();
             how.ssh = request.ssh.clone();
             how.remote_program = request.remote_program.clone();
-            // As many as it takes, however many hosts there are.
+            // The least number of ranks of the experiment, however many hosts there are.
             how.ranks = how.ranks.or(Some(*args.experiment.ranks().start() as u32));
         }
         how
     }
 
-    /// Marks a program as missing where the ranks run on other hosts: it runs on this machine only.
+    /// Marks a program as missing if ranks run on other hosts: programs run on this machine only.
     pub fn leave_programs(&mut self) {
         if let What::Program(_) = self.what {
             let program = &self.words.experiment;
@@ -204,7 +204,7 @@ impl Part {
         }
     }
 
-    /// The command that measures it alone.
+    /// The command that measures the part alone.
     pub fn command(&self, request: &Request) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned()];
         line.extend(self.words.line());
@@ -236,7 +236,7 @@ impl Part {
         }
     }
 
-    /// Takes over the options with which its record was started.
+    /// Restores the options with which its record was started.
     pub fn restore(&mut self, command: &[String]) {
         let mut line: Vec<String> = command.iter().skip(2).cloned().collect();
         let mut take = |name: &str| {
@@ -303,7 +303,7 @@ mod tests {
         one.leave_impossible(&ethernet);
         let What::Missing(why) = &one.what else { panic!("{:?}", one.what) };
         assert!(why.contains("choose queue_pair"), "{why}");
-        // One of two that is possible is measured, and the record says why the other is not.
+        // Of two points, the possible one is measured; the record says why the other one is not.
         let mut two = part("timeout --absent lid,queue_pair");
         two.leave_impossible(&ethernet);
         assert!(matches!(two.what, What::Experiment(..)), "{:?}", two.what);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn shipped_plans_use_options_that_there_are() {
-        // Options of missing experiments cannot be checked; all others have to be right.
+        // Options of missing experiments cannot be checked; all others have to be valid.
         for study in Study::shipped().unwrap() {
             for is_quick in [false, true] {
                 for part in of(&study.plan, &[], is_quick) {

@@ -1,5 +1,5 @@
-//! Short trials of some points of each sweep, which measure how long a message takes here. The
-//! expected durations, and `--max-time`, then fit this device.
+//! Short trials of some points of each sweep, which measure the time per message here, so that the
+//! expected durations and `--max-time` fit this device.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::run::session::Session;
 
 /// Points of a sweep that are tried.
 const POINTS: usize = 3;
-/// After so long, the remaining sweeps are estimated from those that were tried.
+/// After this duration, the remaining sweeps are estimated from those that were tried.
 const LONGEST: Duration = Duration::from_secs(20);
 /// A sweep with more ranks is not tried: they take too long to start.
 const RANKS: usize = 8;
@@ -26,7 +26,7 @@ const RANKS: usize = 8;
 /// because the measurement reports the failure.
 ///
 /// # Errors
-/// When it is interrupted.
+/// The trials were interrupted.
 pub fn all(
     parts: &mut [Part],
     request: &Request,
@@ -75,10 +75,10 @@ struct Ranks<'a> {
 }
 
 impl Ranks<'_> {
-    /// Ranks for an experiment; `None` where they are too many for a trial.
+    /// Ranks for an experiment; `None` if it needs too many ranks for a trial.
     ///
     /// # Errors
-    /// When they cannot be started; the measurement reports it.
+    /// They cannot be started; the measurement reports it.
     fn of(&mut self, experiment: Experiment, how: &HowArgs) -> Outcome<Option<&mut Session>> {
         let kind = format!("{experiment:?} {how:?}");
         if self.open.as_ref().is_none_or(|(other, _)| *other != kind) {
@@ -101,7 +101,7 @@ fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     found.get(found.len() / 2).copied()
 }
 
-/// The mean of some of the points; `None` where one fails.
+/// The mean over some of the points; `None` if one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
     let indices: Vec<u64> = (0..points.len() as u64).collect();
     let tried = evenly_spaced(&indices, POINTS);

@@ -1,4 +1,4 @@
-//! Programs of perftest as parts of a study: they run unmodified, on a soft device by `rdmalab
+//! Programs of perftest as parts of a study: they run unmodified, on a soft device under `rdmalab
 //! exec`, and their samples are kept as a record.
 
 use std::fs::File;
@@ -23,18 +23,18 @@ use crate::run::hooks;
 
 /// Programs that parts may name.
 const KNOWN: [&str; 1] = ["ib_send_lat"];
-/// Our options that perftest has too.
+/// Options of rdmalab that perftest has too.
 const OPTIONS: [&str; 6] = ["transport", "size", "messages", "inline", "mtu", "rdma-cm"];
 /// Time limit of a call, after which both ends are killed.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The server has to listen by then.
+/// Time limit for the server to listen.
 const LISTENS: Duration = Duration::from_secs(20);
-/// perftest prints this when it lost the processor while it measured the clock frequency. (With
-/// `-F` it takes the frequency for zero, and all times are infinite.)
+/// perftest prints this if it lost the processor while it measured the clock frequency. (With `-F`
+/// it uses a frequency of zero, and all times are infinite.)
 const DISTURBED: &str = "Can't produce a report";
-/// How often a disturbed call is made.
+/// Most attempts for a disturbed call.
 const ATTEMPTS: usize = 5;
-/// About how long a call takes, in seconds.
+/// Approximate duration of a call, in seconds.
 const CALL_S: f64 = 0.8;
 
 /// One call.
@@ -42,11 +42,11 @@ const CALL_S: f64 = 0.8;
 pub struct Case {
     /// The program.
     program: String,
-    /// What is measured.
+    /// The point that it measures.
     point: Point,
-    /// Whether its queue pairs are made by rdma_cm.
+    /// Whether rdma_cm creates the queue pairs.
     by_cm: bool,
-    /// Whether the inline threshold was given.
+    /// Whether the inline size was given.
     has_inline: bool,
 }
 
@@ -55,10 +55,10 @@ pub fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// The calls of a sweep, whose options are ours.
+/// The calls of a sweep with options of rdmalab.
 ///
 /// # Errors
-/// An option that it does not know, or a wrong value; or that it is not installed.
+/// An option is unknown or has a wrong value, or the program is not installed.
 pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     let program = words.experiment.clone();
     let mut by_cm = vec![false];
@@ -96,7 +96,7 @@ fn installed(program: &str) -> Option<PathBuf> {
 }
 
 impl Case {
-    /// About how long it takes, in seconds.
+    /// Approximate duration, in seconds.
     pub fn expected_s(&self) -> f64 {
         CALL_S + self.point.common.messages as f64 * 3e-6
     }
@@ -121,7 +121,7 @@ impl Case {
         words
     }
 
-    /// The parameters, as a record has them.
+    /// The parameters, as in a record.
     pub fn parameters(&self) -> Object {
         let point = &self.point;
         let inline = match (self.has_inline, point.common.inline) {
@@ -148,8 +148,8 @@ impl Case {
     }
 }
 
-/// What is left of the calls when only `share` of them may be made: repetitions go first, then
-/// sizes and MTUs between the ends. A call takes its time to start, however few its messages are.
+/// The options and repetitions for a `share` of the calls: fewer repetitions first, then fewer
+/// sizes and MTUs between the ends. Fewer messages would not help: a call takes its time to start.
 pub fn shortened(
     words: &SweepCommand,
     repeat: u32,
@@ -181,10 +181,9 @@ pub fn shortened(
     (words, repeats)
 }
 
-/// Runs the calls that are not in the record yet, each into it: all once in a random order, then
-/// all again in another one, as experiments are. A call that fails is a skipped point with the
-/// program's own last line.
-///
+/// Runs the calls that are not in the record yet: all once in random order, then all again in
+/// another order, as for experiments. A call that fails is a skipped point with the last line of
+/// the program as the reason.
 /// # Errors
 /// When the record cannot be written, or on an interrupt.
 pub fn run(
@@ -250,7 +249,7 @@ pub fn run(
     Ok(())
 }
 
-/// Opens or creates the record; also returns the calls that it has already.
+/// Opens or creates the record; also returns the calls that it already has.
 fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     if dir.join("record.json").is_file() {
         let record = Record::open(dir).map_err(failed)?;
@@ -286,9 +285,9 @@ impl Drop for KillOnDrop {
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq)]
 enum CallError {
-    /// The program was [`DISTURBED`].
+    /// The output was [`DISTURBED`].
     Disturbed,
-    /// Anything else: a sentence.
+    /// Any other reason, as a sentence.
     Failed(String),
 }
 
@@ -298,7 +297,7 @@ impl From<String> for CallError {
     }
 }
 
-/// Makes a call, and repeats it while it is disturbed.
+/// Makes a call, and repeats it if it was disturbed.
 fn call(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, String> {
     undisturbed(|| call_once(case, request, kind)).map_err(|error| match error {
         CallError::Failed(why) => why,
@@ -310,7 +309,7 @@ fn call(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, St
     })
 }
 
-/// The first call that was not disturbed, of [`ATTEMPTS`].
+/// The first call of [`ATTEMPTS`] that was not disturbed.
 fn undisturbed<T>(mut call: impl FnMut() -> Result<T, CallError>) -> Result<T, CallError> {
     for _ in 1..ATTEMPTS {
         let made = call();
@@ -359,7 +358,7 @@ fn call_once(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measure
     }
 }
 
-/// The program; for a soft device, by `rdmalab exec`.
+/// The command of the program; for a soft device, under `rdmalab exec`.
 fn program(case: &Case, request: &Request, kind: DeviceKind) -> Result<Command, String> {
     let installed = installed(&case.program);
     let path = installed.ok_or_else(|| format!("{} is not installed", case.program))?;
@@ -397,7 +396,7 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Reads what `-U` prints: `number, microseconds` for each sample, in the order of measurement.
+/// Parses the output of `-U`: `number, microseconds` for each sample, in the order of measurement.
 fn samples(text: &str) -> Result<Measured, CallError> {
     let sample = |line: &str| {
         let (number, us) = line.split_once(',')?;

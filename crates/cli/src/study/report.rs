@@ -1,4 +1,4 @@
-//! `rdmalab report` of a study's directory: its page again, or its results in another form.
+//! `rdmalab report` for a study's directory: writes its page again, or prints its results.
 
 use std::path::{Path, PathBuf};
 
@@ -67,10 +67,10 @@ impl Run {
 }
 
 /// Writes the study's page again, in its directory or at `--html`, or prints the results in the
-/// form that was asked for.
+/// requested form.
 ///
 /// # Errors
-/// When the study does not exist, or a file cannot be written.
+/// The study does not exist, or a file cannot be written.
 pub fn run(path: &Path, output: &ReportOutput) -> Outcome {
     let run = Run::open(path)?;
     let Run { study, parts, evaluation, dir } = &run;

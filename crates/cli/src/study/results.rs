@@ -1,4 +1,4 @@
-//! What there is of a study's run: its parts with their records, and its page.
+//! The results of a study's run: its parts with their records, and its page.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub const PAGE: &str = "report.html";
 /// The studies of a directory, or those that are part of this program.
 ///
 /// # Errors
-/// Which file of a study is wrong, and why.
+/// The file of a study that is wrong, and why.
 pub fn studies(dir: Option<&Path>) -> Outcome<Vec<Study>> {
     match dir {
         Some(dir) => Study::read_all(dir),
@@ -30,7 +30,7 @@ pub fn studies(dir: Option<&Path>) -> Outcome<Vec<Study>> {
 /// The study with a key.
 ///
 /// # Errors
-/// Which keys there are.
+/// There is no such study; the error lists the keys.
 pub fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
     let keys: Vec<String> = studies.iter().map(|study| study.plan.key.clone()).collect();
     studies.into_iter().find(|study| study.plan.key == key).ok_or_else(|| {
@@ -39,8 +39,8 @@ pub fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
     })
 }
 
-/// The parts of a study as they were started in a directory: a shortened part has the options with
-/// which it was started.
+/// The parts of a study with the options with which they were started in a directory; they differ
+/// from the plan if a part was shortened.
 pub fn started_parts(study: &Study, dir: &StudyDir) -> Vec<parts::Part> {
     let mut all = parts::of(&study.plan, &dir.request.figures, dir.request.quick);
     for part in &mut all {
@@ -56,7 +56,7 @@ pub fn started_parts(study: &Study, dir: &StudyDir) -> Vec<parts::Part> {
 
 /// Each part with its record, or the reason why it has none.
 pub fn measured(parts: &[Part], dir: &StudyDir) -> Vec<rdmalab_study::SweepResult> {
-    // A record that is there counts, also where its program is no longer installed.
+    // An existing record counts even if its program is no longer installed.
     let state = |part: &Part| match (Record::open(&dir.path.join(part.name())), &part.what) {
         (_, What::NotAsked) => SweepState::NotAsked,
         (Ok(record), _) => SweepState::Measured(Box::new(with_findings(record))),
@@ -77,7 +77,7 @@ pub fn measured(parts: &[Part], dir: &StudyDir) -> Vec<rdmalab_study::SweepResul
 /// Other runs of a study, which the page shows beside this one. `own` is this run's name.
 ///
 /// # Errors
-/// When a directory is not one of the study, or two runs have the same name.
+/// A directory does not belong to the study, or two runs have the same name.
 pub fn beside(
     study: &Study,
     dirs: &[PathBuf],
@@ -93,7 +93,7 @@ pub fn beside(
     let mut found = Vec::<OtherCondition>::new();
     for dir in dirs {
         let next = one(dir)?;
-        // Under one name they would be taken for repetitions of each other.
+        // Runs with the same name would be taken for repetitions.
         if own == Some(&next.name) || found.iter().any(|other| other.name == next.name) {
             return Err(usage(format!(
                 "--beside {}: two runs are called {:?}: give each a --condition of its own",

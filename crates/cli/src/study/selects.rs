@@ -1,6 +1,6 @@
-//! Every side of a claim and every published value of the shipped studies against the points that
-//! the plans really expand to, with what the experiments really give: none may miss them all, nor
-//! be such that nothing could ever be told.
+//! Checks each operand of a claim and each published value of the shipped studies against the
+//! points of the plans and the series of the experiments: each has to match points, and each claim
+//! has to be decidable.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ mod shapes;
 
 use shapes::Kind;
 
-/// Samples of a series, where its points have as many: enough for a 10th percentile.
+/// Most samples of a series: enough for a 10th percentile.
 const MOST_SAMPLES: u64 = 200;
-/// As many ranks as a sweep of `fan` starts when it is quick.
+/// Number of ranks that a sweep of `fan` starts with `--quick`.
 const QUICK_RANKS: u64 = 4;
 
-/// A record of a part as it would be on an adapter, with numbers that all look alike; `None` where
-/// this program cannot run it. Its samples are kept only where that is asked for.
+/// A record of a part as on an adapter, with made-up numbers; `None` if this program cannot run the
+/// part. Samples are written only with `keep_in`.
 fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
     let points: Vec<(Object, u64, u64)> = match &part.what {
         What::Experiment(_, points) => {
@@ -78,7 +78,7 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
     Some(record)
 }
 
-/// Of an adapter as the studies had them, or somewhat better.
+/// Limits of an adapter like those in the studies, or slightly better.
 fn limits() -> Limits {
     Limits {
         kind: "system".into(),
@@ -139,7 +139,7 @@ fn text(value: &Value) -> String {
 
 fn outcome(shapes: &[shapes::Shape], messages: u64, runs: u64, repetition: u32) -> Outcome {
     let mut outcome = Outcome::default();
-    // Each run another one, as real ones are.
+    // The numbers differ from run to run, as in real runs.
     let middle = 1000.0 + f64::from(repetition);
     for (quantity, label, kind) in shapes {
         let samples = match kind {
@@ -156,7 +156,7 @@ fn outcome(shapes: &[shapes::Shape], messages: u64, runs: u64, repetition: u32) 
     outcome
 }
 
-/// What would be found in such a record, if anything is: in each point, or along its parameter.
+/// Made-up findings for such a record: at each point, or along its parameter.
 fn found(record: &Record) -> Vec<Finding> {
     let of_all = |name: &str, along: &str, value: f64| Finding {
         name: name.to_owned(),
@@ -193,10 +193,10 @@ fn found(record: &Record) -> Vec<Finding> {
     }
 }
 
-/// What such records say to a study, and which figures there are none of.
+/// The evaluation of a study with such records, and the figures without a record.
 fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
     let home = tempfile::tempdir().unwrap();
-    // Of a share of the samples a summary says nothing.
+    // A share of the samples cannot be computed from a summary, so these figures need samples.
     let sides = study.claims.iter().map(|c| &c.left).chain(study.values.iter().map(|v| &v.ours));
     let shares: BTreeSet<String> =
         sides.filter(|side| side.above.is_some()).filter_map(|side| side.figure.clone()).collect();
@@ -217,19 +217,19 @@ fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
         let (figure, sweep) = (part.figure, part.sweep);
         all.push(rdmalab_study::SweepResult { figure, sweep, line: Vec::new(), state });
     }
-    // Of whatever kind of device: what is of one only needs its points as well.
+    // Claims for certain kinds of devices are checked too: they need points as well.
     let mut study = study.clone();
     study.claims.iter_mut().for_each(|claim| claim.on.clear());
     (evaluate(&study, &all), without)
 }
 
-/// Without the points that take more ranks than there are.
+/// Removes the points that need more ranks than there are.
 fn leave_ranks(part: &mut Part) {
     let What::Experiment(_, points) = &mut part.what else { return };
     points.retain(|point| point.check_ranks(QUICK_RANKS as usize).is_ok());
 }
 
-/// Claims and values that no point of ours is of, each with what is said of it.
+/// Claims and values without a matching point, each with the reason.
 fn misses(study: &Study, is_quick: bool) -> Vec<String> {
     let (evaluation, without) = evaluated(study, is_quick);
     let is_without = |figure: &Option<String>| figure.as_ref().is_some_and(|f| without.contains(f));
@@ -257,7 +257,7 @@ fn misses(study: &Study, is_quick: bool) -> Vec<String> {
     found
 }
 
-/// Of all studies, each with the study's key.
+/// The misses of all studies, each with the study's key.
 fn all_misses(is_quick: bool) -> Vec<String> {
     let of = |study: Study| {
         let key = study.plan.key.clone();
@@ -281,7 +281,7 @@ fn what_the_quick_plan_leaves_out_is_said_with_its_reason() {
 
 #[test]
 fn a_claim_of_a_point_that_there_is_not_is_noticed() {
-    // Without an option the pause of `oneway` is another one than of a burst.
+    // Without the option, the default pause of `oneway` differs from that of a burst.
     let mut study = Study::shipped().unwrap();
     study.retain(|study| study.plan.key == "potter2018");
     let study = &mut study[0];
@@ -292,7 +292,7 @@ fn a_claim_of_a_point_that_there_is_not_is_noticed() {
     assert!(said, "{found:?}");
 }
 
-/// For whoever reads a failure: a value that is no number would hide one.
+/// A parameter that is a text instead of a number would hide a missing point.
 #[test]
 fn parameters_are_what_records_have() {
     let point = rdmalab_experiments::Point::default_for(Experiment::ONEWAY);

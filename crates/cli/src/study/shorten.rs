@@ -1,4 +1,4 @@
-//! Shortens a sweep: fewer repetitions, runs and messages, so that a study fits into a time.
+//! Shortens a sweep by fewer repetitions, runs and messages, so that a study fits into a time.
 
 use rdmalab_experiments::Point;
 use rdmalab_study::SweepCommand;
@@ -6,23 +6,23 @@ use rdmalab_study::SweepCommand;
 /// The fewest messages of a run: a median needs them.
 const LEAST_MESSAGES: u64 = 20;
 
-/// The same where each message has a long pause: with fewer, no interval of a median has 95 %.
+/// The fewest messages if each has a long pause: with fewer, a median has no 95 % interval.
 const LEAST_PAUSED: u64 = 6;
 
-/// The smallest share.
+/// The smallest share of the time.
 const LEAST_SHARE: f64 = 1e-7;
 
-/// Bisection steps in which a share is found.
+/// Bisection steps when a share is searched.
 const STEPS: usize = 14;
 
-/// From this on a pause is long.
+/// From this duration on, a pause is long.
 const LONG_NS: u64 = 100_000_000;
 
-/// The fewest runs where runs are the samples: an interval needs them.
+/// The fewest runs if each run is a sample: an interval needs them.
 const LEAST_RUNS: u64 = 6;
 
 /// The options and repetitions of a sweep that takes `share` of the time: repetitions are reduced
-/// first, then runs, then messages; where runs are the samples, messages before runs.
+/// first, then runs, then messages; if each run is a sample, messages before runs.
 pub fn shortened(
     words: &SweepCommand,
     repeat: u32,
@@ -53,7 +53,7 @@ pub fn shortened(
     (words, repeats)
 }
 
-/// `wanted` of the values at even distances, always with the first and the last.
+/// `wanted` values at even distances, including the first and the last.
 pub fn evenly_spaced(all: &[u64], wanted: usize) -> Vec<u64> {
     let wanted = wanted.clamp(2.min(all.len()), all.len());
     let at = |i: usize| all[(i * (all.len() - 1) + (wanted - 1) / 2) / (wanted - 1).max(1)];
@@ -62,7 +62,7 @@ pub fn evenly_spaced(all: &[u64], wanted: usize) -> Vec<u64> {
 
 /// The largest share whose `expected_s` is at most `time_s`, or the smallest share.
 pub fn share_for(time_s: f64, expected_s: impl Fn(f64) -> f64) -> f64 {
-    // Shares span many powers of ten: a pause of a second is a million short messages.
+    // Shares span many powers of ten: a pause of a second lasts as long as a million messages.
     let (mut low, mut high) = (LEAST_SHARE.ln(), 0.0);
     for _ in 0..STEPS {
         let middle = f64::midpoint(low, high);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_cut_is_made_up_for_by_the_rest() {
-        // A floor of 30 s, and 1000 s of which everything can go.
+        // A minimum of 30 s, and 1000 s that can be reduced to nothing.
         let expected_s = |share: f64| f64::max(30.0, 50.0 * share) + 1000.0 * share;
         let share = share_for(60.0, expected_s);
         assert!((59.5..=60.0).contains(&expected_s(share)), "{share}");

@@ -1,4 +1,4 @@
-//! What `rdmalab study` prints.
+//! The output of `rdmalab study`.
 
 use rdmalab_experiments::Limits;
 use rdmalab_study::{Evaluation, Study, Verdict};
@@ -26,7 +26,7 @@ pub fn list(studies: &[Study]) {
     );
 }
 
-/// Prints the plan: each part, how much of it is possible here, and how long it takes.
+/// Prints the plan: each part, its possible points, and its duration.
 pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     let plan = &study.plan;
     outln!("{}: {}", plan.key, plan.title);
@@ -69,7 +69,7 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     outln!("\nabout {} in all, {by}\n", duration(all));
 }
 
-/// Prints that a part begins.
+/// Prints a line when a part begins.
 pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s: f64) {
     errln!(
         "[{number}/{count}] {}: {} (about {}, {} left in all)",

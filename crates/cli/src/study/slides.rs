@@ -1,5 +1,5 @@
-//! The main result of mordkovich2013, the patterns of round trips: records as its slides show them
-//! become findings, and the findings decide its claims.
+//! The main result of mordkovich2013, the patterns of round trips: records with the times of its
+//! slides lead to findings that decide its claims.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Record, W
 use rdmalab_study::{JudgedClaim, Study, SweepState, Verdict, evaluate};
 use serde_json::json;
 
-/// What `recvq` keeps of such a series.
+/// The outcome that `recvq` records for such a series.
 fn outcome(samples: Vec<f64>) -> Outcome {
     let mut outcome = Outcome::default();
     let found = pattern::find(&samples, 0);
@@ -22,15 +22,15 @@ fn outcome(samples: Vec<f64>) -> Outcome {
     outcome
 }
 
-/// Noise of some hundredths, without a period.
+/// Noise of a few per cent, without a period.
 fn noise(i: u32) -> f64 {
     (rdmalab_random::nth(0, i.into()) >> 40) as f64 / 16_777_216.0 * 60.0
 }
 
-/// Round trips of a run, as the study has them: of fewer, a period of 256 passes for 128.
+/// Round trips of a run, as in the study: with fewer, a period of 256 is mistaken for one of 128.
 const TRIPS: u32 = 10_000;
 
-/// A round trip of mordkovich2013 by its slides, in ns; of one receive the times have no order.
+/// A round trip by the slides of mordkovich2013, in ns; with one receive, the times have no period.
 fn by_the_slides(queue: &str, depth: u32, i: u32) -> f64 {
     let last = |n: u32, of: u32| i % of >= of - n;
     let ns = match (queue, depth) {
@@ -48,7 +48,7 @@ fn by_the_slides(queue: &str, depth: u32, i: u32) -> f64 {
     ns + noise(i) - 30.0
 }
 
-/// What so many runs of figure `depth` say to the study's claims about it that are of patterns.
+/// The verdicts of `runs` runs of figure `depth` on the study's claims about patterns.
 fn verdicts(
     (kind, runs): (DeviceKind, u32),
     trip: fn(&str, u32, u32) -> f64,
@@ -99,7 +99,7 @@ fn the_main_result_of_mordkovich_is_judged() {
     for (key, verdict) in found {
         assert_eq!(verdict, Verdict::Confirmed(String::new()), "{key}");
     }
-    // A queue that has half of the period, and an adapter that has none.
+    // First a queue with half of the period, below an adapter without a period.
     let half = |queue: &str, depth: u32, i: u32| by_the_slides(queue, depth, 2 * i + 1);
     let refuted = |trip| {
         let found = verdicts((DeviceKind::System, 6), trip).into_iter();
@@ -109,7 +109,7 @@ fn the_main_result_of_mordkovich_is_judged() {
     for key in ["shared-queue-repeats", "own-queue-repeats", "deep-shared-queue-repeats"] {
         assert!(keys.iter().any(|k| k == key), "{key}: {keys:?}");
     }
-    // Two runs tell nothing of what each finds or does not.
+    // Two runs are too few to decide.
     for (key, verdict) in verdicts((DeviceKind::System, 2), by_the_slides) {
         assert_eq!(verdict.name(), "cannot be seen", "{key}: {verdict:?}");
     }

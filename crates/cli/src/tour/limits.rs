@@ -8,10 +8,10 @@ use rdmalab_measure::limits::{
 
 /// Runs of each limit.
 const ROUNDS: usize = 9;
-/// What their order is drawn from.
+/// The seed of their order.
 const SEED: u64 = 1;
 
-/// What one limit came to: its spread, or why it cannot be measured here.
+/// The result of one limit: its spread, or why it cannot be measured here.
 pub type Bare = Result<Spread, Unsupported>;
 
 type Made = Result<Box<dyn Limit>, Unsupported>;
@@ -20,7 +20,7 @@ fn boxed<L: Limit + 'static>(limit: Result<L, Unsupported>) -> Made {
     limit.map(|l| Box::new(l) as Box<dyn Limit>)
 }
 
-/// Measures the limits, in turns.
+/// Measures the limits alternately.
 pub fn measure(clock: Clock, cores: (usize, usize)) -> Vec<Bare> {
     let hand_off = |hint| Handoff::new(clock, cores, Peers::Processes, Lines::Two, hint);
     let made: Vec<Made> = vec![

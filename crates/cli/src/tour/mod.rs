@@ -1,4 +1,4 @@
-//! The tour: a few points of some experiments, in a minute, and what to try next.
+//! The tour: a few points of some experiments in about a minute, and what to try next.
 
 mod limits;
 
@@ -45,13 +45,13 @@ pub struct TourArgs {
     pub link: LinkArgs,
 }
 
-/// A part of the tour: what is done, and the options of its points.
+/// A part of the tour: an experiment, and the options of its points.
 struct Part {
     title: &'static str,
     experiment: Experiment,
-    /// What is swept, or set.
+    /// The options that are swept or set.
     options: &'static [(&'static str, &'static str)],
-    /// The same with `--quick`, on top.
+    /// Options that `--quick` adds or replaces.
     quick: &'static [(&'static str, &'static str)],
 }
 
@@ -88,7 +88,7 @@ const PARTS: [Part; 4] = [
     },
 ];
 
-/// What to try next.
+/// The suggested commands.
 const NEXT: [(&str, &str); 8] = [
     ("rdmalab run ping --size 8..32K*2 --transport rc,ud", "a sweep; lists and ranges anywhere"),
     ("rdmalab run oneway --stamps send,recv,comp,post", "where the time of a message goes"),
@@ -100,7 +100,7 @@ const NEXT: [(&str, &str); 8] = [
     ("rdmalab bench self --quick", "the soft device over the limits of this machine, as ratios"),
 ];
 
-/// Measures and prints. What was measured before a failure is printed too.
+/// Measures and prints. After a failure, the points measured before it are printed too.
 pub fn run(args: &TourArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let device = args.device.clone().unwrap_or_else(|| crate::soft::best(&args.link));
@@ -126,7 +126,7 @@ pub fn run(args: &TourArgs) -> Outcome {
             break;
         }
     }
-    // The cores are free for the limits now.
+    // The cores are now free for the limits.
     drop(session);
     for file in ends.captures() {
         outln!("\ncaptured in {} (rdmalab trace FILE)", file.display());
@@ -148,7 +148,7 @@ pub fn run(args: &TourArgs) -> Outcome {
     result
 }
 
-/// Whose numbers the results are.
+/// Describes what the numbers of a device kind are about.
 fn what_kind(kind: &str) -> &'static str {
     match kind {
         "soft" => "a soft device: its numbers are this host's, not an adapter's",
@@ -163,7 +163,7 @@ fn plan(part: &Part, is_quick: bool, how: &HowArgs, limits: &[Limits]) -> Outcom
     let quick = if is_quick { part.quick } else { &[] };
     let options: Vec<(&str, &str)> = kept.chain(quick).copied().collect();
     let points: Vec<Point> = sweep(part.experiment, &options).map_err(usage)?;
-    // Those of `Ends::pair`.
+    // The number of ranks of `Ends::pair`.
     Plan::of(part.experiment, points, how, (2, limits))
 }
 
@@ -188,7 +188,7 @@ fn one(
     failure.map_or(shown.clone(), |failure| Err(cut_short(failure.then(shown))))
 }
 
-/// Prints what was measured of a part, and writes its page.
+/// Prints the results of a part, and writes its page.
 fn show(part: &Part, keep: &mut Keep, pages: &mut Vec<String>) -> Outcome {
     if keep.points() > 0 {
         keep.conclude()?;
@@ -254,7 +254,7 @@ mod tests {
                 let points = sweep(part.experiment, options).unwrap();
                 assert!(!points.is_empty() && points.len() <= 8, "{}", part.title);
             }
-            // What is quick is less of what there is anyway.
+            // With `--quick`, only options that the part has anyway are changed.
             for (name, _) in part.quick {
                 assert!(part.options.iter().any(|(n, _)| n == name), "{name}");
                 assert!(option(part.experiment, name).is_ok());

@@ -1,4 +1,4 @@
-//! Lines over the values of a parameter: their axes, and how many charts they take.
+//! Lines over the values of a parameter: their axes, and the number of charts.
 
 use rdmalab_measure::{Quantity, unit};
 
@@ -7,13 +7,13 @@ use crate::published::{self, PlacedValue};
 use crate::svg::{self, Axis, Labels, Line, Rule};
 use crate::value::heading;
 
-/// What a chart of lines shows, and along which parameter.
+/// The subject of a chart of lines, and the parameter along which it runs.
 pub struct LineChart<'a> {
     /// The parameter along which they run.
     pub x: &'a str,
-    /// What the y axis has.
+    /// The quantity of the y axis.
     pub quantity: Quantity,
-    /// What a mark is, in words.
+    /// The meaning of a mark, in words.
     pub how: &'a str,
     /// Findings along `x`.
     pub rules: Vec<Rule>,
@@ -21,7 +21,7 @@ pub struct LineChart<'a> {
     pub published: Vec<PlacedValue>,
 }
 
-/// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
+/// Charts of at most [`MAX_LINES`] lines each, about equally many in each, over the same axes.
 pub fn several(id: &str, title: &str, over: &LineChart, lines: &[Line]) -> Vec<Chart> {
     let count = lines.len().div_ceil(MAX_LINES).max(1);
     let parts = lines.chunks(lines.len().div_ceil(count).max(1)).enumerate();
@@ -35,7 +35,7 @@ pub fn several(id: &str, title: &str, over: &LineChart, lines: &[Line]) -> Vec<C
     parts.map(one).collect()
 }
 
-/// Lines, over axes that hold `all`.
+/// Lines over axes that hold the values of `all`.
 pub(super) fn draw(
     id: &str,
     title: String,

@@ -1,4 +1,4 @@
-//! What makes a comparison doubtful, in sentences.
+//! Reasons to doubt a comparison, as sentences.
 
 use rdmalab_measure::group::distinct_by_key;
 use rdmalab_measure::quantity::fmt_ns;
@@ -11,13 +11,13 @@ use super::head::{OR, all};
 use crate::model::group_name;
 use crate::value::fmt_count;
 
-/// Below this share of its samples, what a side knows is worth a word.
+/// Below this ratio of effective samples to samples, a side gets a caution.
 const DEPENDENT: f64 = 0.25;
 
-/// Points that a sentence names.
+/// Most points that a sentence names.
 const NAMED: usize = 3;
 
-/// What makes a comparison doubtful.
+/// The reasons to doubt a comparison.
 pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(same) = a.iter().find(|one| b.iter().any(|other| other.dir == one.dir)) {
@@ -29,7 +29,7 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     };
     let both = |what: &dyn Fn(&Device) -> String| {
         let (left, right) = (of(a, what), of(b, what));
-        // A side that is mixed is no better than two that differ.
+        // A side with several values gets a caution, as two sides that differ.
         (left != right || left.contains(OR)).then_some((left, right))
     };
     if let Some((left, right)) = both(&|device| device.kind.to_string()) {
@@ -88,8 +88,8 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     found
 }
 
-/// Whether one side as a whole was measured before the other: what a machine does differently an
-/// hour later looks like a difference between the two, and is none.
+/// Whether one side as a whole was measured before the other: a change of the machine between them
+/// would look like a difference between the sides.
 fn in_time(a: &[Record], b: &[Record]) -> Option<String> {
     let span = |records: &'_ [Record]| -> Option<(String, String)> {
         let starts = || records.iter().flat_map(|r| &r.points).map(|point| &point.started_utc);
@@ -108,7 +108,7 @@ fn in_time(a: &[Record], b: &[Record]) -> Option<String> {
     ))
 }
 
-/// Sides of few numbers, and what they are.
+/// Cautions about sides with few runs or records.
 fn few(comparison: &Comparison) -> Vec<String> {
     let mut found = Vec::new();
     let rows = || comparison.rows.iter();
@@ -120,7 +120,7 @@ fn few(comparison: &Comparison) -> Vec<String> {
              --repeat {MIN_RUNS} or more"
         ));
     }
-    // One record beside several: what it lacks is taken from these.
+    // One record beside several: the variation between records is known from the other side only.
     let several = |row: &Row| match (row.a.records, row.b.records) {
         (a, 0..2) => a,
         (0..2, b) => b,
@@ -158,7 +158,7 @@ fn clocks(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Why pairs could not be compared, each reason once.
+/// The reasons why pairs could not be compared, each once.
 fn obstacles(comparison: &Comparison) -> Vec<String> {
     let of = |row: &'_ Row| Some((row.obstacle.clone()?, group_name(row.quantity, &row.label)));
     let reasons = distinct_by_key(comparison.rows.iter().filter_map(of));

@@ -4,15 +4,15 @@ use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
 use rdmalab_record::{Object, Point, Record};
 
-/// Probability that none of all intervals of a comparison misses its true value.
+/// Probability that all intervals of a comparison contain their true values.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// What is compared, and how much matters.
+/// Options: what is compared, and which difference matters.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The quantile that is compared.
     pub quantile: f64,
-    /// The share that matters: 0.05 is 5 %.
+    /// The smallest difference that matters, as a share: 0.05 is 5 %.
     pub threshold: f64,
     /// Only quantities whose name or label contains this.
     pub only: Option<String>,
@@ -24,10 +24,10 @@ impl Default for Options {
     }
 }
 
-/// One side: records that count as runs of the same thing.
+/// One side: records that count as runs under the same conditions.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// What it is called: a condition, a directory.
+    /// Its name: a condition or a directory.
     pub name: &'a str,
     /// Its records; at least one.
     pub records: &'a [Record],
@@ -39,15 +39,15 @@ pub struct Comparison {
     pub(super) options: Options,
     pub(super) names: [String; 2],
     pub(super) descriptions: [String; 2],
-    /// What differs between the sides as a whole: name, and both values.
+    /// Differences between the sides as a whole: name, and both values.
     pub(super) differing: Vec<(String, String, String)>,
     /// Parameters by which points were matched.
     pub(super) varying: Vec<String>,
     /// Pairs, in the order of quantities and parameters.
     pub(super) rows: Vec<Row>,
-    /// Points without a partner, of each side.
+    /// Number of points without a partner, for each side.
     pub(super) alone: [usize; 2],
-    /// What makes it doubtful.
+    /// Reasons to doubt the comparison.
     pub(super) cautions: Vec<String>,
 }
 
@@ -60,48 +60,48 @@ pub(super) struct Row {
     pub(super) label: String,
     pub(super) a: SideSummary,
     pub(super) b: SideSummary,
-    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together; none where nothing
-    /// is known of how runs differ.
+    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together; no interval if the
+    /// difference between runs is unknown.
     pub(super) ratio: Option<Estimate>,
-    /// Where one run a side is all there is: where its samples alone see the ratio.
+    /// If a side has only one run: the interval of the ratio from the samples of the runs.
     pub(super) within: Option<Interval>,
     /// The p-value of no difference, corrected for the number of rows.
     pub(super) p_value: Option<f64>,
-    /// Of single pairs of samples; with an interval of its own.
+    /// The comparison of single pairs of samples, with its own interval.
     pub(super) dominance: Option<Dominance>,
-    /// `b` - `a` at the deciles, each with its own interval; of samples within one run where
-    /// there is only one.
+    /// `b` - `a` at the deciles, each with its own interval; from samples within a run if there is
+    /// only one.
     pub(super) deciles: Vec<Estimate>,
     pub(super) verdict: Verdict,
     pub(super) is_regression: bool,
-    /// Why there is no verdict, where the interval does not say so.
+    /// The reason why there is no verdict, unless the interval is the reason.
     pub(super) obstacle: Option<String>,
 }
 
 /// The runs of a side, summarised.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SideSummary {
-    /// Records that have runs: where there are several, each counts as one number.
+    /// Number of records with runs; if there are several, each counts as one number.
     pub(super) records: usize,
     pub(super) runs: usize,
     pub(super) n: usize,
     pub(super) lost: u64,
-    /// NaN when there is none.
+    /// NaN if there is none.
     pub(super) value: f64,
     pub(super) interval: Option<Interval>,
     pub(super) effective_n: Option<f64>,
     pub(super) units: Option<Units>,
-    /// How far all its values may be off together because the clocks of two hosts differ.
+    /// How far all values may be off in the same direction because the clocks of two hosts differ.
     pub(super) clock_error_ns: f64,
 }
 
-/// Points of equal parameters of one side.
+/// Points of one side with equal parameters.
 pub(super) struct PointGroup<'a> {
     pub(super) parameters: &'a Object,
     pub(super) points: Vec<(&'a Record, &'a Point)>,
 }
 
-/// A comparison that has yet to be made.
+/// Two points before they are compared.
 pub(super) struct Pair<'a> {
     pub(super) place: Object,
     pub(super) quantity: Quantity,
@@ -110,7 +110,7 @@ pub(super) struct Pair<'a> {
     pub(super) cells: [&'a PointGroup<'a>; 2],
 }
 
-/// Runs that were cut short.
+/// Number of runs that were cut short.
 pub(super) fn cut_short(records: &[Record]) -> usize {
     let points = records.iter().flat_map(|record| &record.points);
     points.filter(|point| !point.is_whole()).count()

@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::comparison::{PointGroup, names};
 use crate::value::{heading, shown};
 
-/// Options of the command that say where and how it ran, and that no parameter has.
+/// Options of the command about places and connections that are not parameters.
 const OPTIONS: [&str; 6] = ["hosts", "ranks", "cores", "interface", "udp-port", "rendezvous"];
 
-/// Facts of points that a comparison has to know, at whichever rank.
+/// Facts of points that matter for a comparison, at any rank.
 const FACTS: [&str; 13] = [
     "profile",
     "faults",
@@ -40,7 +40,7 @@ impl Differences {
     }
 }
 
-/// What each side has throughout, and the other one not.
+/// Properties that are the same throughout one side and different on the other.
 pub fn differing(
     sides: &[Vec<PointGroup>; 2],
     varying: &[&str],
@@ -83,7 +83,7 @@ fn text(name: &str, value: Option<&Value>) -> String {
     value.map_or("-".to_owned(), |value| shown(name, value))
 }
 
-/// Between the values of a side that has several.
+/// Between several values of one side.
 pub const OR: &str = " or ";
 
 /// Each value once.
@@ -100,7 +100,7 @@ fn points<'a>(side: &[PointGroup<'a>]) -> Vec<&'a Point> {
     side.iter().flat_map(|cell| cell.points.iter().map(|(_, point)| *point)).collect()
 }
 
-/// Facts that the points of one side have, and those of the other not.
+/// Adds the facts whose values differ between the sides.
 fn facts(sides: &[Vec<PointGroup>; 2], found: &mut Differences) {
     let sides = [points(&sides[0]), points(&sides[1])];
     let told = sides.iter().flatten().flat_map(|point| &point.facts);
@@ -110,7 +110,7 @@ fn facts(sides: &[Vec<PointGroup>; 2], found: &mut Differences) {
     for name in names {
         let of = |point: &&Point| match point.fact(name) {
             None | Some("none") => "-".to_owned(),
-            // Under which name the packets were kept is no difference.
+            // The file name of a capture does not matter.
             Some(_) if name.starts_with("capture") => "yes".to_owned(),
             Some(value) => match serde_json::from_str::<Value>(value) {
                 Ok(number) if number.is_number() => shown(name, &number),
@@ -121,7 +121,7 @@ fn facts(sides: &[Vec<PointGroup>; 2], found: &mut Differences) {
     }
 }
 
-/// A side in a line.
+/// Describes a side in one line.
 pub fn describe(records: &[Record]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let more = match records.len() {

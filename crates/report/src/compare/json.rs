@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::comparison::{CONFIDENCE, Comparison, Row, SideSummary};
 
-/// The version of the document's form; it rises when a field changes or goes.
+/// The version of the document's form; it rises when a field is changed or removed.
 const FORMAT_VERSION: u32 = 2;
 
 pub fn json(comparison: &Comparison) -> String {
@@ -69,7 +69,7 @@ fn row(row: &Row) -> Value {
     })
 }
 
-/// What the interval of the ratio is made from.
+/// The source of the ratio's interval.
 fn basis(row: &Row) -> &'static str {
     if row.a.records.max(row.b.records) > 1 { "welch over records" } else { "welch over runs" }
 }

@@ -1,5 +1,5 @@
-//! A comparison as a page: what differs in words, the effect at each point, and where in the
-//! distribution it lies.
+//! A comparison as a page: the differences in words, the effect at each point, and the part of the
+//! distribution in which it lies.
 
 use maud::{Markup, html};
 use rdmalab_measure::stats::{Estimate, Interval, Verdict};
@@ -14,10 +14,10 @@ use crate::page::{figures_of, table, whole};
 use crate::svg::{self, Effect, Labels, Mark};
 use crate::value::{fmt_count, heading, shown, unbreakable};
 
-/// Rows of a chart of effects: the rest has one of its own.
+/// Most rows in a chart of effects: further rows are in a second chart.
 const MAX_EFFECTS: usize = 24;
 
-/// Shift functions of one quantity.
+/// Most shift functions of one quantity.
 const MAX_SHIFTS: usize = 9;
 
 /// The page.
@@ -143,7 +143,7 @@ fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
     cells
 }
 
-/// `at size 512 B`, or nothing.
+/// `at size 512 B`, or empty.
 fn place(comparison: &Comparison, row: &Row) -> String {
     let each = comparison.varying.iter().map(|name| {
         let value = row.place.get(name).map_or("-".to_owned(), |value| shown(name, value));
@@ -246,7 +246,7 @@ fn effect_chart(comparison: &Comparison, rows: &[Row], id: (usize, usize)) -> Op
     (each().count() > 0).then(|| Chart::new(title, svg))
 }
 
-/// Shift functions; where they are many, of the rows that differ first.
+/// Shift functions; if there are too many rows, those of rows that differ come first.
 fn shifts(comparison: &Comparison, rows: &[Row], index: usize) -> Vec<Chart> {
     let mut all: Vec<&Row> = rows.iter().filter(|row| row.deciles.len() == 9).collect();
     if all.len() > MAX_SHIFTS {

@@ -9,7 +9,7 @@ use rdmalab_record::{Point, Record, SeriesSummary};
 
 use super::comparison::{CONFIDENCE, Options, Pair, PointGroup, Row, SideSummary};
 
-/// The row of a pair, one of `count`.
+/// Compares a pair, which is one of `count` pairs.
 pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
     let row = Row {
         place: pair.place.clone(),
@@ -26,7 +26,7 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
         is_regression: false,
         obstacle: None,
     };
-    // After Bonferroni: all intervals hold together.
+    // Bonferroni's correction: all intervals hold together.
     let confidence = 1.0 - (1.0 - CONFIDENCE) / count as f64;
     let mut row = if pair.is_figure {
         figures(row, pair, confidence)
@@ -41,7 +41,7 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
     row
 }
 
-/// What `of` finds in the points of each record; records where it finds nothing are left out.
+/// The results of `of` for the points of each record; records without a result are left out.
 fn by_record<T>(cell: &PointGroup, of: impl Fn(&Record, &Point) -> Option<T>) -> Vec<Vec<T>> {
     let records = cell.points.chunk_by(|x, y| std::ptr::eq(x.0, y.0));
     let found = records.map(|points| points.iter().filter_map(|(r, p)| of(r, p)).collect());
@@ -128,21 +128,21 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
     };
     let deciles = (1..10).map(|tenth| decile(f64::from(tenth) / 10.0));
     row.deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
-    // Which sample is larger is the clocks' to say, where these may be off.
+    // If the clocks may be off, they decide which of two samples is larger.
     let is_one_clock = error_a + error_b == 0.0;
     row.dominance = dominance(&a.timed, &b.timed, CONFIDENCE).filter(|_| is_one_clock);
     row
 }
 
-/// The samples of a side: all of them in time, and each run by itself.
+/// The samples of a side: with their times, and run by run.
 struct SideSamples {
     timed: Timed,
     runs: Runs,
-    /// How far all of them may be off together.
+    /// How far all of them may be off in the same direction.
     error_ns: f64,
 }
 
-/// The largest of a side's points: each had its clocks compared anew, and with the same bias.
+/// The largest clock error of a side's points: the clocks were compared for each, with one bias.
 fn clock_error_ns(cell: &PointGroup, pair: &Pair) -> f64 {
     let errors = cell.points.iter().map(|(_, point)| point.clock_error_ns(pair.quantity));
     errors.fold(0.0, f64::max)
@@ -152,8 +152,8 @@ fn wider(interval: Interval, by: f64) -> Interval {
     Interval { low: interval.low - by, high: interval.high + by, ..interval }
 }
 
-/// By which factor the sides differ, and how certain that is. What runs differ by is in it, or
-/// there is no certainty: what one run's samples know of that run says nothing of the next one.
+/// The ratio of the sides with its interval. The interval includes the differences between runs;
+/// without several runs there is none, since samples of one run show nothing about the next.
 fn ratio(
     mut row: Row,
     (a, b): (&SideSamples, &SideSamples),
@@ -192,7 +192,7 @@ fn ratio(
             row.ratio = between.map(|ratio| ratio.estimate(confidence));
             row.p_value = between.map(|ratio| ratio.p_value());
             let ratio = row.ratio.as_mut();
-            // Wider than any number.
+            // The interval has no finite end.
             if let Some(r) = ratio.filter(|r| r.interval.is_some_and(|i| i.high.is_infinite())) {
                 r.interval = None;
             }
@@ -205,7 +205,7 @@ fn ratio(
     row
 }
 
-/// That the clocks decide, where there would be a verdict if they had no error.
+/// Returns that the clock error decides, if there would be a verdict without it.
 fn clocks_decide(
     row: &Row,
     options: &Options,

@@ -9,7 +9,7 @@ use crate::model::group_name;
 use crate::table::wrapped_sentence;
 use crate::value::{fmt_count, heading, percentile, shown};
 
-/// Deciles are shown without being asked for up to so many rows.
+/// Up to this many rows, deciles are shown without an option.
 const FEW: usize = 8;
 
 pub fn text(comparison: &Comparison, all: bool) -> String {
@@ -66,11 +66,10 @@ fn grid_of(comparison: &Comparison, heads: &[&str]) -> Grid {
     Grid::new(all, keys, words)
 }
 
-/// Columns that can be spared where a table is too wide, the first one first: JSON and the page
-/// have them all.
+/// Columns that are left out if a table is too wide, in this order: JSON and the page have all.
 const SPARED: [&str; 3] = ["worth", "n", "delta"];
 
-/// The columns of a table; of single numbers, those that there are.
+/// The columns of a table; a table of figures has fewer.
 fn heads_of(is_figure: bool) -> Vec<&'static str> {
     let mut heads =
         vec!["runs", "n", "worth", "A", "B", "change", "interval", "delta", "p", "verdict"];
@@ -105,7 +104,7 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
     format!("{what}{name}, {count}\n{}", grid.text())
 }
 
-/// What of a row stands below a head.
+/// The cell of a row below a head.
 fn cell(comparison: &Comparison, row: &Row, head: &str) -> String {
     let both = |f: &dyn Fn(&SideSummary) -> String| {
         let (a, b) = (f(&row.a), f(&row.b));
@@ -128,7 +127,7 @@ fn cell(comparison: &Comparison, row: &Row, head: &str) -> String {
     }
 }
 
-/// `+3.1 %`; beyond a factor of two as one.
+/// `+3.1 %`; a change beyond a factor of two as a factor.
 pub fn change(ratio: f64) -> String {
     match ratio {
         r if !r.is_finite() => "-".to_owned(),
@@ -137,12 +136,12 @@ pub fn change(ratio: f64) -> String {
     }
 }
 
-/// `x 2.15`; what is so far off that only its size says something, as `x 3e9`.
+/// `x 2.15`; a very large or small factor as a power of ten: `x 3e9`.
 fn factor(ratio: f64) -> String {
     if (0.01..1000.0).contains(&ratio) { format!("x {ratio:.2}") } else { format!("x {ratio:.0e}") }
 }
 
-/// Changes that belong together, all in one form.
+/// Changes that belong together, all in the same form.
 pub fn changes<const N: usize>(ratios: [f64; N]) -> [String; N] {
     let is_small = |ratio: &f64| !ratio.is_finite() || (0.5..=2.0).contains(ratio);
     if ratios.iter().all(is_small) {
@@ -151,7 +150,7 @@ pub fn changes<const N: usize>(ratios: [f64; N]) -> [String; N] {
     ratios.map(|ratio| if ratio.is_finite() { factor(ratio) } else { change(ratio) })
 }
 
-/// Where the change lies; in brackets where only one run's own samples say so.
+/// The interval of the change; in brackets if it comes from the samples of one run only.
 pub fn interval(row: &Row) -> String {
     let ends = |i: Interval| changes([i.low, i.high]).join(" .. ");
     match (row.ratio.and_then(|ratio| ratio.interval), row.within) {
@@ -182,7 +181,7 @@ pub fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The shift function: where in the distribution the sides differ.
+/// The shift function: the parts of the distribution in which the sides differ.
 fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.deciles.len() == 9).collect();
     let first = rows.first()?;
@@ -191,7 +190,7 @@ fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
     for row in &rows {
         let mut cells = places(comparison, row);
         cells.extend(row.deciles.iter().map(|shift| {
-            // Within one run nothing is sure of the next.
+            // An interval within one run shows nothing about the next run.
             let is_sure = row.a.runs.min(row.b.runs) > 1
                 && shift.interval.is_some_and(|interval| !interval.covers(0.0));
             let sign = if shift.value >= 0.0 { "+" } else { "" };
@@ -208,14 +207,14 @@ fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
     ))
 }
 
-/// How often each verdict was reached; those that were.
+/// The number of rows for each verdict that was reached.
 pub fn counts(comparison: &Comparison) -> Vec<(usize, Verdict)> {
     let count = |verdict| comparison.verdicts().filter(|v| *v == verdict).count();
     let all = Verdict::ALL.map(|verdict| (count(verdict), verdict));
     all.into_iter().filter(|(n, _)| *n > 0).collect()
 }
 
-/// How it ends: a line for scripts and people.
+/// The last line, for scripts and people.
 fn summary(comparison: &Comparison) -> String {
     let counts = counts(comparison);
     let counts: Vec<String> =

@@ -1,23 +1,23 @@
-//! Axes: their ends, and ticks that people can read.
+//! Axes: their ends, and readable ticks.
 
-/// More ticks would cover each other.
+/// Most ticks of an axis: more would overlap.
 const MAX_TICKS: usize = 7;
 
 /// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What, and its unit.
+    /// The quantity and its unit.
     pub label: String,
     /// Whether it is logarithmic.
     pub is_log: bool,
     /// Its ends.
     pub ends: (f64, f64),
-    /// Where there are ticks, and what stands there.
+    /// The positions of the ticks and their texts.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// With these ends, and without the ticks that lie outside.
+    /// The same axis with these ends, without the ticks outside them.
     #[must_use]
     pub fn between(self, ends: (f64, f64)) -> Self {
         let (low, high) = ends;
@@ -27,14 +27,14 @@ impl Axis {
         Self { ends, ticks, ..self }
     }
 
-    /// Whether a value lies between its ends.
+    /// Whether a value lies between the ends.
     pub(super) fn holds(&self, value: f64) -> bool {
         let (low, high) = self.ends;
         let hair = (high - low).abs() * 1e-9;
         (low - hair..=high + hair).contains(&value)
     }
 
-    /// Where a value lies, 0 ..= 1; beyond the ends: at them.
+    /// The position of a value as a share of the axis, 0 ..= 1; values outside are at the ends.
     pub(super) fn part(&self, value: f64) -> f64 {
         let (low, high) = self.ends;
         let part = if self.is_log {
@@ -65,7 +65,7 @@ pub fn linear_axis(
     Axis { label: label.to_owned(), is_log: false, ends, ticks }
 }
 
-/// Ticks at powers of ten, with 2 and 5 between where there are few. Values above zero only.
+/// Ticks at powers of ten, and at 2 and 5 between them if there are few. Values above zero only.
 pub fn log_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
     let from = low.log10().floor() as i32;
     let to = high.log10().ceil() as i32;
@@ -73,7 +73,7 @@ pub fn log_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> Stri
     let within = |factors: &[f64]| -> Vec<f64> {
         let all: Vec<f64> =
             (from..=to).flat_map(|e| factors.iter().map(move |f| f * 10f64.powi(e))).collect();
-        // The ends are ticks, so that each end can be read.
+        // The ends are ticks, so that they can be read.
         let start = all.iter().rposition(|t| *t <= low * (1.0 + hair)).unwrap_or(0);
         let stop = all.iter().position(|t| *t >= high * (1.0 - hair)).unwrap_or(all.len() - 1);
         all[start..=stop.max(start)].to_vec()
@@ -87,10 +87,10 @@ pub fn log_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> Stri
     Axis { label: label.to_owned(), is_log: true, ends, ticks }
 }
 
-/// From this ratio of its ends on an axis is logarithmic.
+/// From this ratio of its ends on, an axis is logarithmic.
 const WIDE_RATIO: f64 = 5.0;
 
-/// Logarithmic where the values span much, and said so; else linear. Its ends are the values'.
+/// An axis that ends at the values: logarithmic (its label says so) if their ratio is large.
 pub fn value_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
     let axis = if is_wide((low, high)) {
         log_axis(&format!("{label} (log)"), (low, high), text)
@@ -100,18 +100,18 @@ pub fn value_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> St
     axis.between((low, if high > low { high } else { axis_end(low) }))
 }
 
-/// The least part of an axis that its own values keep where others are to be seen too.
+/// The least part of an axis that our own values keep when it is extended to published ones.
 const OWN_PART: f64 = 0.4;
 
-/// Ends that hold others' values too, as far as the own ones still have room; `is_log` says of
-/// which ends an axis is logarithmic.
+/// Extends the ends `own` to other values, as long as the own ones keep enough room; `is_log`
+/// returns whether an axis with given ends is logarithmic.
 pub fn reaching(
     own: (f64, f64),
     others: impl Iterator<Item = f64>,
     is_log: impl Fn((f64, f64)) -> bool,
 ) -> (f64, f64) {
     let mut others: Vec<f64> = others.filter(|v| v.is_finite()).collect();
-    // The nearest first: a far one takes no place from it.
+    // The nearest value first, so that a far one does not prevent it from being included.
     let far = |v: &f64| (own.0 - v).max(v - own.1);
     others.sort_by(|a, b| far(a).total_cmp(&far(b)));
     others.into_iter().fold(own, |ends, v| {
@@ -129,12 +129,12 @@ pub fn is_wide((low, high): (f64, f64)) -> bool {
     low > 0.0 && high > WIDE_RATIO * low
 }
 
-/// An end for an axis of one value.
+/// The upper end of an axis with one value only.
 fn axis_end(value: f64) -> f64 {
     value + value.abs().max(1.0) * 0.01
 }
 
-/// Ticks at powers of two, for sizes and depths; the ends are the values'.
+/// Ticks at powers of two, for sizes and depths; the ends are those of the values.
 pub fn binary_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
     let (from, to) = (low.log2().ceil() as i32, high.log2().floor() as i32);
     let every = ((to - from) as f64 / 5.0).ceil().max(1.0) as usize;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(linear(&[36.0, 5.0]), (5.0, 20.0), "the nearer one");
         let log = |other| reaching((10.0, 100.0), std::iter::once(other), is_wide);
         assert_eq!((log(300.0), log(1e5)), ((10.0, 300.0), (10.0, 100.0)));
-        // A linear axis that would become a logarithmic one, and one that is none at 0.
+        // One value makes the axis logarithmic; the other one is below 0 and keeps it linear.
         assert_eq!(reaching((10.0, 40.0), std::iter::once(90.0), is_wide), (10.0, 90.0));
         assert_eq!(reaching((10.0, 40.0), std::iter::once(-5.0), is_wide), (-5.0, 40.0));
         assert_eq!(reaching((7.0, 7.0), std::iter::once(8.0), is_wide), (7.0, 7.0));

@@ -9,17 +9,17 @@ use super::frame::{
 /// An effect.
 #[derive(Clone, Debug)]
 pub struct Effect {
-    /// Where it was seen.
+    /// The point at which it was measured.
     pub name: String,
-    /// What is said of it, and shown when pointed at.
+    /// A description, shown as the tooltip.
     pub text: String,
     /// A short word for it, such as a verdict.
     pub word: String,
-    /// The effect itself; NaN when there is none.
+    /// The effect; NaN if there is none.
     pub value: f64,
     /// Its interval.
     pub interval: Option<(f64, f64)>,
-    /// Whether it is certain: drawn full, else hollow.
+    /// Whether the effect is certain: its mark is full, otherwise hollow.
     pub is_sure: bool,
 }
 
@@ -28,8 +28,8 @@ const ROW: f64 = 34.0;
 /// Room for the words at the right end.
 const WORD: f64 = 118.0;
 
-/// One row for each effect, over a common axis; `neutral` is where nothing differs, `slack` the
-/// ends of what does not matter.
+/// One row for each effect over a common axis. At `neutral` there is no difference; `slack` has the
+/// ends of the range in which differences do not matter.
 pub fn effects(
     labels: &Labels,
     x: &Axis,

@@ -11,19 +11,19 @@ pub(super) const HEIGHT: f64 = 256.0;
 pub(super) const TOP: f64 = 26.0;
 pub(super) const BOTTOM: f64 = 42.0;
 pub(super) const LEFT: f64 = 66.0;
-/// Right of the last tick without labels of lines.
+/// The margin right of the last tick if lines have no labels there.
 pub(super) const RIGHT: f64 = 28.0;
-/// Width of a character of the largest text, on the safe side.
+/// Upper bound for the width of a character of the largest text.
 pub(super) const CHARACTER: f64 = 7.6;
-/// Width of a character of a tick, about.
+/// Approximate width of a character of a tick.
 pub(super) const NARROW: f64 = 6.2;
-/// Labels of lines are not nearer to each other than this.
+/// The least distance between labels of lines.
 pub(super) const LINE_HEIGHT: f64 = 13.0;
-/// Longest name that stands at the end of its line, in characters: longer ones stand below.
+/// Longest name, in characters, at the end of its line; longer ones are in the legend.
 pub(super) const MAX_BESIDE: usize = 12;
 /// Longest name below a chart.
 pub(super) const MAX_LEGEND: usize = 52;
-/// From one row of names below a chart to the next.
+/// Distance between rows of names below a chart.
 pub(super) const LEGEND_ROW: f64 = 16.0;
 /// Longest name of a bar.
 pub(super) const MAX_BAR_NAME: usize = 56;
@@ -31,9 +31,9 @@ pub(super) const MAX_BAR_NAME: usize = 56;
 /// A point of a line.
 #[derive(Clone, Debug)]
 pub struct Mark {
-    /// Along the x axis.
+    /// The x position.
     pub x: f64,
-    /// Along the y axis.
+    /// The y position.
     pub y: f64,
     /// An interval around `y`.
     pub interval: Option<(f64, f64)>,
@@ -50,7 +50,7 @@ pub struct Line {
     pub marks: Vec<Mark>,
 }
 
-/// What identifies and describes a chart.
+/// Identifies and describes a chart.
 #[derive(Clone, Debug)]
 pub struct Labels {
     /// Identifies it within the page.
@@ -64,18 +64,18 @@ pub struct Labels {
 /// A vertical line with a name.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Where.
+    /// The x position.
     pub x: f64,
     /// Its name.
     pub name: String,
 }
 
-/// The area that the data have.
+/// The area of the data.
 pub(super) struct Frame<'a> {
     pub x: &'a Axis,
     pub y: &'a Axis,
     pub right: f64,
-    /// Where the y axis ends.
+    /// The upper end of the y axis.
     pub top: f64,
 }
 
@@ -101,7 +101,7 @@ impl Frame<'_> {
         for (value, text) in &self.x.ticks {
             let x = self.x(*value);
             put(out, format_args!("<path class='axis' d='M{x:.1} {floor}v4'/>"));
-            // Beside many long names little is left for the axis: what would cover goes.
+            // Long names leave little room for the axis: ticks that would overlap are left out.
             let half = text.chars().count() as f64 * NARROW / 2.0;
             if x - half > free {
                 put(out, text_at((x, floor + 16.0), "tick", "middle", text));
@@ -111,17 +111,17 @@ impl Frame<'_> {
         put(out, format_args!("<path class='axis' d='M{LEFT} {floor}H{end:.1}'/>"));
         let middle = f64::midpoint(LEFT, end);
         put(out, text_at((middle, HEIGHT - 6.0), "name", "middle", &self.x.label));
-        // The name of the y axis stands above it, where it can be read without turning the head.
+        // The name of the y axis is above it: horizontal text is easier to read.
         put(out, text_at((2.0, 11.0), "name", "start", &self.y.label));
     }
 
-    /// On which side of a vertical line its name stands.
+    /// The side of a vertical line on which its name is written.
     pub fn beside(&self, at: f64) -> (f64, &'static str) {
         let is_left = at > f64::midpoint(LEFT, WIDTH - self.right);
         if is_left { (-4.0, "end") } else { (4.0, "start") }
     }
 
-    /// The how many-th vertical line: its name lies below those before it.
+    /// The `i`-th vertical line: its name is below the names of the lines before it.
     pub fn rule(&self, i: usize, rule: &Rule) -> String {
         let (at, floor) = (self.x(rule.x), HEIGHT - BOTTOM);
         let top = TOP + 4.0 + i as f64 * LINE_HEIGHT;
@@ -150,7 +150,7 @@ pub(super) fn put(out: &mut String, piece: impl std::fmt::Display) {
     write!(out, "{piece}").expect("a string takes whatever is written");
 }
 
-/// A name that fits beside a chart.
+/// The name, shortened to at most `most` characters.
 pub(super) fn short(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
@@ -158,7 +158,7 @@ pub(super) fn short(name: &str, most: usize) -> String {
     name.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// Text for XML.
+/// Escapes text for XML.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -174,7 +174,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A mark whose shape, not colour alone, says which line it is of.
+/// The mark of a line. Its shape identifies the line even without colour.
 pub(super) fn shape(line: usize, x: f64, y: f64, text: &str) -> String {
     let text = escape(text);
     let path = match line % 4 {

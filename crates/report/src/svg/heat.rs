@@ -10,31 +10,31 @@ pub struct HeatCell {
     pub place: (usize, usize),
     /// Its value.
     pub value: f64,
-    /// That as text.
+    /// The value as text.
     pub text: String,
-    /// What was printed of it elsewhere: each a line below, with its mark.
+    /// Published values for the cell: a line with a mark for each, below the value.
     pub printed: Vec<PublishedMark>,
 }
 
 /// Width of a character in a cell.
 const LETTER: f64 = 6.2;
-/// Height of a row with one line of text, and of each line more.
+/// Height of a row with one line of text, and of each further line.
 const ROW: f64 = 22.0;
 const MORE: f64 = 11.0;
 /// From the middle of a mark to the number behind it.
 const MARK: f64 = 8.0;
 /// Squares of the legend.
 const STEPS: usize = 5;
-/// From this shade on, the panel's colour is read more easily than the ink's.
+/// From this shade on, the colour of the background is easier to read than that of text.
 const DARK: f64 = 0.68;
 
-/// Cells over two parameters, stronger for larger values, on a logarithmic scale; each with its
-/// number.
+/// Cells over two parameters with their numbers. The shade is stronger for larger values, on a
+/// logarithmic scale.
 pub fn heat(labels: &Labels, axes: &[(String, Vec<String>); 2], cells: &[HeatCell]) -> String {
     let [(x_name, xs), (y_name, ys)] = axes;
     let left = (longest(ys.iter()) * CHARACTER).max(30.0) + 6.0;
     let width = (WIDTH - left - 4.0) / xs.len().max(1) as f64;
-    // Where a number and its unit do not fit side by side, they stand one above the other.
+    // If a number and its unit do not fit side by side, the unit is below the number.
     let is_narrow = longest(cells.iter().map(|cell| &cell.text)) * LETTER > width;
     let printed = cells.iter().map(|cell| cell.printed.len()).max().unwrap_or(0);
     let row = ROW + MORE * (usize::from(is_narrow) + printed) as f64;
@@ -84,8 +84,8 @@ pub fn heat(labels: &Labels, axes: &[(String, Vec<String>); 2], cells: &[HeatCel
     out + &sources + "</svg>"
 }
 
-/// The number of a cell, and below it what was printed, around the middle of the cell; a number
-/// that has no room is shown when pointed at.
+/// The number of a cell and the published values below it, centred in the cell. A number without
+/// room is in the tooltip only.
 fn in_cell(
     cell: &HeatCell,
     (x, y): (f64, f64),
@@ -121,7 +121,7 @@ fn shade(part: f64) -> f64 {
     0.08 + 0.8 * if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// What the shades stand for, at the right end above the cells.
+/// The legend of the shades, at the right end above the cells.
 fn legend(least: &str, most: &str) -> String {
     const SIDE: f64 = 12.0;
     let end = WIDTH - 4.0 - most.chars().count() as f64 * LETTER - 4.0;

@@ -1,31 +1,31 @@
-//! Marks of published values among our lines and bars: hollow and larger, in the colour of the line
-//! beside. The shape says how far the value can be trusted.
+//! Marks of published values among our lines and bars: hollow, larger, and in the colour of the
+//! line that they belong to. The shape shows how far the value can be trusted.
 
 use rdmalab_study::Reliability;
 
 use super::frame::{BOTTOM, Frame, HEIGHT, LEGEND_ROW, escape, put, short, text_at};
 
-/// Longest name: it has a row of its own.
+/// The longest name; each has its own row.
 const MAX_NAME: usize = 57;
 
 /// A published value.
 #[derive(Clone, Debug)]
 pub struct PublishedMark {
-    /// The line that it stands beside, if one.
+    /// The line that it belongs to, if any.
     pub line: Option<usize>,
-    /// Along the x axis: a place, or from one to another.
+    /// The x position: a place, or a range.
     pub ends: (f64, f64),
-    /// Along the y axis.
+    /// The y position.
     pub y: f64,
     /// How far it can be trusted.
     pub kind: Reliability,
     /// Its name in the legend.
     pub name: String,
-    /// The number as text, where the chart has no axis for it.
+    /// The number as text, for charts that have no axis for it.
     pub shown: String,
-    /// What is shown when pointed at.
+    /// The text of the tooltip.
     pub text: String,
-    /// Whether it is a value of the x axis: then a line goes up to it.
+    /// Whether the x axis has the value: then a vertical line marks it.
     pub is_upright: bool,
 }
 
@@ -36,15 +36,15 @@ impl PublishedMark {
         self.marked(Some(level).filter(|_| to > from), (f64::midpoint(from, to), y))
     }
 
-    /// The mark where the x axis has the value, at that height. Beyond the axis an arrow points to
-    /// the value.
+    /// The mark at this height in a chart whose x axis has the value. If the value is beyond the
+    /// axis, an arrow points to it.
     pub(super) fn upright(&self, frame: &Frame, y: f64) -> String {
         let value = self.ends.0;
         let x = frame.x(value);
         if frame.x.holds(value) {
             return self.marked(Some(format!("M{x:.1} {:.1}V{y:.1}", HEIGHT - BOTTOM)), (x, y));
         }
-        // Within the chart, where a shape and its arrow have room.
+        // The mark is moved into the chart, so that there is room for its shape and arrow.
         let is_below = value < frame.x.ends.0;
         let (inside, anchor) = if is_below { (1.0, "start") } else { (-1.0, "end") };
         let arrow =
@@ -53,7 +53,7 @@ impl PublishedMark {
         self.marked(None, (x + inside * 4.0, y)) + &text_at(at, "label", anchor, &arrow)
     }
 
-    /// Its name, beside its line.
+    /// Its name, beside its vertical line.
     pub(super) fn label(&self, frame: &Frame, y: f64) -> String {
         if !frame.x.holds(self.ends.0) {
             return String::new();
@@ -75,7 +75,7 @@ impl PublishedMark {
     }
 }
 
-/// A diamond is a value to be held against, a square a condition, a cross a contested value.
+/// A diamond is a value for comparison, a square a condition, a cross a contested value.
 pub(super) fn shape(kind: Reliability, x: f64, y: f64) -> String {
     match kind {
         Reliability::Calibration => {
@@ -88,7 +88,7 @@ pub(super) fn shape(kind: Reliability, x: f64, y: f64) -> String {
     }
 }
 
-/// The names of what was printed, each once, in rows from `top` on; and how deep that is.
+/// The names of published values, each once, in rows from `top` on, and the height of these rows.
 pub(super) fn names<'a>(all: impl Iterator<Item = &'a PublishedMark>, top: f64) -> (String, f64) {
     let mut known: Vec<&PublishedMark> = Vec::new();
     for one in all {

@@ -15,11 +15,11 @@ use crate::bench::task::Timings;
 
 /// The port of the device.
 const PORT: u8 = 1;
-/// A flood is over when no datagram came for so long; missing ones were lost.
+/// If no datagram arrives for this long, a flood is over; missing datagrams were lost.
 const SILENCE: Duration = Duration::from_millis(30);
 /// Bytes that are timed together.
 const TIMED_BYTES: usize = 1 << 20;
-/// The longest message of a round trip, bytes.
+/// The longest message of a round trip, in bytes.
 const TRIP_BYTES: usize = 8192;
 
 /// A socket, and the address of the other rank's socket.
@@ -55,7 +55,7 @@ impl DatagramPair {
         spin.until(look, || Ok(()))?.map_err(|e| format!("datagram: {e}"))
     }
 
-    /// Round trips in batches; half of the median one. `[batches, trips of a batch]`.
+    /// Half of the median round trip over batches. `[batches, round trips per batch]`.
     pub fn trips(
         &self,
         clock: &Clock,
@@ -99,8 +99,8 @@ impl DatagramPair {
         Ok(Timings::default())
     }
 
-    /// Receives until no datagram comes for [`SILENCE`]. The result is the time of `message_bytes`,
-    /// by the median over pieces of a MiB.
+    /// Receives until no datagram arrives for [`SILENCE`]. The result is the time for
+    /// `message_bytes`, from the median over pieces of a MiB.
     pub fn drain(
         &self,
         clock: &Clock,

@@ -9,29 +9,29 @@ use rdmalab_verbs::{Context, Cq, Mr, Qp, RecvBatch, RecvRequest, SendRequest, Sg
 use super::spin::{Spin, Stopped};
 use crate::bench::task::{Op, Setup};
 
-/// Local ACK time-out: 268 ms, and so 2.1 s with all retries, 6.4 s over UDP, where the soft device
-/// gives more time to each. Both ends are bound to a processor, and on a busy machine one of them
-/// may not get it for two seconds.
+/// Local ACK time-out: 268 ms. With all retries this is 2.1 s, and 6.4 s over UDP, where the soft
+/// device waits longer for each. Both ends are bound to a processor, and on a busy machine one of
+/// them may have to wait two seconds for it.
 const ACK_TIMEOUT: u8 = 16;
-/// Requests that a send queue and a receive queue hold.
+/// Depth of the send queue.
 const SEND_DEPTH: u32 = 512;
-/// See above.
+/// Depth of the receive queue.
 pub const RECV_DEPTH: u32 = 2048;
-/// One send in so many is signaled.
+/// One in this many sends is signaled.
 const SIGNAL_EVERY: u32 = 64;
-/// From so many bytes on, each message is signaled, and few are in flight.
+/// From this size on, each message is signaled, and few are in flight.
 const BULK_BYTES: usize = 256 << 10;
 /// Bulk messages in flight.
 const BULK_DEPTH: u32 = 4;
-/// Inline bytes to request; adapters commonly grant as many.
+/// Requested inline size; adapters commonly grant it.
 const INLINE_BYTES: u32 = 220;
-/// Bytes of a credit, whose number is its immediate data.
+/// Bytes of a credit; its number is the immediate data.
 pub const CREDIT_BYTES: usize = 16;
 const PAGE: usize = 4096;
 
-/// A queue pair and its memory. Messages go out from the first half, and come into the second.
+/// A queue pair and its memory. Messages are sent from the first half and received into the second.
 pub struct Endpoint {
-    /// Handles of what `pair` has, which the hot loops use.
+    /// Handles of objects that `pair` owns, for the hot loops.
     qp: Qp,
     recv_cq: Cq,
     mr: Mr,
@@ -47,8 +47,8 @@ fn text(error: impl std::fmt::Display) -> Stopped {
 }
 
 impl Endpoint {
-    /// Connects a queue pair to that of the other rank, with its receives posted. Both ranks have
-    /// to meet once more before one of them sends.
+    /// Connects a queue pair to that of the other rank, and posts its receives. A barrier of both
+    /// ranks has to follow before one of them sends.
     pub fn connect<R: Rank>(rank: &R, context: &Context, setup: &Setup) -> Result<Self, Stopped> {
         let half = setup.bytes_max.max(CREDIT_BYTES).next_multiple_of(PAGE);
         let memory = if setup.private_memory { Memory::Private } else { Memory::Device };
@@ -84,7 +84,7 @@ impl Endpoint {
         self.half
     }
 
-    /// Receives that the receive queue holds.
+    /// Depth of the receive queue.
     pub fn recv_depth(&self) -> u32 {
         self.recv_depth
     }
@@ -135,12 +135,12 @@ impl Endpoint {
         Ok(wcs[0])
     }
 
-    /// Whether a send has failed meanwhile. Leaves completions of successful sends to the sender.
+    /// Reports a send that has failed. Completions of successful sends are left to the sender.
     pub fn check(&self) -> Result<(), Stopped> {
         self.pair.check().map_err(text)
     }
 
-    /// A sender of messages of that length, `list` with each post.
+    /// A sender of messages of this length, with `list` requests per post.
     pub fn sender(&self, op: Op, bytes: usize, list: usize) -> Result<Sender<'_>, Stopped> {
         let remote = self.pair.remote();
         let sges: [Sge<'_>; 1] = [self.mr.sge(0, bytes)];
@@ -151,7 +151,7 @@ impl Endpoint {
         Ok(self.sender_of(request, bytes, list))
     }
 
-    /// A sender of credits: each is its immediate data ([`Sender::set_imm`]).
+    /// A sender of credits; their numbers are immediate data ([`Sender::set_imm`]).
     pub fn credits(&self) -> Result<Sender<'_>, Stopped> {
         let sges = [self.mr.sge(0, CREDIT_BYTES)];
         Ok(self.sender_of(SendRequest::send(&sges).with_imm(0), CREDIT_BYTES, 1))
@@ -163,7 +163,7 @@ impl Endpoint {
         bytes: usize,
         list: usize,
     ) -> Sender<'a> {
-        // All of it or nothing, so that rows can be compared with those of earlier versions.
+        // The full inline size or none, so that rows are comparable with those of earlier versions.
         let is_granted = self.pair.inline_bytes() >= INLINE_BYTES;
         let inline = is_granted && bytes <= INLINE_BYTES as usize;
         let request = if inline { request.inline_data() } else { request };
@@ -175,21 +175,21 @@ impl Endpoint {
     }
 }
 
-/// Posts the same message again and again, and waits for room in the send queue.
+/// Posts the same message repeatedly, and waits for room in the send queue.
 pub struct Sender<'a>(PairSender<'a>);
 
 impl Sender<'_> {
-    /// Requests in each post.
+    /// Number of requests per post.
     pub fn list(&self) -> u64 {
         self.0.list()
     }
 
-    /// Changes the immediate data of what is posted next.
+    /// Changes the immediate data of the next posts.
     pub fn set_imm(&mut self, imm: u32) {
         self.0.set_imm(imm);
     }
 
-    /// Posts the list once. Waits first where the send queue has no room. `is_last`: with a
+    /// Posts the list once, after waiting for room in the send queue. With `is_last` it has a
     /// completion.
     #[inline]
     pub fn post(&mut self, spin: Spin, is_last: bool) -> Result<(), Stopped> {
@@ -200,7 +200,7 @@ impl Sender<'_> {
         self.0.post(is_last).map_err(text)
     }
 
-    /// Polls for completions until at most `rest` requests are under way.
+    /// Polls for completions until at most `rest` requests are outstanding.
     fn reap(&mut self, spin: Spin, rest: u64) -> Result<(), Stopped> {
         while self.0.under_way() > rest {
             let look = || match self.0.poll() {
@@ -212,7 +212,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Polls for completions where half of the send queue is under way.
+    /// Polls for completions if half of the send queue is outstanding.
     #[inline]
     pub fn reap_some(&mut self, spin: Spin) -> Result<(), Stopped> {
         if self.0.under_way() >= self.0.capacity() / 2 { self.reap_ready(spin) } else { Ok(()) }
@@ -224,7 +224,7 @@ impl Sender<'_> {
         self.reap(spin, self.0.capacity() / 2)
     }
 
-    /// Waits until no request is under way.
+    /// Waits until no request is outstanding.
     pub fn finish(mut self, spin: Spin) -> Result<(), Stopped> {
         if !self.0.is_flushed() {
             return Err("a run has to end with a request that has a completion".to_owned());

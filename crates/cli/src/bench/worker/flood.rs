@@ -1,4 +1,4 @@
-//! Messages one way, as fast as possible.
+//! Messages in one direction, as fast as possible.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::endpoint::{CREDIT_BYTES, Endpoint};
 use super::spin::{Spin, Stopped};
 use crate::bench::task::{Op, Timings};
 
-/// Receives completed, and posted again, at a time.
+/// Number of receives that are polled and posted again together.
 const TAKE: usize = 32;
-/// A message is lost when none came for so long and the queue pair reports no error. Longer than
-/// the retries of a queue pair, so that their status is reported first.
+/// If no message arrives for this long and the queue pair reports no error, messages are lost. It
+/// is longer than the retries of a queue pair, so that their status is reported first.
 const LOST_AFTER: Duration = Duration::from_secs(8);
-/// Messages of a batch, of which the median counts; fewer where they are long.
+/// Messages of a batch; the median of batches is the result. Batches of long messages have fewer.
 const BATCH: u64 = 1024;
-/// See above: bytes of a batch.
+/// Most bytes of a batch.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Empty looks between two looks at the time.
+/// Number of empty polls between two readings of the clock.
 const LOOKS: u32 = 1 << 14;
 
-/// Sends `[messages, list]`: so many messages, a list with each post. SENDs wait for credits, so
-/// that no more are in flight than the other end has receives for.
+/// Sends `[messages, list]`: the number of messages, and the number of requests per post. SENDs
+/// wait for credits, so that there are never more in flight than the other end has receives.
 pub fn send(
     end: &Endpoint,
     clock: &Clock,
@@ -56,20 +56,20 @@ pub fn send(
     while consumed < sent {
         consumed = next_credit(end, spin, &mut receives, consumed)?;
     }
-    // The last credit is the last message. An unread one would keep a receive for good.
+    // The last credit belongs to the last message. Unpolled, it would keep its receive in use.
     match end.poll(&mut [Wc::default()])? {
         0 => Ok(Timings::default()),
         _ => Err("a credit came after the last one".to_owned()),
     }
 }
 
-/// Receives the next credit: how many messages the receiver has consumed or given up. `consumed` is
-/// the number of the last credit.
+/// Receives the next credit: the number of messages that the receiver has consumed or given up.
+/// `consumed` is the number in the last credit.
 ///
-/// The number comes as immediate data, with the completion itself. In memory a later credit would
-/// overwrite it: the sender would know more than it has taken messages, end without the last of
-/// them, and have a receive less for good. After some thousands of those the receiver of credits is
-/// not ready for any, and with `rnr_retry` 7 that lasts for ever.
+/// The number is the immediate data in the completion itself. In memory, a later credit could
+/// overwrite it before it is read: the sender would end before it has polled all credits, and lose
+/// a receive each time. After some thousands of runs it would have no receives left, and with
+/// `rnr_retry` 7 the other end would retry for ever.
 fn next_credit(
     end: &Endpoint,
     spin: Spin,
@@ -100,7 +100,7 @@ pub fn receive(
     if op == Op::Write {
         return Ok(Timings::default());
     }
-    // Whole lists are sent.
+    // The sender sends whole lists.
     let list = end.sender(op, bytes, list.min(TAKE as u64) as usize)?.list();
     let messages = messages.next_multiple_of(list);
     let mut wcs = [Wc::default(); TAKE];
@@ -142,7 +142,7 @@ pub fn receive(
     Ok(Timings { message_ns: batches.median_ns(), ..Timings::default() })
 }
 
-/// Sends WRITEs, and a SEND when all are done.
+/// Sends WRITEs, and a SEND after the last one.
 pub fn send_to_poller(
     end: &Endpoint,
     clock: &Clock,
@@ -170,8 +170,8 @@ pub fn poll_until_done(
     Ok(Timings::default())
 }
 
-/// Times of batches of messages. A window of messages is in flight all the time, so that the count
-/// of one end is the throughput.
+/// Times of batches of messages. A window of messages is always in flight, so the rate at one end
+/// is the throughput.
 struct Batches<'a> {
     clock: &'a Clock,
     size: u64,
@@ -203,7 +203,7 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// Tells whether no message has come for long. Reads the time seldom.
+/// Detects that no message has arrived for long. It reads the clock seldom.
 #[derive(Default)]
 struct Idle {
     looks: u32,

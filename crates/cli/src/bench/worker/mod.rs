@@ -15,7 +15,7 @@ pub use endpoint::Endpoint;
 use datagrams::DatagramPair;
 use spin::{Spin, Stopped};
 
-/// Performs a task together with the other rank. `endpoint` is kept from task to task.
+/// Performs a task together with the other rank. `endpoint` is kept between tasks.
 ///
 /// # Errors
 /// A sentence with the likely causes.
@@ -27,7 +27,7 @@ pub fn perform<R: Rank>(
 ) -> Result<Timings, Stopped> {
     match task {
         Task::Connect(setup) => {
-            // The old queue pair is destroyed first, so that two never exist at once.
+            // The old queue pair is destroyed first, so that there are never two.
             *endpoint = None;
             *endpoint = Some(connect(rank, context, setup)?);
             Ok(Timings::default())
@@ -83,7 +83,7 @@ fn work<R: Rank>(rank: &R, end: &Endpoint, work: &Work, spin: Spin) -> Result<Ti
     }
 }
 
-/// Datagrams. Both sockets exist already, so that no datagram is lost at the start.
+/// UDP datagrams. Both sockets already exist, so that no datagram is lost at the start.
 fn datagram_work<R: Rank>(
     rank: &R,
     pair: &DatagramPair,

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// Why work stopped: a sentence with the likely causes.
+/// Why the work stopped: a sentence with the likely causes.
 pub type Stopped = String;
 
-/// How long one wait may take. Longer than a queue pair's retries, so that their status is what
-/// is reported.
+/// The longest wait. It is longer than the retries of a queue pair, so that their status is
+/// reported.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Looks between two looks at the time.
+/// Number of polls between two readings of the clock.
 const LOOKS: u32 = 1 << 14;
 
 /// How an end waits for the other one.
@@ -24,8 +24,7 @@ impl Spin {
         Self { yielding }
     }
 
-    /// Calls `look` until it returns something. `check` is called now and then, and ends the wait
-    /// with its error.
+    /// Calls `look` until it returns something. Sometimes calls `check`, whose error ends the wait.
     #[inline(always)]
     pub fn until<T>(
         self,
@@ -41,7 +40,7 @@ impl Spin {
         self.until_late(look, check)
     }
 
-    /// Between two looks: yields the core where both ends share it.
+    /// Called between two polls: yields the core if both ends share it.
     #[inline(always)]
     pub fn pause(self) {
         if self.yielding {

@@ -54,7 +54,7 @@ impl<'a> Side<'a> {
         received.map_err(|reason| format!("round trip {i}: {reason}"))
     }
 
-    /// Posts the receive of the last round trip again and polls for completions of sends, while the
+    /// Posts the receive of the last round trip again, and polls for send completions, while the
     /// message is in flight.
     #[inline(always)]
     fn repost_and_reap(&mut self, has_received: bool) -> Result<(), Stopped> {
@@ -65,7 +65,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Round trips in batches; half of the median one. `[batches, trips of a batch]`.
+/// Half of the median round trip over batches. `[batches, round trips per batch]`.
 pub fn batches(
     end: &Endpoint,
     clock: &Clock,
@@ -91,8 +91,8 @@ pub fn batches(
     Ok(found)
 }
 
-/// Half a round trip: the median over batches, after a warm-up. `round` performs so many round
-/// trips.
+/// Half a round trip: the median over batches, after a warm-up. `round` performs the given number
+/// of round trips.
 pub fn half_round_trip(
     clock: &Clock,
     [batches, trips]: [u64; 2],
