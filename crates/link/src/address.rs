@@ -1,4 +1,4 @@
-//! Between which addresses a datagram travels, and the headers that follow from it.
+//! The addresses of a datagram, and the headers that follow from them.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use rdmalab_wire::icrc::Icrc;
 use rdmalab_wire::ids::Gid;
 use rdmalab_wire::ip::{Ethernet, Ipv4, Udp, gid_of_ipv4, ipv4_of_gid};
 
-/// Bytes of everything before the BTH, at most: Ethernet, IPv6, UDP.
+/// Bytes before the BTH, at most: Ethernet, IPv6 and UDP header.
 pub const FRAME_HEADER_BYTES: usize = Ethernet::BYTES + Grh::BYTES + Udp::BYTES;
 
 /// The two ends of a datagram.
@@ -23,7 +23,7 @@ pub struct FourTuple {
     pub destination_port: u16,
 }
 
-/// What a receiver of datagrams is told of the IP header, beside the addresses of the
+/// The fields of the IP header that a receiver of datagrams gets, besides the addresses in the
 /// [`FourTuple`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
@@ -51,13 +51,13 @@ pub fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
-/// The scope of an IPv6 group that reaches nobody; a scope is the low half of the second byte
-/// (RFC 4291, 2.7).
+/// The multicast scope interface-local: its packets never leave the host. The scope is the low half
+/// of the second byte (RFC 4291, 2.7).
 const INTERFACE_LOCAL: u8 = 1;
-/// The scope of a group that reaches what one link connects.
+/// The multicast scope link-local: its packets reach all hosts on one link.
 pub const LINK_LOCAL: u8 = 2;
 
-/// The same group in another scope; `None` for what is no IPv6 group of scope `from`.
+/// The same group in scope `to`. `None` unless `gid` is an IPv6 group of scope `from`.
 fn rescoped(gid: Gid, from: u8, to: u8) -> Option<Gid> {
     let mut octets = gid.0;
     if !gid.is_multicast() || octets[1] & 0xf != from {
@@ -67,14 +67,15 @@ fn rescoped(gid: Gid, from: u8, to: u8) -> Option<Gid> {
     Some(Gid(octets))
 }
 
-/// The address that packets for a GID are sent to. To an adapter the scope of a group means
-/// nothing, to IPv6 much: no kernel sends or takes packets of interface-local scope (ffx1::) on a
-/// network. They travel in the next wider scope, which no router passes on either.
+/// The address that packets for a GID are sent to. An RDMA adapter ignores the scope of a multicast
+/// group, but IPv6 does not: no kernel sends packets of interface-local scope (ffx1::) to a
+/// network, or takes them from one. Packets for such a group use link-local scope instead, which no
+/// router forwards either.
 pub fn destination_of(gid: Gid) -> IpAddr {
     address_of(rescoped(gid, INTERFACE_LOCAL, LINK_LOCAL).unwrap_or(gid))
 }
 
-/// The groups whose packets are sent to an address: the converse of [`destination_of`].
+/// The groups whose packets are sent to an address: the inverse of [`destination_of`].
 pub fn groups_at(address: IpAddr) -> impl Iterator<Item = Gid> {
     let gid = gid_of(address);
     std::iter::once(gid).chain(rescoped(gid, LINK_LOCAL, INTERFACE_LOCAL))
@@ -87,7 +88,7 @@ pub fn is_group(gid: Gid) -> bool {
 }
 
 impl FourTuple {
-    /// Whether the addresses are of one family.
+    /// Whether both addresses are of the same family.
     pub fn is_sound(&self) -> bool {
         self.source.is_ipv4() == self.destination.is_ipv4()
     }
@@ -105,7 +106,7 @@ impl FourTuple {
             type_of_service: ip.traffic_class,
             total_length: (Ipv4::BYTES + Udp::BYTES + packet_bytes) as u16,
             identification: ip.identification,
-            // RoCEv2 is never fragmented; senders say so (measured of rdma_rxe).
+            // RoCEv2 is never fragmented, and senders set this bit (observed with rdma_rxe).
             dont_fragment: true,
             time_to_live: ip.hop_limit,
             protocol: Ipv4::UDP,
@@ -126,8 +127,8 @@ impl FourTuple {
         }
     }
 
-    /// The invariant CRC of a packet (BTH to ICRC, the ICRC itself not read) between these
-    /// addresses.
+    /// The invariant CRC of a packet between these addresses. `packet` goes from the BTH to the
+    /// ICRC; the ICRC field itself is not read.
     pub fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
         let ip = IpFields { identification, ..IpFields::default() };
         let udp = self.udp(packet.len());
@@ -140,9 +141,9 @@ impl FourTuple {
         }
     }
 
-    /// Writes the Ethernet, IP and UDP headers of a frame with a packet of `packet_bytes` (BTH to
-    /// ICRC) between these Ethernet addresses (destination, source); returns their length. UDP's
-    /// checksum is zero.
+    /// Writes the headers of a frame to `out` and returns their length. The frame carries a packet
+    /// of `packet_bytes` (BTH to ICRC) between these Ethernet addresses (destination, source).
+    /// UDP's checksum is zero.
     #[inline]
     pub fn write_frame_headers(
         &self,
@@ -170,8 +171,8 @@ impl FourTuple {
         end
     }
 
-    /// The 40 bytes before a datagram in its receive buffer, as the kernel writes them: the IPv6
-    /// header, or 20 zeros and the IPv4 header (RoCEv2 annex A17.4.1).
+    /// The 40 bytes that the kernel writes before a datagram in the receive buffer: the IPv6
+    /// header, or 20 zero bytes and the IPv4 header (RoCEv2 annex A17.4.1).
     pub fn grh_area(&self, ip: &IpFields, packet_bytes: usize) -> [u8; 40] {
         match self.ipv4(ip, packet_bytes) {
             Some(ip) => ip.to_grh_area(),

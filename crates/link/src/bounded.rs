@@ -1,4 +1,4 @@
-//! A map that forgets its oldest entry rather than grow without end.
+//! A map of bounded size: a new entry replaces the oldest one.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -6,12 +6,12 @@ use std::hash::Hash;
 /// Entries of a [`BoundedMap`], at most.
 pub const MAX_ENTRIES: usize = 4096;
 
-/// A map of at most [`MAX_ENTRIES`]: a further one takes the place of the oldest, which begins anew
-/// when it is asked for again.
+/// A map of at most [`MAX_ENTRIES`] entries. In a full map a new entry replaces the oldest one. If
+/// the key that was replaced is asked for again, it starts with the default value.
 #[derive(Clone, Debug)]
 pub struct BoundedMap<K, V> {
     entries: HashMap<K, V>,
-    /// In the order in which they came.
+    /// The keys, oldest first.
     order: VecDeque<K>,
 }
 
@@ -22,7 +22,7 @@ impl<K, V> Default for BoundedMap<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Default> BoundedMap<K, V> {
-    /// The value of a key; the default where there was none.
+    /// The value of a key. A key without an entry gets one with the default value.
     pub fn entry(&mut self, key: K) -> &mut V {
         if !self.entries.contains_key(&key) {
             if self.order.len() >= MAX_ENTRIES
@@ -40,7 +40,7 @@ impl<K: Copy + Eq + Hash, V: Default> BoundedMap<K, V> {
         self.entries.get(key)
     }
 
-    /// Forgets the keys that `is_gone` names.
+    /// Removes the keys for which `is_gone` returns `true`.
     pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool) {
         self.order.retain(|key| !is_gone(key));
         self.entries.retain(|key, _| !is_gone(key));

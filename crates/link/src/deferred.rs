@@ -1,4 +1,5 @@
-//! Deferred packets: delayed ones wait for their time, reordered ones until others overtook them.
+//! Deferred packets: delayed packets wait for a time, reordered packets for others to overtake
+//! them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -6,29 +7,29 @@ use std::collections::BinaryHeap;
 use crate::packet::Flow;
 use crate::quirk::Fate;
 
-/// Packets that wait at a time, at most.
+/// Number of waiting packets, at most.
 pub const MAX_DEFERRED: usize = 8192;
-/// Bytes of them, at most.
+/// Bytes of waiting packets, at most.
 pub const MAX_DEFERRED_BYTES: usize = 16 << 20;
-/// How long a packet waits for others to overtake it, ns: they may never come.
+/// How long a packet waits at most for others to overtake it, ns. They may never come.
 pub const OVERTAKING_NS: u64 = 10_000_000;
 
-/// There is no room: what does not fit is lost.
+/// There is no room for another packet, which is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// What [`Deferred::defer`] made of a packet.
+/// The result of [`Deferred::defer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Deferral {
     /// The packet itself is to be sent now.
     pub sends_now: bool,
-    /// This packet was the last that had to overtake a deferred one, which is due now.
+    /// This packet was the last one that had to overtake a deferred packet. That packet is due now.
     pub released: bool,
-    /// Copies that found no room, and are lost.
+    /// Number of copies that are lost because there was no room.
     pub overflowed: u64,
 }
 
-/// A packet that waits for its time. Equal times go by arrival.
+/// A packet that waits for its time. Packets with equal times go in the order of arrival.
 #[derive(Debug)]
 struct Timed<T> {
     flow: Flow,
@@ -65,7 +66,7 @@ struct Overtaken<T> {
     timed: Timed<T>,
 }
 
-/// See the module's text. `T` is whatever the driver sends.
+/// The waiting packets. `T` is the driver's representation of a packet.
 #[derive(Debug)]
 pub struct Deferred<T> {
     timed: BinaryHeap<Reverse<Timed<T>>>,
@@ -81,12 +82,12 @@ impl<T> Default for Deferred<T> {
 }
 
 impl<T> Deferred<T> {
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub fn len(&self) -> usize {
         self.timed.len() + self.overtaken.len()
     }
 
-    /// Whether none waits.
+    /// Whether no packet waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -106,10 +107,10 @@ impl<T> Deferred<T> {
         Ok(Timed { flow, due_ns, number: self.number, bytes, packet })
     }
 
-    /// Defers what `fate` says of a packet that is not lost, beside or instead of what is sent now;
-    /// `packet` makes a copy and says how many bytes that is. What is to go at once waits all the
-    /// same while others of its flow are due and not sent yet, and where `is_busy` says that one of
-    /// them is just being sent: it would overtake them.
+    /// Defers the copies of a packet, and the packet itself, as `fate` says; `fate` must not be a
+    /// loss. `packet` makes a copy and returns its length and the copy. A packet that is to leave
+    /// at once is deferred as well if it would overtake others of its flow: those that are due but
+    /// not sent yet, or one that is being sent just now (`is_busy`).
     pub fn defer(
         &mut self,
         flow: &Flow,
@@ -135,7 +136,7 @@ impl<T> Deferred<T> {
         deferral
     }
 
-    /// Whether a packet of a flow that was delayed is due, and still here.
+    /// Whether a delayed packet of a flow is due and not taken yet.
     fn is_overdue(&self, flow: &Flow, now_ns: u64) -> bool {
         let is_any = self.timed.peek().is_some_and(|Reverse(first)| first.due_ns <= now_ns);
         let is_it =
@@ -153,7 +154,7 @@ impl<T> Deferred<T> {
         Ok(())
     }
 
-    /// Holds a packet until `behind` more of its flow have passed, or for `OVERTAKING_NS`.
+    /// Holds a packet for `OVERTAKING_NS`, or until `behind` later packets of its flow have passed.
     ///
     /// # Errors
     /// [`Full`].
@@ -170,7 +171,7 @@ impl<T> Deferred<T> {
         Ok(())
     }
 
-    /// A packet of a flow has passed. Returns whether something is due now because of it.
+    /// A packet of a flow has passed. Returns whether a deferred packet is due now because of that.
     pub fn passed(&mut self, flow: &Flow) -> bool {
         let mut any = false;
         for waiting in self.overtaken.iter_mut().filter(|waiting| waiting.timed.flow == *flow) {
@@ -183,7 +184,7 @@ impl<T> Deferred<T> {
         any
     }
 
-    /// When the next packet is due, ns.
+    /// Time when the next packet is due, ns.
     pub fn next_ns(&self) -> Option<u64> {
         let overtaken = self.overtaken.iter().map(|waiting| waiting.timed.due_ns).min();
         let timed = self.timed.peek().map(|Reverse(timed)| timed.due_ns);

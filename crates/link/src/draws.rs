@@ -1,7 +1,7 @@
 //! Random numbers that follow from a seed and a packet.
 //!
-//! There is no generator that calls could take turns at, so the order in which threads get to send
-//! changes nothing: the same packet draws the same number in each run.
+//! There is no generator whose state each call changes. So the order in which threads send does not
+//! matter: the same packet draws the same number in each run.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,11 @@ use rdmalab_wire::ids::{MASK_24, Qpn};
 
 use crate::packet::PacketInfo;
 
-/// A seed, and what of a packet numbers are drawn from.
+/// A seed, and which bits of a packet's queue pair numbers count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Draws {
     seed: u64,
-    /// The part of a queue pair's number that counts.
+    /// The bits of a queue pair's number that count.
     qp_mask: u32,
 }
 
@@ -36,9 +36,9 @@ impl Draws {
         Draws { seed, qp_mask: MASK_24 }
     }
 
-    /// The same where only the lower `bits` of a queue pair's number are the same each time that a
-    /// program runs: numbers are drawn from those, so that a seed repeats. Groups keep the whole
-    /// number, for what tells their members apart is in it.
+    /// Ignores all but the lower `bits` of a queue pair's number, if only those are the same in
+    /// each run of a program: then a seed gives the same results again. For a multicast group the
+    /// whole number counts, because it tells the members apart.
     #[must_use]
     pub const fn with_qp_bits(self, bits: u32) -> Draws {
         let bits = if bits < 24 { bits } else { 24 };

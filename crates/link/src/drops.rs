@@ -30,39 +30,39 @@ drops! {
     Malformed = "malformed",
     /// An opcode that is not implemented.
     Opcode = "unknown opcode",
-    /// Another version of the transport.
+    /// Another version of the transport protocol.
     TransportVersion = "transport version",
-    /// No queue pair has that number.
+    /// No queue pair has the destination's number.
     NoSuchQp = "no such queue pair",
-    /// The queue pair takes no packets in its state.
+    /// The queue pair cannot receive in its state.
     State = "queue pair not ready to receive",
     /// The packet's transport service is not the queue pair's.
     Transport = "other transport service",
-    /// It does not come from, or go to, the addresses of the connection.
+    /// The source or the destination is not an address of the connection.
     Address = "not from the connected peer",
     /// Another partition.
     PKey = "partition key",
     /// Another queue key.
     QKey = "queue key",
-    /// The invariant CRC does not fit: damaged on its way, or forged.
+    /// The invariant CRC is wrong: the packet was damaged or forged.
     Icrc = "invariant CRC",
     /// The engine dropped it: out of order, no receive posted, a duplicate.
     Engine = "not taken by the queue pair",
-    /// For another process of the host whose ring is full, or that is gone.
+    /// For another process of the host, which has exited or whose ring is full.
     Forward = "not forwarded",
-    /// Another process took over the socket while this one was stopped with the packet in hand.
+    /// Another process took over the socket while this one was stopped after it read the packet.
     Turn = "read after another process took over the socket",
-    /// A datagram that the kernel cut off, or that came without its addresses.
+    /// The kernel truncated the datagram, or did not report its addresses.
     Kernel = "incomplete from the kernel",
-    /// It could not be sent: no route, a full device queue, a path MTU that is too small.
+    /// Sending failed: no route, a full device queue, or a path MTU that is too small.
     Send = "not sent",
-    /// A fault rule or a quirk took it.
+    /// A fault rule or a quirk dropped it.
     Hook = "taken by a rule",
-    /// The management queue is full, or no process listens.
+    /// The management queue is full, or no process reads it.
     Management = "no room in the management queue",
 }
 
-/// A counter for each reason. Counting is relaxed: sums are right, their order does not matter.
+/// A counter for each reason. The counters are relaxed atomics: only their sums are exact.
 #[derive(Debug, Default)]
 pub struct Counters {
     counts: [AtomicU64; Drop::ALL.len()],

@@ -11,7 +11,8 @@ use crate::address::FourTuple;
 /// Bytes that a packet takes beyond its payload, at most: headers, pad, invariant CRC.
 pub const MAX_OVERHEAD_BYTES: usize = MAX_HEADER_BYTES + 3 + ICRC_BYTES;
 
-/// Packets that a train is on a network. A READ request is one, whatever PSNs its answer takes.
+/// Number of packets that a train takes on a network. A READ request is one packet, however many
+/// PSNs its response takes.
 #[inline]
 pub fn packets_of(train: &Train) -> u32 {
     if train.kind == TrainKind::ReadRequest { 1 } else { train.packets }
@@ -106,11 +107,11 @@ fn headers_with(train: &Train, opcode: Opcode) -> Headers {
     headers
 }
 
-/// Writes the headers of a train of one packet, whose [`opcode_of`] this is, to the start of `out`;
-/// returns their length. `None` where they do not fit.
+/// Writes the headers of a train of one packet to the start of `out` and returns their length.
+/// `opcode` is the result of [`opcode_of`]. `None` if the headers do not fit.
 #[inline]
 pub fn write_head(train: &Train, opcode: Opcode, out: &mut [u8]) -> Option<usize> {
-    // The most frequent ones are put together without the others' headers.
+    // The most frequent packets have a BTH only: a short cut.
     if opcode.header_bytes() == Bth::BYTES {
         *out.first_chunk_mut()? = bth_of(train, opcode).to_bytes();
         return Some(Bth::BYTES);
@@ -129,8 +130,8 @@ fn bth_of(train: &Train, opcode: Opcode) -> Bth {
 }
 
 /// Writes the headers and the pad of a train of one packet ([`Train::packet`]) to the start of
-/// `out`. The caller then puts the payload in between and calls [`seal`]. `None` when the
-/// transport has no such packet, or it does not fit.
+/// `out`. The caller then copies the payload in between and calls [`seal`]. `None` if the transport
+/// has no such packet, or if the packet does not fit.
 #[inline]
 pub fn write_headers(train: &Train, transport: Transport, out: &mut [u8]) -> Option<Parts> {
     let payload_at = write_head(train, opcode_of(train, transport)?, out)?;
@@ -141,8 +142,8 @@ pub fn write_headers(train: &Train, transport: Transport, out: &mut [u8]) -> Opt
     Some(Parts { payload_at, payload_bytes, packet_bytes })
 }
 
-/// Writes the invariant CRC to the end of a packet that is complete otherwise. `identification`
-/// is what IPv4's header will hold, and of no matter for IPv6.
+/// Writes the invariant CRC to the end of an otherwise complete packet. `identification` is the
+/// value that the IPv4 header will have; over IPv6 it is ignored.
 #[inline]
 pub fn seal(tuple: &FourTuple, identification: u16, packet: &mut [u8]) {
     let icrc = tuple.icrc(identification, packet);

@@ -4,29 +4,29 @@ use rdmalab_wire::ip::{Ethernet, Ipv4};
 
 use crate::address::{FRAME_HEADER_BYTES, FourTuple, IpFields};
 
-/// The Ethernet, IP and UDP headers of a flow's frames. Made once; only the lengths and IPv4's
-/// checksum differ between its packets, and are put in where a packet is written.
+/// The Ethernet, IP and UDP headers of a flow's frames, built once for each flow. Packets differ
+/// only in the lengths and in IPv4's checksum, which are filled in for each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameHeaders {
     tuple: FourTuple,
-    /// As of an empty packet.
+    /// The headers of a packet without any bytes.
     start: [u8; FRAME_HEADER_BYTES],
     bytes: usize,
-    /// Of IPv4's header as it stands in `start`: the ones' complement of its checksum.
+    /// The ones' complement of the IPv4 checksum in `start`.
     sum: u32,
 }
 
-/// Bytes of UDP's header, at the end.
+/// Bytes of the UDP header, the last one.
 const UDP: usize = 8;
-/// Where IPv4's total length stands, its checksum, and IPv6's payload length.
+/// Offset of IPv4's total length.
 const TOTAL_LENGTH_AT: usize = Ethernet::BYTES + 2;
-/// See above.
+/// Offset of IPv4's header checksum.
 const CHECKSUM_AT: usize = Ethernet::BYTES + 10;
-/// See above.
+/// Offset of IPv6's payload length.
 const PAYLOAD_LENGTH_AT: usize = Ethernet::BYTES + 4;
 
-/// A locally administered address for an interface that has none: told apart by the last octets of
-/// its IP address.
+/// A locally administered Ethernet address for an interface that has none. It contains the last
+/// bytes of the IP address, which tell interfaces apart.
 fn mac(ip: std::net::IpAddr) -> [u8; 6] {
     match ip {
         std::net::IpAddr::V4(v4) => {
@@ -45,7 +45,7 @@ fn put(out: &mut [u8; FRAME_HEADER_BYTES], at: usize, value: u16) {
 }
 
 impl FrameHeaders {
-    /// The headers of what travels between these addresses.
+    /// The headers of packets between these addresses.
     pub fn of(tuple: FourTuple, ip: &IpFields) -> FrameHeaders {
         let mut start = [0; FRAME_HEADER_BYTES];
         let macs = (mac(tuple.destination), mac(tuple.source));
@@ -54,7 +54,7 @@ impl FrameHeaders {
         FrameHeaders { tuple, start, bytes, sum: u32::from(!sum) }
     }
 
-    /// Between which addresses.
+    /// The addresses and ports.
     pub fn tuple(&self) -> &FourTuple {
         &self.tuple
     }
@@ -71,20 +71,20 @@ impl FrameHeaders {
         self.bytes + packet_bytes
     }
 
-    /// Whether the network header is IPv4's.
+    /// Whether the packets travel over IPv4.
     #[inline]
     pub(crate) fn is_v4(&self) -> bool {
         self.bytes == Ethernet::BYTES + Ipv4::BYTES + UDP
     }
 
-    /// Writes the headers of a packet of `packet_bytes`. UDP's checksum is zero; bytes behind them
-    /// are overwritten, since a copy of known length is the cheapest.
+    /// Writes the headers of a packet of `packet_bytes`. UDP's checksum is zero. All of `out` is
+    /// written, even behind shorter headers, because a copy of constant length is the cheapest.
     #[inline]
     pub(crate) fn write(&self, packet_bytes: usize, out: &mut [u8; FRAME_HEADER_BYTES]) {
         out.copy_from_slice(&self.start);
         let udp_length = (UDP + packet_bytes) as u16;
         if self.is_v4() {
-            // RFC 1624: the sum follows a field's change, carries added at its low end.
+            // RFC 1624: add the change of a field to the sum, then add the carries at the low end.
             let sum = self.sum + packet_bytes as u32;
             let sum = (sum & 0xffff) + (sum >> 16);
             let sum = (sum & 0xffff) + (sum >> 16);

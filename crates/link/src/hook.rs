@@ -1,15 +1,15 @@
-//! A hook on the UDP path: taps look at each packet here, and fault injection decides about it.
+//! The hook on the UDP path: here a tap sees each packet, and fault injection decides about it.
 //!
-//! A verdict may depend only on the [`PacketContext`], on what passed before it on its flow, and on
-//! a seed, so that the timing of threads cannot change it. Packets of one flow pass in order; two
-//! flows may pass at the same time.
+//! A verdict may depend only on the [`PacketContext`], on earlier packets of the same flow, and on
+//! a seed. So the timing of threads cannot change a verdict. The packets of one flow pass in order;
+//! packets of two flows may pass at the same time.
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
 use crate::address::{FourTuple, IpFields};
 use crate::packet::Payload;
 
-/// Which way a packet travels, seen from this process.
+/// The direction of a packet, seen from this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// To the network.
@@ -18,34 +18,34 @@ pub enum Direction {
     In,
 }
 
-/// A packet on its way.
+/// A packet that passes the hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketContext {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Between which addresses.
+    /// The addresses and ports.
     pub tuple: FourTuple,
-    /// The rest of the network header. On the way in the identification is not known.
+    /// The other fields of the IP header. For an incoming packet the identification is not known.
     pub ip: IpFields,
     /// The queue pair of this process that sends or receives it.
     pub local_qp: Qpn,
-    /// The flow, with the addresses: the destination's queue pair.
+    /// The destination's queue pair. Together with the addresses it identifies the flow.
     pub destination_qp: Qpn,
-    /// The packet's number in its flow.
+    /// The packet's PSN.
     pub psn: Psn,
-    /// PSNs that it takes: of a READ request that leaves those of its response, otherwise 1.
+    /// How many PSNs it takes: for an outgoing READ request those of its response, otherwise 1.
     pub psns: u32,
-    /// How often a packet of this number was sent on this flow before, as far as the sender still
-    /// remembers; 0 on the way in.
+    /// How often a packet with this PSN was sent on this flow before, as far as the sender
+    /// remembers; 0 for an incoming packet.
     pub transmission: u32,
-    /// The payload, where the sender says; nothing on the way in.
+    /// The payload, if the sender reports it; empty for an incoming packet.
     pub payload: Payload,
 }
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It goes on, with what the hook made of its bytes.
+    /// The packet goes on. The hook may have changed its bytes.
     Pass,
     /// It is dropped.
     Drop,
@@ -53,9 +53,9 @@ pub enum Verdict {
 
 /// A tap, or fault injection. Called under locks: it must neither block nor call verbs.
 pub trait PacketHook: Send + Sync {
-    /// Looks at a packet (BTH to ICRC) on its way out and decides.
+    /// Looks at an outgoing packet (BTH to ICRC) and decides about it.
     fn outgoing(&self, context: &PacketContext, packet: &mut [u8]) -> Verdict;
 
-    /// Looks at a packet of this process on its way in, before it is checked.
+    /// Looks at an incoming packet before it is checked.
     fn incoming(&self, _context: &PacketContext, _packet: &[u8]) {}
 }

@@ -1,14 +1,15 @@
-//! What lies between the engine's trains and the datagrams of a RoCEv2 network.
+//! The conversion between the engine's trains and the datagrams of a RoCEv2 network.
 //!
-//! Sending: [`expand::write_headers`] writes the headers of one packet of a train, the driver puts
-//! the payload behind them, [`expand::seal`] adds the invariant CRC. Receiving: [`receive::parse`]
-//! reads a datagram, the driver finds the queue pair that it names, [`receive::check`] and
-//! [`receive::Verifier`] hold it against what that queue pair expects, and [`receive::train_of`]
-//! makes a train of one packet for the engine's `accept`. Everything that is refused is refused for
-//! a [`drops::Drop`], which the driver counts.
+//! Sending: [`expand::write_headers`] writes the headers of one packet of a train, the driver
+//! copies the payload behind them, and [`expand::seal`] adds the invariant CRC. Receiving:
+//! [`receive::parse`] reads a datagram, and the driver looks up the queue pair that it names.
+//! [`receive::check`] and [`receive::Verifier`] compare the packet with what this queue pair
+//! expects, and [`receive::train_of`] makes a train of one packet for the engine's `accept`. The
+//! driver counts refused packets for each reason, a [`drops::Drop`].
 //!
-//! There are no sockets here: [`address::FourTuple`] says where a datagram comes from and goes to.
-//! A [`hook::PacketHook`] sees each packet in both directions and decides whether it passes.
+//! This crate uses no sockets: [`address::FourTuple`] holds the addresses of a datagram. A
+//! [`hook::PacketHook`] sees each packet in both directions and decides whether an outgoing one
+//! passes.
 #![forbid(unsafe_code)]
 
 pub mod address;

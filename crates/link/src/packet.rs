@@ -1,4 +1,4 @@
-//! A packet as fault rules and quirks see it, whatever carries it.
+//! The view of a packet that fault rules and quirks get, the same for all media.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{Psn, Qpn};
 use rdmalab_wire::opcode::{Opcode, Operation};
 
-/// What carries a packet.
+/// The medium that carries a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Medium {
     /// Shared memory of a host.
@@ -57,14 +57,14 @@ impl Class {
         }
     }
 
-    /// Its bit in a set of classes.
+    /// The bit of this class in a set of classes.
     pub(crate) const fn bit(self) -> u16 {
         1 << self as u8
     }
 }
 
-/// The packets of one queue pair to another, those of requests and of responses by themselves:
-/// their numbers run independently.
+/// The packets that one queue pair sends to another. Requests and responses are two flows, because
+/// their PSNs run independently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Flow {
     /// The sender's address.
@@ -73,54 +73,57 @@ pub struct Flow {
     pub destination: IpAddr,
     /// The receiving queue pair.
     pub destination_qp: Qpn,
-    /// The sending queue pair of a datagram; 0 for connections, where the other determines it.
+    /// The sending queue pair of a datagram; 0 on a connection, where `destination_qp` implies it.
     pub source_qp: Qpn,
     /// Whether these are responses.
     pub is_response: bool,
 }
 
-/// What a packet carries, and where its sender took it from.
+/// The size of a packet's payload, and where the sender took the payload from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Payload {
-    /// How much.
+    /// Bytes of payload.
     pub bytes: u32,
-    /// It lay in the work request (`IBV_SEND_INLINE`). Otherwise the device read it in the
-    /// program's memory as it sent the packet.
+    /// It was part of the work request (`IBV_SEND_INLINE`). Otherwise the device read it from the
+    /// program's memory when it sent the packet.
     pub is_inline: bool,
 }
 
 /// A packet that is about to leave a device, or has arrived at one.
 ///
-/// Within a host, packets of one message that arrive together may come as one: `psn` is the first
-/// one's, and `psns` counts them. A sender with fault rules or quirks sends packets one by one.
+/// Within a host, packets of one message that arrive together may be reported as one `PacketInfo`:
+/// `psn` is the PSN of the first one, and `psns` their number. A sender with fault rules or quirks
+/// sends packets one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketInfo {
     /// Its flow.
     pub flow: Flow,
     /// The queue pair of this device that sends it or receives it.
     pub local_qp: Qpn,
-    /// What carries it.
+    /// The medium that carries it.
     pub medium: Medium,
-    /// What it is.
+    /// Its kind.
     pub class: Class,
-    /// Its number in the flow.
+    /// Its PSN.
     pub psn: Psn,
-    /// PSNs that it takes: of a READ request those of its response, otherwise 1 for each packet.
+    /// How many PSNs it takes: for a READ request those of its response, otherwise 1 for each
+    /// packet.
     pub psns: u32,
-    /// How often a packet of this number left, or arrived, before. `None`: the driver did not
-    /// count, and [`crate::quirk::Chain`] does.
+    /// How often a packet with this PSN left, or arrived, before. `None` if the driver did not
+    /// count; then [`crate::quirk::Chain`] does.
     pub transmission: Option<u32>,
-    /// Of a request that arrived: the responder has everything before it. A NAK acknowledges all
-    /// that was sent before (IBA vol. 1, 9.7.5.1.2), so no other request may be answered with one.
+    /// For a request that arrived: the responder has received every request before this one. A NAK
+    /// acknowledges all earlier requests (IBA vol. 1, 9.7.5.1.2), so only such a request may be
+    /// answered with a NAK.
     pub in_order: bool,
-    /// Bytes on the wire, for a rate.
+    /// Bytes on the wire; rate rules need them.
     pub bytes: u32,
     /// Its payload.
     pub payload: Payload,
 }
 
 impl PacketInfo {
-    /// Whether a packet of this number left, or arrived, before.
+    /// Whether a packet with this PSN left, or arrived, before.
     pub fn is_repeated(&self) -> bool {
         self.transmission.is_some_and(|before| before > 0)
     }

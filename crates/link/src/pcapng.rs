@@ -1,9 +1,9 @@
 //! Blocks of a pcapng capture, of RoCEv2 packets in Ethernet frames.
 //!
-//! Written by hand, because `pcap-file` copies a packet several times and writes microseconds as
-//! they are; a packet that is captured costs the program time, so it goes straight from its header
-//! values and its payload to its place in the queue, and what takes long (both checksums) is left
-//! to [`finish`], which the writing thread calls later. The tests read the result with `pcap-file`.
+//! The `pcap-file` crate is not used here, because it copies a packet several times and writes
+//! microseconds. Capturing a packet costs the program time. So [`packet()`] writes headers and
+//! payload straight to their place in the queue. The expensive part, both checksums, is left to
+//! [`finish`], which the writing thread calls later. The tests read the result with `pcap-file`.
 //!
 //! Format: IETF draft-ietf-opsawg-pcapng, in the byte order of the machine.
 
@@ -33,40 +33,40 @@ const EPB_DROPCOUNT: u16 = 4;
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
-/// Bit of a block's interface number: its checksums are still to be computed.
+/// Bit in a block's interface number: the checksums are not computed yet.
 const UNFINISHED: u32 = 1 << 31;
-/// Bit of a block's interface number: its invariant CRC is to be wrong.
+/// Bit in a block's interface number: the invariant CRC shall be wrong.
 const SPOILT: u32 = 1 << 30;
-/// Where a packet block's data begins.
+/// Offset of a packet block's data.
 const DATA_AT: usize = 28;
 /// The longest comment of a packet, bytes.
 pub const COMMENT_MAX: usize = 200;
-/// Bytes that a packet's block has beyond its frame, at most.
+/// Bytes of a packet's block besides its frame, at most.
 pub const BLOCK_OVERHEAD: usize = DATA_AT + FRAME_HEADER_BYTES + 64 + COMMENT_MAX;
 
 /// A packet to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Capture<'a> {
-    /// Which interface, in the order of their descriptions.
+    /// Index of the interface, in the order of their descriptions.
     pub interface: u32,
-    /// Since 1970, UTC, ns.
+    /// Nanoseconds since 1970, UTC.
     pub at_ns: u64,
-    /// Which way it went.
+    /// The direction.
     pub direction: Direction,
-    /// The headers around it.
+    /// The Ethernet, IP and UDP headers.
     pub headers: &'a FrameHeaders,
-    /// Bytes from the BTH to the end of the payload; of a packet that is complete, to its end.
+    /// Bytes from the BTH to the end of the payload; for a complete packet to the end of the ICRC.
     pub bytes: usize,
-    /// Whether that is all of the packet, as it was on a network. If not, pad and invariant CRC
-    /// are added here and by [`finish`].
+    /// Whether these bytes are the whole packet as on a network. If not, [`packet()`] adds the pad
+    /// and [`finish`] the invariant CRC.
     pub complete: bool,
-    /// It was damaged on its way: the CRC that is added is wrong.
+    /// The packet was damaged: the CRC that is added is wrong.
     pub spoilt: bool,
-    /// What is to be said of it; cut off at [`COMMENT_MAX`] bytes.
+    /// The comment; cut off at [`COMMENT_MAX`] bytes.
     pub comment: &'a str,
-    /// Packets that were dropped before it, since the last one that was kept.
+    /// Number of packets that the capture lost since the last one that it kept.
     pub dropped: u64,
-    /// Bytes of the frame to keep.
+    /// The snap length: bytes of the frame to keep.
     pub snap: usize,
 }
 
@@ -127,7 +127,7 @@ pub fn interface(out: &mut Vec<u8>, name: &str, description: &str, snap: u32) {
     });
 }
 
-/// How many packets of an interface were seen and how many of them the file has not.
+/// How many packets of an interface were seen, and how many of them the file does not contain.
 pub fn statistics(out: &mut Vec<u8>, interface: u32, at_ns: u64, seen: u64, dropped: u64) {
     block(out, INTERFACE_STATISTICS, |out| {
         put32(out, interface);
@@ -145,9 +145,9 @@ pub fn frame_bytes(tuple: &FourTuple, packet_bytes: usize) -> usize {
     Ethernet::BYTES + ip + Udp::BYTES + packet_bytes
 }
 
-/// Writes a packet to the start of `out`, and returns the length of its block, a multiple of 4;
-/// `None` where it does not fit. `fill` is given the place of its [`Capture::bytes`], as much of
-/// them as is kept. An incomplete one has zeros for its checksums until [`finish`].
+/// Writes a packet's block to the start of `out` and returns its length, a multiple of 4. `None` if
+/// it does not fit. `fill` writes the [`Capture::bytes`], or as many of them as are kept. The
+/// checksums of an incomplete packet are zero until [`finish`].
 #[inline]
 pub fn packet(
     out: &mut [u8],
@@ -168,13 +168,13 @@ pub fn packet(
     headers.write(packet_bytes, frame.first_chunk_mut()?);
     let (at, end) = (headers.bytes(), headers.bytes() + bytes);
     fill(&mut frame[at..end]);
-    // What follows the payload is shorter than the block's end, which is written next.
+    // Pad and ICRC are shorter than the block's end, which is written next.
     frame[end..end + PLAIN_END].fill(0);
     frame[padded..].copy_from_slice(&plain_end(capture.direction, total));
     Some(total)
 }
 
-/// [`packet`] with less than the whole frame, or with options that few packets have.
+/// [`packet`] for a truncated frame, or with options that few packets have.
 #[cold]
 fn packet_with_more(
     out: &mut [u8],
@@ -203,12 +203,12 @@ fn packet_with_more(
 }
 
 impl Capture<'_> {
-    /// Whether there is nothing to say of it but its direction.
+    /// Whether the direction is its only option.
     fn is_plain(&self) -> bool {
         self.comment.is_empty() && self.dropped == 0
     }
 
-    /// Pad and invariant CRC that are added. Headers are multiples of 4.
+    /// Bytes of the pad and the invariant CRC to add. Headers are multiples of 4.
     fn trailer_bytes(&self) -> usize {
         match self.complete {
             true => 0,
@@ -216,7 +216,7 @@ impl Capture<'_> {
         }
     }
 
-    /// Writes what a packet's block begins with.
+    /// Writes the first words of a packet's block.
     #[inline]
     fn begin(&self, block: &mut [u8], total: usize, kept: usize, length: usize) {
         let mark = if self.complete && self.headers.is_v4() { 0 } else { UNFINISHED };
@@ -238,10 +238,10 @@ fn flags(direction: Direction) -> u32 {
     }
 }
 
-/// Bytes of the options of nearly every packet, and of the total length behind them.
+/// Bytes of the options that nearly every packet has, and of the total length behind them.
 const PLAIN_END: usize = 16;
 
-/// The end of a block that says its direction only.
+/// The end of a block whose only option is the direction.
 #[inline]
 fn plain_end(direction: Direction, total: usize) -> [u8; PLAIN_END] {
     // Code, length, value; no more options; length.
@@ -267,7 +267,7 @@ fn options(capture: &Capture<'_>) -> Vec<u8> {
     out
 }
 
-/// Where a text can be cut.
+/// Like `str::floor_char_boundary`, which Rust 1.90 lacks.
 trait Cut {
     fn floor_char_boundary_of(&self, most: usize) -> usize;
 }
@@ -316,7 +316,7 @@ fn finish_one(block: &mut [u8]) -> Option<()> {
     }
     let frame = block.get_mut(DATA_AT..DATA_AT + kept)?;
     let datagram = Datagram::parse(&frame[Ethernet::BYTES..]).ok()?;
-    // A complete packet has its CRC, right or wrong; zero is one of ours to come.
+    // A complete packet has a CRC already, right or wrong. Zero marks one to be computed.
     let blank = datagram.packet.last_chunk::<ICRC_BYTES>() == Some(&[0; ICRC_BYTES]);
     let damage = if interface & SPOILT != 0 { u32::MAX } else { 0 };
     let icrc = if blank { Some(datagram.icrc() ^ damage) } else { None };
@@ -335,7 +335,7 @@ fn finish_one(block: &mut [u8]) -> Option<()> {
 /// UDP's checksum over IPv6 (RFC 8200, 8.1) of a datagram whose field holds zero.
 fn udp6_checksum(datagram: &[u8]) -> u16 {
     let udp = datagram.get(40..).unwrap_or_default();
-    // Addresses, length and next header, as they lie in the pseudo header.
+    // The fields of the pseudo header: addresses, length and next header.
     let mut sum = add_words(datagram.get(8..40).unwrap_or_default());
     sum += udp.len() as u64 + 17 + add_words(udp);
     while sum >> 16 != 0 {

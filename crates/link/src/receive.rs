@@ -1,6 +1,6 @@
-//! From the bytes of a datagram to a train, with the checks of IBA vol. 1, 9.6, in the order of
-//! Linux's `rdma_rxe`: form and version, queue pair, its state and service, the connection's
-//! addresses, partition, queue key, and at last the invariant CRC.
+//! Turns the bytes of a datagram into a train. The checks are those of IBA vol. 1, 9.6, in the
+//! order of Linux's `rdma_rxe`: form and version, queue pair, its state and service, the
+//! connection's addresses, partition, queue key, and last the invariant CRC.
 
 use std::net::IpAddr;
 
@@ -14,27 +14,27 @@ use rdmalab_wire::packet::{Headers, Packet};
 use crate::address::FourTuple;
 use crate::drops::Drop;
 
-/// What a queue pair expects of packets.
+/// The values that the packets for a queue pair are checked against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expected {
     /// Its transport service.
     pub transport: Transport,
-    /// Whether its state takes packets.
+    /// Whether its state allows it to receive.
     pub can_receive: bool,
-    /// Of a connected queue pair: the addresses of its peer and itself.
+    /// For a connected queue pair: the addresses of its peer and of itself.
     pub between: Option<(IpAddr, IpAddr)>,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
     /// The queue key of a datagram queue pair.
     pub qkey: u32,
-    /// FourTuple MTU of the connection, the port's for datagrams.
+    /// Path MTU of the connection; for datagrams the port's MTU.
     pub mtu: PathMtu,
 }
 
 /// Reads a datagram.
 ///
 /// # Errors
-/// Why it is dropped.
+/// The reason to drop the datagram.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, Drop> {
     let packet = Packet::parse(bytes).map_err(|error| match error {
@@ -42,17 +42,17 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, Drop> {
         ParseError::ReservedOpcode(_) => Drop::Opcode,
         _ => Drop::Malformed,
     })?;
-    // Only the multicast QP and those that a process can own; 0 is the subnet manager's.
+    // QP 0 belongs to the subnet manager, and no process can own it.
     if packet.headers.bth.dest_qp.get() == 0 {
         return Err(Drop::NoSuchQp);
     }
     Ok(packet)
 }
 
-/// Checks a packet against the queue pair that it names, all but the invariant CRC.
+/// Checks a packet against the queue pair that it names. [`Verifier::verify`] checks the CRC.
 ///
 /// # Errors
-/// Why it is dropped.
+/// The reason to drop the packet.
 #[inline]
 pub fn check(packet: &Packet<'_>, expected: &Expected, tuple: &FourTuple) -> Result<(), Drop> {
     let bth = &packet.headers.bth;
@@ -75,8 +75,8 @@ pub fn check(packet: &Packet<'_>, expected: &Expected, tuple: &FourTuple) -> Res
     Ok(())
 }
 
-/// The check of the invariant CRC, which over IPv4 also yields the identification that the sender
-/// used; it keeps what depends on the length of the last packet.
+/// Checks the invariant CRC, which over IPv4 also yields the identification that the sender used.
+/// The solver depends on the packet length; it is kept for further packets of the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct Verifier {
     solver: IdSolver,
@@ -91,9 +91,9 @@ impl Default for Verifier {
 impl Verifier {
     /// Verifies the packet `bytes`, BTH to ICRC; returns IPv4's identification, 0 for IPv6.
     ///
-    /// A UDP socket does not show the identification, which the CRC covers: over IPv4 the CRC
-    /// yields it, and 16 of its 32 bits are left as a check. UDP's own checksum adds to them, where
-    /// the sender has one.
+    /// The CRC covers IPv4's identification, but a UDP socket does not report that field. So the
+    /// identification is computed from the CRC, which leaves 16 of the CRC's 32 bits as a check.
+    /// UDP's own checksum checks further, if the sender uses one.
     ///
     /// # Errors
     /// [`Drop::Icrc`].
@@ -118,8 +118,8 @@ impl Verifier {
     }
 }
 
-/// The train of one packet that a checked packet is, for a queue pair with this peer and path MTU.
-/// Its payload is the packet's.
+/// Makes a train of one packet from a checked packet, for a queue pair with this peer and path MTU.
+/// The train has the packet's payload.
 ///
 /// # Errors
 /// [`Drop::Opcode`] for a congestion notification, which has no effect here.
@@ -143,7 +143,7 @@ pub fn train_of(headers: &Headers, payload_bytes: usize, to: &Expected) -> Resul
     if let Some(deth) = headers.deth {
         train.src_qpn = deth.source_qp;
         train.qkey = deth.qkey.0;
-        // A datagram of RoCEv2 always has its network header.
+        // A RoCEv2 datagram always has a network header.
         train.flags.0 |= TrainFlags::GRH;
     }
     if let Some(reth) = headers.reth {

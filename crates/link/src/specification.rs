@@ -1,7 +1,7 @@
-//! What people ask for with `--faults`: `seed=7; drop 1% of request; drop-response 2; damming`.
+//! The value of `--faults`, for example `seed=7; drop 1% of request; drop-response 2; damming`.
 //!
-//! Parts stand between semicolons or on lines of their own. Each is the seed, a fault rule
-//! ([`crate::faults`]) or another quirk by its name.
+//! Semicolons or line ends separate the parts. Each part is the seed, a fault rule
+//! ([`crate::faults`]), or the name of another quirk with its parameters.
 
 use crate::draws::Draws;
 use crate::faults::parse::{ACTIONS, rule};
@@ -11,7 +11,7 @@ use crate::quirk::damming::Damming;
 use crate::quirk::drop_response::DropResponse;
 use crate::quirk::{Chain, Quirk};
 
-/// What is wrong with a specification: one line that says what, where, and what is allowed.
+/// The error in a specification, on one line: the faulty part, the reason, and what is allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpecError(String);
 
@@ -23,19 +23,19 @@ impl std::fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Reads what follows a quirk's name.
+/// Parses the words after a quirk's name.
 type Parse = fn(&[&str]) -> Result<Box<dyn Quirk>, String>;
 
-/// The quirks that have a name of their own.
+/// The quirks that a specification selects by name.
 const NAMED: [(&str, Parse); 2] =
     [("drop-response", DropResponse::parse), ("damming", Damming::parse)];
 
-/// See the module's text.
+/// A parsed specification; the module documentation describes its syntax.
 pub struct Specification {
     draws: Draws,
     rules: Vec<Rule>,
     quirks: Vec<Box<dyn Quirk>>,
-    /// Which part each label of the chain is, counted without seeds.
+    /// For each label of the chain, rules first: the index of its part, seeds not counted.
     rule_parts: Vec<usize>,
     quirk_parts: Vec<usize>,
 }
@@ -53,7 +53,7 @@ impl Specification {
     /// Reads a specification.
     ///
     /// # Errors
-    /// What is wrong, in which part, and what is allowed.
+    /// Which part is wrong, why, and what is allowed.
     pub fn parse(text: &str) -> Result<Specification, SpecError> {
         let mut read = Specification {
             draws: Draws::new(1),
@@ -99,21 +99,21 @@ impl Specification {
         Ok(())
     }
 
-    /// The same where numbers are drawn from the lower `bits` of a queue pair's number: see
+    /// Makes random numbers depend on only the lower `bits` of a queue pair's number: see
     /// [`Draws::with_qp_bits`].
     #[must_use]
     pub fn with_qp_bits(self, bits: u32) -> Specification {
         Specification { draws: self.draws.with_qp_bits(bits), ..self }
     }
 
-    /// The labels of the chain that are not among the first `parts`, a bit each.
+    /// The labels of the chain that do not come from the first `parts` parts, one bit each.
     pub fn labels_after(&self, parts: usize) -> u64 {
         let all = self.rule_parts.iter().chain(&self.quirk_parts).enumerate();
         all.filter(|(_, part)| **part >= parts).fold(0, |bits, (label, _)| bits | 1 << label)
     }
 
-    /// What was asked for, armed at `start_ns`: the rules first, and then the quirks, each with one
-    /// label.
+    /// The specified chain, armed at `start_ns`: first the rules, then the quirks, with one label
+    /// each.
     pub fn into_chain(self, start_ns: u64) -> Chain {
         let rules: Option<Box<dyn Quirk>> = match self.rules.is_empty() {
             true => None,

@@ -2,8 +2,8 @@
 
 use rdmalab_wire::ids::Psn;
 
-/// See the module's text. Bounded: it remembers the last 1024 numbers, which is more than a sender
-/// may have outstanding.
+/// Counts the transmissions of each PSN of a flow. It remembers at most 1024 PSNs, which is more
+/// than a sender may have outstanding.
 #[derive(Debug, Default)]
 pub struct Transmissions {
     seen: Vec<(u32, u32)>,
@@ -39,7 +39,7 @@ mod tests {
         let mut sent = Transmissions::default();
         assert_eq!((sent.next(Psn::new(5)), sent.next(Psn::new(6))), (0, 0));
         assert_eq!((sent.next(Psn::new(5)), sent.next(Psn::new(5))), (1, 2));
-        // A number that falls into the same place takes it over.
+        // A PSN that maps to the same entry replaces the first one.
         assert_eq!(sent.next(Psn::new(5 + 1024)), 0);
         assert_eq!(sent.next(Psn::new(5)), 0);
     }

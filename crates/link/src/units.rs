@@ -1,6 +1,6 @@
-//! Times as people write them.
+//! Times and ranges of times as users write them.
 
-/// The longest delay: deferred packets are bounded in time as well, ns.
+/// The longest delay of a deferred packet, ns.
 pub const MAX_DELAY_NS: u64 = 60_000_000_000;
 
 /// A time, ns: a number with its unit.
@@ -20,7 +20,7 @@ pub fn time(text: &str) -> Option<u64> {
 /// A range of times, ns: `1s..2s`, `..500ms` or `3s..`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason, for the user.
 pub fn window(text: &str) -> Result<(u64, u64), String> {
     let wrong = || format!("{text:?} is no window of time: 1s..2s, ..500ms or 3s.. is");
     let (from, before) = text.split_once("..").ok_or_else(wrong)?;

@@ -80,8 +80,8 @@ impl Backend for SoftNic {
 
     fn close(ctx: &Context) -> VerbsResult<()> {
         ctx.process.report_dropped();
-        // As the kernel does, this succeeds whatever is still alive: objects hold the context, and
-        // programs (perftest is one) close a device before they have destroyed everything.
+        // As in the kernel, this succeeds even if objects still exist: they keep the context, and
+        // programs (for example perftest) close a device before they have destroyed everything.
         Ok(())
     }
 
@@ -478,7 +478,7 @@ impl Backend for SoftNic {
         if alive(&mut qp.0.inner.lock(), qp.1)?.qp.qp_type != QpType::Ud {
             return Err(VerbsError::invalid("only UD QPs can join multicast groups"));
         }
-        // It may wait for others, so nobody is kept from the QP meanwhile.
+        // This may wait for other processes, so the QP is not locked meanwhile.
         process.exchange_hellos();
         let mut guard = qp.0.inner.lock();
         alive(&mut guard, qp.1)?;
@@ -510,7 +510,7 @@ impl Backend for SoftNic {
     }
 }
 
-/// Posts work requests one after the other, up to the first that is refused: its index, and why.
+/// Posts work requests until one is refused; returns the index of that one, and the reason.
 #[inline(always)]
 fn each<W>(
     wrs: impl Iterator<Item = W>,
@@ -522,8 +522,8 @@ fn each<W>(
     Ok(())
 }
 
-/// Runs a part of a verb that threads may be cancelled in: nothing around it can catch a panic,
-/// since that would catch the cancellation too.
+/// Runs a part of a cancellable verb and catches panics in it. The whole verb cannot catch panics,
+/// because that would catch the cancellation as well.
 fn caught(part: impl FnOnce()) -> VerbsResult<()> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| {
         VerbsError::new(libc::EIO, "a fault inside the soft device; see standard error")

@@ -4,22 +4,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// See the module's text.
+/// The queue of these queue pairs.
 #[derive(Default)]
 pub(crate) struct BlockedQueue {
     waiting: Mutex<Vec<u32>>,
-    /// Some QP waits: read by every thread that makes progress.
+    /// Whether a QP waits; every thread that makes progress reads this.
     pub(crate) any: AtomicBool,
 }
 
 impl BlockedQueue {
-    /// Adds a QP that does not wait yet.
+    /// Adds a QP that is not in the queue.
     pub(crate) fn add(&self, index: u32) {
         self.waiting.lock().push(index);
         self.any.store(true, Ordering::Release);
     }
 
-    /// Takes all of them.
+    /// Takes all QPs.
     pub(crate) fn take(&self) -> Vec<u32> {
         let mut waiting = self.waiting.lock();
         self.any.store(false, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Memory that peers can map: sealed memfds that a program asked us for. Regions registered in
-//! them are written and read by peers with plain copies.
+//! Memory that peers can map: sealed memfds that the program allocates here. Peers read and write
+//! memory regions in it by plain copies.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Where the range lies, if it lies in one of these as a whole.
+    /// The segment and offset of a range, if one segment contains the whole range.
     pub(crate) fn backing(&self, addr: u64, length: u64) -> Backing {
         let shared = self.shared.read();
         let found = shared.iter().find_map(|shared| {
@@ -32,20 +32,20 @@ impl Buffers {
         found.unwrap_or_default()
     }
 
-    /// The descriptor of one of them, to be sent to a peer.
+    /// The descriptor of a segment, to be sent to a peer.
     pub(crate) fn descriptor(&self, id: u32) -> Option<OwnedFd> {
         let shared = self.shared.read();
         let found = shared.iter().find(|shared| shared.id == id)?;
         found.segment.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Keeps a segment, and gives it a number.
+    /// Adds a segment, and gives it a number.
     pub(crate) fn add(&self, segment: Segment) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
         self.shared.write().push(Shared { id, segment });
     }
 
-    /// Frees the memory at `at`. Returns the number that it had.
+    /// Frees the memory at `at`. Returns the number of its segment.
     pub(crate) fn remove(&self, at: *mut u8) -> Option<u32> {
         let mut shared = self.shared.write();
         let index = shared.iter().position(|shared| shared.segment.ptr() == at)?;
@@ -55,8 +55,7 @@ impl Buffers {
     }
 }
 
-/// Frees the memory of a segment that peers may keep mapped: the control message that tells them
-/// may be lost.
+/// Frees the pages of a segment. Peers may keep it mapped, because the control message can be lost.
 fn give_pages_back(segment: &Segment) {
     let (fd, length) = (segment.as_fd().as_raw_fd(), segment.len() as libc::off_t);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

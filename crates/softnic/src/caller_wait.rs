@@ -1,4 +1,4 @@
-//! Callers that sleep until something happens: inside a verb, or on a descriptor of their own.
+//! Callers that sleep: inside a verb, or on the descriptor of a completion channel.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use crate::poll::readable;
 use crate::process::Process;
 use crate::udp::network::Network;
 
-/// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
+/// How long to sleep while QPs wait for room in a ring, or if a wake-up could be missed, ms.
 pub(crate) const RETRY_MS: i32 = 1;
 
 /// How long to sleep, ms; -1 without a bound.
@@ -25,9 +25,9 @@ pub(crate) fn sleep_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i
 }
 
 impl Process {
-    /// A program asked for an event, and may sleep on the channel's descriptor next: peers ring
-    /// from now on, and the progress thread answers also while it watches. Programs that sleep
-    /// inside the verb do the same there.
+    /// A program armed a CQ, and may sleep on the channel's descriptor next. From now on peers ring
+    /// the doorbell, and the progress thread handles messages even while callers are active.
+    /// Programs that sleep inside the verb arm the doorbell there.
     pub(crate) fn arm_for_sleeper(&self) {
         self.send_delayed_ack();
         let progress_thread = &self.progress_thread;
@@ -37,17 +37,17 @@ impl Process {
         progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
         self.disconnect_peer_socket();
         if !self.wakeup.doorbell.is_armed() {
-            // Without the heavy fence the progress thread's short sleeps bound the delay.
+            // If the heavy fence failed, the progress thread's short sleeps bound the delay.
             let _bounded_by_watch = self.wakeup.doorbell.arm();
         }
-        // What came before the bell was armed rings nobody.
+        // Messages that came before the doorbell was armed have woken no thread.
         self.poll_rings();
     }
 
-    /// Blocks a caller until `fd` is readable or something may have happened, `limit_ms` at most
-    /// (-1: without a bound). The caller is woken
-    /// by the peers' signal itself and makes the progress, with [`Process::after_wait`]. Returns
-    /// whether a signal handler interrupted the wait. The thread may be cancelled in it.
+    /// Blocks a caller until `fd` is readable or a peer, the network or a timer may need attention,
+    /// but for `limit_ms` at most (-1: without a bound). The peers' signal wakes the caller itself,
+    /// which then makes progress by [`Process::after_wait`]. Returns whether a signal handler
+    /// interrupted the wait. The thread may be cancelled in it.
     pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
         self.send_delayed_ack();
         let progress_thread = &self.progress_thread;
@@ -62,7 +62,7 @@ impl Process {
         let safe = self.wakeup.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_may_hold_messages() {
-            // Another thread may just be reading that socket, so that it could not be given up.
+            // The connected socket could not be given up if another thread is reading it.
             let sound = safe && !self.network().is_some_and(Network::has_connected);
             let own_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
             let limit_ms =
@@ -74,23 +74,23 @@ impl Process {
         interrupted
     }
 
-    /// What a caller does that was woken.
+    /// Makes progress in a caller that was woken.
     pub(crate) fn after_wait(&self) {
         self.read_control_socket();
         self.poll_rings();
         self.read_network();
     }
 
-    /// What tells of packets from the network; -1 when there is nothing to wait for here.
+    /// The descriptor of packets from the network; -1 if this process does not read them.
     pub(crate) fn network_fd(&self) -> i32 {
         self.network().map_or(-1, |network| network.fd_to_poll())
     }
 }
 
-/// A caller that sleeps on the doorbell. When it is gone, awake or cancelled, others know.
+/// A caller that sleeps on the doorbell. Dropped when the caller wakes up or is cancelled.
 struct Waiting<'a> {
     process: &'a Process,
-    /// It waits for the network as well.
+    /// The caller waits for the network as well.
     on_network: bool,
 }
 
@@ -103,11 +103,12 @@ impl Drop for Waiting<'_> {
             process.wakeup.doorbell.disarm();
             progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
         } else {
-            // Others still sleep on it. What came while it was disarmed is taken next.
+            // Other callers still sleep on the doorbell. This caller's next poll takes what came
+            // meanwhile.
             let _bounded_by_them = process.wakeup.doorbell.arm();
         }
-        // If the progress thread parked because of us, nobody sleeps on the doorbell now; and what
-        // lies in a ring that another thread is just leaving is taken neither by it nor by us.
+        // The progress thread may be parked because of this caller. Wake it: no thread may sleep on
+        // the doorbell now, and a message may lie in a ring that another thread is about to unlock.
         progress_thread.wake_if_asleep();
     }
 }

@@ -1,16 +1,16 @@
 //! Threads that are cancelled (`pthread_cancel`) inside a verb.
 //!
-//! On an adapter `ibv_get_cq_event` and `ibv_get_async_event` are a `read`, which is a cancellation
-//! point; rping and others rely on it. No other verb is one. Our verbs make system calls that are
-//! cancellation points while they hold locks, so cancellation is disabled in them. The two waits
-//! enable it while they hold nothing, and undo what they announced when the thread ends there.
+//! With an adapter, `ibv_get_cq_event` and `ibv_get_async_event` are a `read`, which is a
+//! cancellation point. rping and others rely on it. No other verb is a cancellation point. Here
+//! verbs make system calls that are cancellation points while they hold locks, so they disable
+//! cancellation. The two waits enable it while they hold no lock, and clean up if the thread ends.
 
 use std::ffi::c_int;
 
 const DISABLED: c_int = 1;
 
-// Declared here since the thread may end inside, which unwinds: the usual declarations promise that
-// they do not.
+// Declared here because the thread may end inside the call, which unwinds. The usual declarations
+// promise that the function does not unwind.
 unsafe extern "C-unwind" {
     #[link_name = "poll"]
     fn poll_or_end(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
@@ -24,21 +24,21 @@ fn set_state(state: c_int) -> c_int {
     before
 }
 
-/// The calling thread is not cancelled while this lives.
+/// Disables cancellation of the calling thread until this is dropped.
 #[derive(Debug)]
 pub struct NoCancel {
     before: c_int,
 }
 
 impl NoCancel {
-    /// From now on.
+    /// Disables cancellation from now on.
     #[allow(clippy::new_without_default)]
     pub fn new() -> NoCancel {
         NoCancel { before: set_state(DISABLED) }
     }
 
-    /// Waits as `poll` does, and lets the thread be cancelled meanwhile if it could be before: then
-    /// this unwinds.
+    /// Waits as `poll` does. If the thread was cancellable before, it may be cancelled meanwhile;
+    /// then this unwinds.
     pub(crate) fn poll(&self, fds: &mut [libc::pollfd], timeout_ms: c_int) -> c_int {
         set_state(self.before);
         // SAFETY: a live array; negative descriptors are ignored by the kernel.

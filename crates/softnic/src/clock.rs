@@ -1,6 +1,6 @@
-//! The soft adapter's clock: `CLOCK_MONOTONIC` in nanoseconds, read seldom.
+//! The soft adapter's clock: `CLOCK_MONOTONIC` in nanoseconds.
 
-/// Now, ns since some moment before the process began.
+/// The current time, ns since an arbitrary time before the process began.
 pub(crate) fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: one timespec on our stack.

@@ -1,21 +1,20 @@
-//! A train as a slot of a shared ring, and back.
+//! Encodes a train as a slot of a shared ring, and decodes it.
 //!
-//! A slot has a 32-bit head and seven words. Short payloads travel in the slot itself, so that a
-//! small message costs one cache line; longer ones lie in the ring's data area. Whatever a slot
-//! holds was written by another process: decoding checks everything that later code relies on. A
-//! datagram to a multicast group has the group's GID in words 5 and 6, and its payload in the data
-//! area.
+//! A slot has a 32-bit head and seven words. Short payloads are in the slot itself, so that a small
+//! message costs one cache line; longer ones are in the ring's data area. Another process wrote the
+//! slot, so decoding checks everything that later code relies on. A datagram to a multicast group
+//! has the group's GID in words 5 and 6, and its payload in the data area.
 //!
 //! - head: destination QPN 24, kind 4, form 4 bits.
 //! - 0: flags 8, PSN 24, payload bytes 32.
-//! - 1: source QPN 24, syndrome 8, immediate data or MSN 32; of datagrams the index of the source
+//! - 1: source QPN 24, syndrome 8, immediate data or MSN 32; datagrams have the index of the source
 //!   GID instead of the syndrome.
-//! - 2: fold (packets 24, messages 24); of datagrams: Q_Key 32, SLID 16, SL 8, index of the
+//! - 2: fold (packets 24, messages 24); for datagrams: Q_Key 32, SLID 16, SL 8, index of the
 //!   destination GID 8.
 //! - 3 to 6 of SEND and responses: up to 32 bytes of payload, or its position and the packets.
 //! - 3 to 6 of WRITE and READ requests: up to 16 bytes of payload, or its position and the packets;
 //!   address; key 32 and length 32.
-//! - 3 to 6 of atomics: compare, swap or add, address, key; of their responses: the value.
+//! - 3 to 6 of atomics: compare, swap or add, address, key; of atomic responses: the value.
 
 use rdmalab_engine::train::{Fold, Train, TrainFlags, TrainKind};
 use rdmalab_wire::aeth::Syndrome;
@@ -32,7 +31,7 @@ const FORM_DATA: u32 = 1;
 /// Seven words of a slot.
 pub(crate) type Body = [u64; 7];
 
-/// Where the payload of a train in a slot lies.
+/// The place of a train's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotPayload {
     /// In the words of the body, from word 3.
@@ -54,8 +53,8 @@ pub(crate) fn fits_slot(train: &Train) -> bool {
         || train.payload_bytes == 0
 }
 
-/// Encodes the head and words 0 to 2 and, where they are used, 3 to 6; a short payload is to be
-/// written over the words from 3 on by the caller.
+/// Encodes the head and words 0 to 2 and, if they are used, 3 to 6. The caller then writes a short
+/// payload over the words from 3 on.
 #[inline(always)]
 pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> (u32, Body) {
     let form = match payload {
@@ -113,7 +112,7 @@ pub(crate) fn destination(head: u32) -> Qpn {
     Qpn::new(head >> 8)
 }
 
-/// Decodes a slot; `None` when it makes no sense.
+/// Decodes a slot; `None` if it is invalid.
 #[inline(always)]
 pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train, SlotPayload)> {
     let kind = TrainKind::from_number((head >> 4) as u8 & 15)?;
@@ -185,7 +184,7 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
     Some((train, payload))
 }
 
-/// A SEND of one packet without a fold, whose payload lies in its slot.
+/// A SEND of one packet without a fold, whose payload is in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShortSend {
     pub(crate) src_qpn: Qpn,
@@ -195,10 +194,10 @@ pub(crate) struct ShortSend {
     pub(crate) imm: u32,
 }
 
-/// The word of a body where short payloads begin.
+/// Index of the word where a short payload begins.
 pub(crate) const PAYLOAD_WORD: usize = 3;
 
-/// Encodes what [`encode`] would, for the most usual kind of train.
+/// Encodes as [`encode`] does, for the most frequent kind of train.
 #[inline(always)]
 pub(crate) fn encode_short_send(dst_qpn: Qpn, send: &ShortSend, payload: [u64; 4]) -> (u32, Body) {
     let head = dst_qpn.get() << 8 | (TrainKind::Send as u32) << 4 | FORM_SHORT;
@@ -210,7 +209,7 @@ pub(crate) fn encode_short_send(dst_qpn: Qpn, send: &ShortSend, payload: [u64; 4
     (head, [first, second, 0, a, b, c, d])
 }
 
-/// Decodes a slot, if it holds such a train; `None` is for [`decode`].
+/// Decodes a slot that holds such a train; for all others `None`, and [`decode`] is needed.
 #[inline(always)]
 pub(crate) fn decode_short_send(head: u32, body: &Body) -> Option<ShortSend> {
     let payload_bytes = (body[0] >> 32) as u32;

@@ -1,4 +1,4 @@
-//! An open device: its identity, its objects' count, and its asynchronous events.
+//! An open device: its index, the number of its objects, and its asynchronous events.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -14,16 +14,16 @@ use crate::fd::CountingEvent;
 use crate::poll;
 use crate::signals;
 
-/// Asynchronous events that are kept while nobody takes them; the oldest go first.
+/// Asynchronous events that are kept until a program takes them; the oldest are dropped first.
 const MAX_ASYNC_EVENTS: usize = 4096;
 
-/// What every object of an open device refers to.
+/// The state that all objects of an open device share.
 pub(crate) struct ContextShared {
     /// 0 for `soft0`, 1 for `soft1`.
     pub(crate) device: u32,
     events: Mutex<VecDeque<AsyncEvent>>,
     event_fd: CountingEvent,
-    /// Objects that are alive.
+    /// Number of objects.
     pub(crate) objects: AtomicUsize,
 }
 
@@ -37,17 +37,17 @@ impl ContextShared {
         }))
     }
 
-    /// Counts an object in.
+    /// Adds one to the number of objects.
     pub(crate) fn add_object(&self) {
         self.objects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an object out.
+    /// Subtracts one from the number of objects.
     pub(crate) fn remove_object(&self) {
         self.objects.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Refuses an object that was made on another open device.
+    /// Refuses an object of another open device.
     pub(crate) fn check_owns(&self, other: &Arc<ContextShared>, what: &str) -> VerbsResult<()> {
         if !std::ptr::eq(self, Arc::as_ptr(other)) {
             return Err(VerbsError::invalid(format!(
@@ -82,7 +82,7 @@ impl ContextShared {
         self.event_fd.as_raw_fd()
     }
 
-    /// The next event, which may come until then.
+    /// Returns the next event, and waits for it until the deadline.
     pub(crate) fn wait_event(&self, until: Deadline) -> VerbsResult<AsyncEvent> {
         let no_cancel = NoCancel::new();
         loop {

@@ -8,7 +8,7 @@ use rdmalab_ring::control_socket::{ControlSocket, Datagram, SendError};
 const MAGIC: [u8; 4] = *b"RDML";
 const BYTES: usize = 32;
 
-/// What a control message is about.
+/// The type of a control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlKind {
     /// "Here is my segment, my event, and the ring that you fill."
@@ -33,11 +33,11 @@ pub(crate) struct ControlMessage {
     pub(crate) kind: ControlKind,
     /// The sender's process slot.
     pub(crate) slot: u16,
-    /// The sender, told apart from earlier holders of its slot.
+    /// A random number that tells the sender from earlier holders of its slot.
     pub(crate) incarnation: u64,
-    /// The receiver as the sender knows it; 0: not at all.
+    /// The receiver's `incarnation`; 0 if the sender does not know the receiver.
     pub(crate) echo: u64,
-    /// Which memory.
+    /// The number of the memory.
     pub(crate) memory_id: u32,
 }
 
@@ -71,7 +71,7 @@ impl ControlMessage {
         bytes
     }
 
-    /// `None` for bytes that are no control message of this version.
+    /// `None` if the bytes are not a control message of this version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ControlMessage> {
         let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
         if bytes[..4] != MAGIC {
@@ -98,22 +98,22 @@ impl ControlMessage {
     }
 }
 
-/// Where this process sends control messages from, and receives them.
+/// The control socket of this process.
 pub(crate) struct ControlPort {
     control_socket: ControlSocket,
     /// Tells this process apart from earlier holders of its slot.
     pub(crate) incarnation: u64,
-    /// Held by the one thread that reads the control socket.
+    /// Held by the thread that reads the control socket.
     reading: Mutex<()>,
 }
 
 impl ControlPort {
-    /// A port at a control socket that this process claimed.
+    /// A port with a control socket that this process has claimed.
     pub(crate) fn new(control_socket: ControlSocket, incarnation: u64) -> ControlPort {
         ControlPort { control_socket, incarnation, reading: Mutex::new(()) }
     }
 
-    /// A message from this process; [`ControlMessage`] says what `echo` and `id` are.
+    /// Makes a message from this process; [`ControlMessage`] explains `echo` and `id`.
     pub(crate) fn message(&self, kind: ControlKind, echo: u64, id: u32) -> ControlMessage {
         ControlMessage::new(kind, self.control_socket.slot(), self.incarnation, echo, id)
     }
@@ -128,12 +128,12 @@ impl ControlPort {
         self.control_socket.send(slot, &message.to_bytes(), fds)
     }
 
-    /// Gives every message that has come to `handle`. One thread at a time reads.
+    /// Calls `handle` for every message in the socket. One thread reads at a time.
     pub(crate) fn read(&self, mut handle: impl FnMut(&ControlMessage, Datagram)) {
         let _reading = self.reading.lock();
         while let Some(datagram) = self.control_socket.recv() {
-            // The kernel vouches for the control socket that a message came from, its text does
-            // not.
+            // The kernel reports the socket that the message came from. The slot in the message is
+            // only trusted if it is the same.
             if let Some(message) = ControlMessage::from_bytes(&datagram.bytes)
                 && datagram.from == Some(message.slot)
             {

@@ -1,18 +1,18 @@
-//! Payload between user memory and rings: copies and atomics that survive a fault.
+//! Copies and atomics on user memory that survive a page fault.
 //!
-//! User memory belongs to the program. It may be unmapped, protected or truncated at any time,
-//! also while we copy, and other threads may write it meanwhile. So it is touched through raw
-//! pointers only, by machine code of our own, and a fault is a result ([`Fault`]), not a crash.
+//! User memory belongs to the program. The program may unmap, protect or truncate it at any time,
+//! also during a copy, and other threads may write to it. So only this module's machine code
+//! touches it, through raw pointers, and a fault is a result ([`Fault`]), not a crash.
 //!
 //! - [`copy`] and the atomics work within this process, [`vm`] between processes.
-//! - [`guard`] decides how faults are caught, and says what remains uncovered.
-//! - `x86_64` holds the machine code. Other processors take the way of `fallback`, system calls
-//!   that report bad addresses, for every copy: right, but slower (about a microsecond each).
+//! - [`guard`] decides how faults are caught, and lists the cases that it does not cover.
+//! - `x86_64` holds the machine code. On other processors `fallback` makes every copy by system
+//!   calls that report bad addresses, which is slower (about a microsecond each).
 //!
 //! # Order
-//! A program may poll on the last byte of a message. Each copy makes the last 8 bytes (all, if
-//! there are fewer) visible after all others, and the last byte not before any other. Where the
-//! end is 8-byte aligned, the last 8 become visible at once.
+//! A program may poll on the last byte of a message. So each copy makes the last 8 bytes (all, if
+//! there are fewer) visible after all others, and the last byte not before any other. If the end is
+//! 8-byte aligned, the last 8 bytes become visible at once.
 
 mod fallback;
 pub(crate) mod guard;
@@ -31,7 +31,7 @@ mod vm_tests;
 
 use std::fmt;
 
-/// The most bytes of the end of a message that become visible after all others.
+/// How many bytes at the end of a message become visible after all others, at most.
 pub(crate) const TAIL_BYTES: usize = 8;
 
 /// Which range of a copy could not be accessed.
@@ -41,7 +41,7 @@ pub(crate) enum Side {
     Source,
     /// The range written to.
     Destination,
-    /// Not known: the processor named no address, or no means of a guarded copy was left.
+    /// Not known: the processor reported no address, or no way of a guarded copy was left.
     Unknown,
 }
 
@@ -67,15 +67,15 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Copies `len` bytes from `src` to `dst` in the order that the module describes. Ranges that
-/// overlap end up with unspecified bytes in the overlap.
+/// Copies `len` bytes from `src` to `dst` in the order that the module describes. If the ranges
+/// overlap, the bytes in the overlap are unspecified.
 ///
 /// # Errors
 /// [`Fault`] if a range is not accessible, under the conditions that [`guard`] lists.
 ///
 /// # Safety
-/// No Rust reference may cover a byte of `dst`, nor a unique one a byte of `src`, and `dst` must be
-/// memory whose holder granted it for writing. Neither needs to be mapped.
+/// No Rust reference may cover a byte of `dst`, no unique one a byte of `src`, and the holder of
+/// `dst` must have granted it for writing. Neither range needs to be mapped.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     #[cfg(target_arch = "x86_64")]
@@ -91,14 +91,13 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()
     unsafe { fallback::copy(dst, src, len) }
 }
 
-/// Stores `swap` at `addr` if it holds `compare`, atomically with respect to every processor;
-/// returns what it held.
+/// Atomically stores `swap` at `addr` if `addr` holds `compare`. Returns the former value.
 ///
 /// # Errors
 /// As for [`copy`].
 ///
 /// # Safety
-/// `addr` must be 8-byte aligned, and memory whose holder granted it for remote atomics.
+/// `addr` must be 8-byte aligned, in memory that its holder granted for remote atomics.
 #[inline]
 pub(crate) unsafe fn cmp_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u64, Fault> {
     debug_assert!(addr.is_aligned());
@@ -117,8 +116,7 @@ pub(crate) unsafe fn cmp_swap(addr: *mut u64, compare: u64, swap: u64) -> Result
     }
 }
 
-/// Adds `add` to what `addr` holds, modulo 2^64, atomically with respect to every processor;
-/// returns what it held.
+/// Atomically adds `add` to the value at `addr`, modulo 2^64. Returns the former value.
 ///
 /// # Errors
 /// As for [`copy`].
@@ -157,7 +155,7 @@ fn former(done: x86_64::Outcome) -> Result<u64, Fault> {
 #[cold]
 fn side_of(at: u64, dst: *mut u8, src: *const u8, len: usize) -> Side {
     let inside = |start: usize| (at as usize).wrapping_sub(start) < len;
-    // A store that crosses into the next page names that page, still within the range.
+    // For a store that crosses into the next page the address is in that page, still in the range.
     match (inside(dst.addr()), inside(src.addr())) {
         (true, false) => Side::Destination,
         (false, true) => Side::Source,

@@ -1,8 +1,8 @@
 //! Completion queues and completion channels.
 //!
-//! Producers (whoever makes progress) and consumers (whoever polls) have separate locks, so that a
-//! program which holds a poll open can post at the same time. An event is asked for and raised
-//! under the producers' lock: a completion either sees the request or is seen by the poll after it.
+//! Producers (threads that make progress) and consumers (threads that poll) have separate locks, so
+//! that posting need not wait for a poll. An event is armed and raised under the producers' lock: a
+//! completion either raises the event, or the poll after `ibv_req_notify_cq` finds it.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -20,12 +20,12 @@ use crate::context::ContextShared;
 use crate::fd::CountingEvent;
 use rdmalab_ring::biased::BiasedLock;
 
-/// A completion with what polling it sets free.
+/// A completion, and the send queue slots that polling it frees.
 #[derive(Clone, Copy)]
 pub(crate) struct Cqe {
     pub(crate) wc: Wc,
     pub(crate) timestamp: u64,
-    /// Where to note that send queue slots below `sq_free_to` are free.
+    /// The word to store `sq_free_to` in: send queue slots below that position are free then.
     pub(crate) sq_freed: Option<&'static AtomicU32>,
     pub(crate) sq_free_to: u32,
 }
@@ -52,7 +52,7 @@ impl Slots {
 /// use, and a ring that goes all the way round would write to each page.
 const REUSE_AFTER_SLOTS: u32 = 1 << 16;
 
-/// What the producers' lock protects.
+/// The state that the producers' lock protects.
 struct Producers {
     notify: Notify,
 }
@@ -116,13 +116,13 @@ impl CqObject {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Whether events go anywhere.
+    /// Whether the CQ has a completion channel.
     pub(crate) fn has_channel(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// Puts a completion into the queue. On overflow it is lost and the CQ is in error for good,
-    /// as on an adapter (IBA vol. 1, 10.10.5), unless its creator said that it does not care.
+    /// Adds a completion. On overflow the completion is lost, and the CQ stays in error, as on an
+    /// adapter (IBA vol. 1, 10.10.5), unless it was created to ignore overruns.
     #[inline]
     pub(crate) fn push(
         &self,
@@ -138,14 +138,14 @@ impl CqObject {
         if waiting >= self.capacity() {
             return self.overflow();
         }
-        // SAFETY: `slots` is replaced only under both locks, and we hold one of them.
+        // SAFETY: `slots` is replaced only under both locks, one of which this thread holds.
         let slots = unsafe { &*self.slots.get() };
         if waiting == 0 && head & slots.mask >= REUSE_AFTER_SLOTS {
             head = self.reuse_first_slots(head);
         }
         let cell = &slots.cqes[(head & slots.mask) as usize];
-        // SAFETY: this slot is outside tail..head, so no consumer reads it, and the lock that we
-        // hold keeps other producers away.
+        // SAFETY: this slot is outside tail..head, so no consumer reads it, and this thread's lock
+        // keeps other producers away.
         unsafe { (*cell.get()).write(Cqe { wc, timestamp, sq_freed, sq_free_to }) };
         self.head.store(head.wrapping_add(1), Ordering::Release);
         if producers.notify != Notify::Disarmed && producers.notify.is_due(solicited, wc.status) {
@@ -185,7 +185,7 @@ impl CqObject {
         self.overrun.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing waits; one load.
+    /// Whether the queue is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Relaxed)
@@ -201,7 +201,7 @@ impl CqObject {
         let tail = self.tail.load(Ordering::Relaxed);
         let waiting = self.head.load(Ordering::Acquire).wrapping_sub(tail);
         let taken = (waiting as usize).min(count);
-        // SAFETY: `slots` is replaced only under both locks, and we hold one of them.
+        // SAFETY: `slots` is replaced only under both locks, one of which this thread holds.
         let slots = unsafe { &*self.slots.get() };
         for index in 0..taken as u32 {
             let cell = &slots.cqes[(tail.wrapping_add(index) & slots.mask) as usize];
@@ -223,7 +223,7 @@ impl CqObject {
         producers.notify = producers.notify.strengthen(notify);
     }
 
-    /// Drops every completion of `qp`, because it is destroyed or reset.
+    /// Drops every completion of `qp`, which is being destroyed or reset.
     pub(crate) fn purge(&self, qp_num: u32) {
         let _consumers = self.consumers.lock();
         let _producers = self.producers.lock();
@@ -243,7 +243,7 @@ impl CqObject {
         self.head.store(kept, Ordering::Release);
     }
 
-    /// Changes the size; what waits stays.
+    /// Changes the size; waiting completions stay.
     pub(crate) fn resize(&self, capacity: u32) -> VerbsResult<()> {
         let _consumers = self.consumers.lock();
         let _producers = self.producers.lock();
@@ -270,7 +270,7 @@ impl CqObject {
         Ok(())
     }
 
-    /// Lets go of the channel, dropping events that wait there for this CQ.
+    /// Detaches the CQ from its channel, and drops its events there.
     pub(crate) fn detach_channel(&self) {
         if let Some(channel) = &self.channel {
             channel.forget(self.cookie);
@@ -300,14 +300,14 @@ impl ChannelObject {
     }
 
     fn push(&self, cookie: u64) {
-        // The count changes with the queue, under its lock: apart, two takers could leave a count
-        // behind for ever, and the descriptor readable.
+        // The count changes together with the queue, under its lock. Otherwise two takers could
+        // leave a count behind, and the descriptor would stay readable.
         let mut queue = self.queue.lock();
         queue.push_back(cookie);
         self.event.add_one();
     }
 
-    /// Takes one event if there is one, without blocking, whatever the descriptor's mode.
+    /// Takes one event if there is one. Never blocks, whatever the descriptor's mode.
     pub(crate) fn try_next(&self) -> Option<u64> {
         let mut queue = self.queue.lock();
         let cookie = queue.pop_front()?;

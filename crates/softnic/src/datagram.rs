@@ -1,8 +1,8 @@
-//! Where a datagram goes: to a peer that is known, to one that is being met, or nowhere.
+//! Looks up the peer of a datagram: known, in a handshake, or absent.
 //!
-//! A datagram may be lost, and nothing waits for long on its behalf: not for a process that does
-//! not say hello, and not for one that has stopped to empty its ring. Both waits happen outside of
-//! the QP's lock: the QP is tried again with everybody's progress.
+//! A datagram may be lost, so nothing waits long for one: neither for a process that does not
+//! answer a hello, nor for a stopped process that does not empty its ring. The QP is not locked
+//! during these waits: each thread that makes progress tries it again.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use crate::process::Process;
 use crate::qp::QpObject;
 use crate::ring_stall::STUCK_NS;
 
-/// How long datagrams wait for a process to say hello, ns. Its progress thread answers unless it is
-/// stopped.
+/// How long datagrams wait for a process to answer a hello, ns. Its progress thread answers unless
+/// the process is stopped.
 const HELLO_WAIT_NS: u64 = 200_000_000;
-/// A process that did not say hello is not waited for again so soon, ns.
+/// After a process did not answer, datagrams do not wait for it again for this time, ns.
 const SILENCE_NS: u64 = 1_000_000_000;
 
-/// What came of looking for a datagram's peer.
+/// The result of the lookup of a datagram's peer.
 pub(crate) enum PeerLookup {
-    /// It is known.
+    /// The peer is known.
     Known(Arc<Peer>),
-    /// It was sent a hello, and has not answered yet.
+    /// A hello was sent, and the process has not answered yet.
     Pending,
     /// There is no such process, or it does not answer.
     Absent,
 }
 
 impl Process {
-    /// The peer of a datagram, sent a hello if it is not known yet. Does not wait.
+    /// Looks up the peer of a datagram, and sends a hello if it is not known yet. Does not wait.
     pub(crate) fn peer_for_datagram(&self, slot: u16) -> PeerLookup {
         if let Some(peer) = self.peer(slot) {
             return PeerLookup::Known(peer);
@@ -53,7 +53,7 @@ impl Process {
             let next = match self.send_hello(slot) {
                 Ok(()) => HelloAttempt { hello_at_ns: now_ns + HELLO_RETRY_NS, ..attempt },
                 Err(SendError::Full) => attempt,
-                // Nobody holds the slot. Its next holder need not wait.
+                // No process holds the slot. A later holder must not find an old attempt.
                 Err(_) => {
                     self.peers.entries.write().hello_attempts.remove(&slot);
                     return PeerLookup::Absent;
@@ -66,13 +66,12 @@ impl Process {
     }
 }
 
-/// How long a QP that is destroyed still tries to send what was posted, ns: as long as both waits
+/// How long a QP that is being destroyed tries to send its datagrams, ns: as long as both waits
 /// together.
 const LINGER_NS: u64 = HELLO_WAIT_NS + STUCK_NS;
 
-/// Lets datagrams leave that were posted before their QP is destroyed. An adapter sends them within
-/// microseconds, so programs destroy a QP without asking; here they may wait for a process that is
-/// being met.
+/// Sends datagrams that were posted before their QP is destroyed. An adapter sends them within
+/// microseconds, so programs do not wait for it. Here a datagram may wait for a handshake.
 pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
     let process = object.process;
     let give_up_ns = crate::clock::now_ns() + LINGER_NS;

@@ -1,4 +1,4 @@
-//! The devices: who they are, what they can do, and how their ports are addressed.
+//! The devices: their identity, their capabilities, and the addresses of their ports.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use crate::udp::interface;
 
 /// `soft0` and `soft1`: two adapters on one fabric.
 pub(crate) const DEVICES: u32 = 2;
-/// Send, receive and SRQ work requests of a queue.
+/// Work requests of a send queue, receive queue or SRQ.
 pub(crate) const MAX_WR: u32 = 16384;
 /// Completions of a CQ.
 pub(crate) const MAX_CQE: u32 = 4_194_303;
@@ -29,8 +29,7 @@ pub(crate) const GIDS: u32 = 2;
 /// The longest payload of a packet on these ports.
 pub(crate) const PORT_MTU: PathMtu = PathMtu::Mtu4096;
 
-/// How many devices there are: an interface makes one, without it there are two that reach each
-/// other.
+/// Number of devices: one on a network interface; without an interface two, which reach each other.
 pub(crate) fn count() -> u32 {
     if interface::usable().is_some() { 1 } else { DEVICES }
 }
@@ -40,16 +39,16 @@ pub(crate) fn gid_count() -> u32 {
     interface::usable().map_or(GIDS, |interface| interface.gids.len() as u32)
 }
 
-/// The longest payload of a packet that a port's link takes now.
+/// The longest payload of a packet on a port's link now.
 pub(crate) fn active_mtu() -> PathMtu {
     let link = interface::usable().map_or(PORT_MTU, |interface| interface.mtu);
     PathMtu::from_bytes(limits().active_mtu).map_or(link, |mtu| mtu.min(link))
 }
 
-/// Vendor id: none that IEEE assigned to anybody who makes adapters; "rdm" in ASCII.
+/// Vendor ID: "rdm" in ASCII. IEEE has not assigned it to a maker of adapters.
 const VENDOR_ID: u32 = 0x72_646d;
-/// perftest decides by this number whether it sends inline: with one that it does not know it sets
-/// inline to 0. 4115 is in its list as a device that takes inline data.
+/// perftest decides by this number whether it sends inline: for an unknown number it sets inline to
+/// 0. Its list has 4115 as a device that takes inline data.
 const VENDOR_PART_ID: u32 = 4115;
 
 /// How ports present themselves (`RDMALAB_PERSONALITY`).
@@ -83,13 +82,13 @@ pub(crate) fn personality() -> VerbsResult<Personality> {
     }
 }
 
-/// FNV-1a, to derive identifiers from names: stable, and nothing more is asked of it.
+/// FNV-1a, to derive identifiers from names. It only needs to be stable.
 fn fnv1a(seed: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(seed, |hash, byte| (hash ^ *byte as u64).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The node GUID: of this host, that is this boot, network namespace and user; locally
-/// administered.
+/// The node GUID. It is derived from the host, that is from boot, network namespace and user, and
+/// is locally administered.
 pub(crate) fn guid_of(device: u32) -> u64 {
     static HOST: OnceLock<u64> = OnceLock::new();
     let host = *HOST.get_or_init(|| {
@@ -109,14 +108,14 @@ pub(crate) fn lid_of(device: u32) -> u16 {
     device as u16 + 1
 }
 
-/// The first device of this host that has an address.
+/// The first device of this host that has this GID.
 pub(crate) fn with_gid(gid: Gid) -> Option<u32> {
     let has = |device: &u32| (0..gid_count()).any(|index| gid_of(*device, index) == Some(gid));
     (0..count()).find(has)
 }
 
-/// An entry of a port's GID table: 0 is link-local from the GUID, 1 an IPv4-mapped loopback
-/// address, one for each device.
+/// An entry of a port's GID table. Without an interface, entry 0 is link-local from the GUID, and
+/// entry 1 an IPv4-mapped loopback address, one for each device.
 pub(crate) fn gid_of(device: u32, index: u32) -> Option<Gid> {
     if let Some(interface) = interface::usable() {
         return interface.gids.get(index as usize).copied();
@@ -147,25 +146,25 @@ pub(crate) fn is_here(ah: &AhAttr) -> bool {
     by_gid || (by_lid && ah.dgid == Gid::default())
 }
 
-/// Where a GID stands in the table of a port of this host; 0 where it does not.
+/// The index of a GID in the table of a port of this host; 0 if it is not there.
 pub(crate) fn gid_index_of(gid: Gid) -> u8 {
     let at = |index: &u32| (0..count()).any(|device| gid_of(device, *index) == Some(gid));
     (0..gid_count()).find(at).unwrap_or(0) as u8
 }
 
-/// Source and destination of a datagram for a port of this device, as its sender chose them; where
-/// it chose none, or does not tell the truth, the first of their ports.
+/// Source and destination of a datagram for a port of this device, as its sender chose them. If the
+/// sender chose none or an invalid one, it is the port's first GID.
 pub(crate) fn gids_of(train: &Train, device: u32) -> Option<(Gid, Gid)> {
     let source = u32::from(train.slid.saturating_sub(1)).min(count() - 1);
     let [sgid_index, dgid_index, ..] = train.rkey.0.to_le_bytes();
     let gid = |device, index: u8| gid_of(device, index.into()).or_else(|| gid_of(device, 0));
-    // Of a multicast the train carries the group.
+    // The train of a multicast datagram has the group's GID.
     let group = crate::groups::group_of(train);
     gid(source, sgid_index).zip(group.or_else(|| gid(device, dgid_index)))
 }
 
-/// The routing header that precedes a datagram for a port of this device: both ends are ports of
-/// this host. Programs look for themselves in it: UCX drops what seems to be for others.
+/// The GRH before a datagram for a port of this device; both ends are ports of this host. Programs
+/// check that it names them: UCX drops datagrams that seem to be for others.
 pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     let mut grh = [0u8; 40];
     let payload = train.payload_bytes.div_ceil(4) * 4 + 12 + 8 + 4;
@@ -182,7 +181,7 @@ pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     grh
 }
 
-/// The version, and behind it the profile: programs that show one show the other.
+/// The version, followed by the profile's name, so that programs that show the version show both.
 fn firmware() -> String {
     let version = env!("CARGO_PKG_VERSION");
     profile::profile().map_or(version.to_owned(), |profile| format!("{version}+{}", profile.name))
@@ -211,8 +210,9 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         max_qp_rd_atom: limits.max_qp_rd_atom,
         max_res_rd_atom: limits.max_qp_rd_atom * limits.max_qp,
         max_qp_init_rd_atom: limits.max_qp_init_rd_atom,
-        // IBV_ATOMIC_HCA. Ours are the processor's own, so atomic towards the program as well,
-        // which is IBV_ATOMIC_GLOB: but UCX uses atomics only where it finds HCA, as adapters say.
+        // IBV_ATOMIC_HCA. The device's atomics are those of the processor, so they are atomic
+        // towards the program as well, which is IBV_ATOMIC_GLOB. But UCX uses atomics only if it
+        // finds HCA, which adapters report.
         atomic_cap: 1,
         max_mw: limits.max_mr,
         max_mcast_grp: 4096,
@@ -243,7 +243,7 @@ pub(crate) fn port(device: u32) -> VerbsResult<PortInfo> {
         max_mtu: PORT_MTU as u32,
         active_mtu: active_mtu() as u32,
         gid_tbl_len: gid_count(),
-        // IBV_PORT_: CM_SUP; EXTENDED speeds and the like do not apply.
+        // IBV_PORT_: CM_SUP; extended speeds and the like do not apply.
         port_cap_flags: 1 << 16,
         max_msg_sz: 1 << 31,
         pkey_tbl_len: 1,
@@ -251,7 +251,7 @@ pub(crate) fn port(device: u32) -> VerbsResult<PortInfo> {
         sm_lid: if ethernet { 0 } else { 1 },
         lmc: 0,
         max_vl_num: 1,
-        // 4x of 25 Gbit/s: a plausible figure for tools that print one; nothing is limited by it.
+        // 4x of 25 Gbit/s: a plausible value for tools that print it. It limits nothing.
         active_width: 2,
         active_speed: 32,
         // LinkUp, or Disabled.
@@ -291,7 +291,7 @@ mod tests {
             train.slid = lid_of(from);
             assert_eq!(ends(&train, to), (gid_of(from, 0).unwrap(), gid_of(to, 0).unwrap()));
         }
-        // What the sender chose, and of what there is not, the first.
+        // The GIDs that the sender chose, and the first ones if those do not exist.
         train.slid = lid_of(0);
         train.rkey = RKey(u32::from_le_bytes([1, 1, 0, 0]));
         assert_eq!(ends(&train, 1), (gid_of(0, 1).unwrap(), gid_of(1, 1).unwrap()));

@@ -22,13 +22,13 @@ impl CountingEvent {
                 format!("cannot make an event descriptor: {error}"),
             ));
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+        // SAFETY: the kernel just returned this descriptor, and nothing else uses it.
         Ok(CountingEvent { fd: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 
     /// Adds one to the count.
     pub(crate) fn add_one(&self) {
-        // Whoever counts holds the lock of what is counted.
+        // The caller holds a lock, so it must not be cancelled here.
         let _no_cancel = NoCancel::new();
         let one = 1u64;
         // SAFETY: eight readable bytes on our stack.

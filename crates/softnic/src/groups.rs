@@ -9,12 +9,12 @@ use rdmalab_engine::train::Train;
 use rdmalab_link::address::{groups_at, is_group};
 use rdmalab_wire::ids::{Gid, Qpn};
 
-/// QPs of one process in one group (`max_mcast_qp_attach`).
+/// Number of QPs of one process in one group (`max_mcast_qp_attach`).
 const MAX_MEMBERS: usize = 256;
-/// Groups of one process (`max_mcast_grp`).
+/// Number of groups of one process (`max_mcast_grp`).
 const MAX_GROUPS: usize = 4096;
 
-/// See the module's text.
+/// The groups and their members.
 #[derive(Default)]
 pub(crate) struct Groups {
     members: Mutex<BTreeMap<Gid, Vec<Qpn>>>,
@@ -26,7 +26,7 @@ impl Groups {
         self.members.lock().get(gid).cloned().unwrap_or_default()
     }
 
-    /// The members of all groups whose packets come to an address, each once, and its group.
+    /// The members of all groups whose packets are sent to an address, each once, with its group.
     pub(crate) fn members_at(&self, address: IpAddr) -> Vec<(Qpn, Gid)> {
         let groups = self.members.lock();
         let mut members: Vec<(Qpn, Gid)> = Vec::new();
@@ -40,11 +40,11 @@ impl Groups {
         members
     }
 
-    /// Adds a QP to a group; adding it twice does nothing. `join` makes the network let the group
-    /// through, and is called before the first member is added.
+    /// Adds a QP to a group; adding it twice does nothing. `join` joins the group on the network,
+    /// and is called before each member is added.
     ///
     /// # Errors
-    /// That `gid` is no group, that a limit is reached, or as `join`.
+    /// `gid` is not a group, a limit is reached, or `join` failed.
     pub(crate) fn join(
         &self,
         gid: Gid,
@@ -74,10 +74,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Removes a QP from a group; `leave` is called when it was the last member.
+    /// Removes a QP from a group; `leave` is called if it was the last member.
     ///
     /// # Errors
-    /// That the QP is not in the group.
+    /// The QP is not in the group.
     pub(crate) fn leave(&self, gid: Gid, qpn: Qpn, leave: impl FnOnce(&Gid)) -> VerbsResult<()> {
         let mut groups = self.members.lock();
         let members = groups.get_mut(&gid).filter(|members| members.contains(&qpn));
@@ -92,7 +92,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Removes a QP from every group; `leave` is called for those that it was the last member of.
+    /// Removes a QP from every group; `leave` is called for each group that has no members then.
     pub(crate) fn leave_all(&self, qpn: Qpn, leave: impl Fn(&Gid)) {
         let mut groups = self.members.lock();
         for members in groups.values_mut() {
@@ -107,7 +107,7 @@ impl Groups {
     }
 }
 
-/// The group that a datagram is for.
+/// The group to which a multicast datagram is sent.
 pub(crate) fn gid_of(train: &Train) -> Gid {
     let mut gid = [0; 16];
     gid[..8].copy_from_slice(&train.remote_addr.to_be_bytes());
@@ -115,7 +115,7 @@ pub(crate) fn gid_of(train: &Train) -> Gid {
     Gid(gid)
 }
 
-/// The group that a datagram was sent to, if it was sent to one.
+/// The group to which a datagram is sent; `None` if the destination is not a group.
 pub(crate) fn group_of(train: &Train) -> Option<Gid> {
     Some(gid_of(train)).filter(|gid| is_group(*gid))
 }

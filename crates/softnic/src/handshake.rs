@@ -1,9 +1,8 @@
-//! The handshake of processes of a host: hellos with descriptors, sent to each other's control
-//! sockets.
+//! The handshake of two processes of a host: each sends a hello to the other's control socket.
 //!
-//! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill. So
-//! a process that has read a peer's hello can send to it, and one that has sent a hello can
-//! receive.
+//! A hello carries descriptors of the sender's segment, of its event, and of the ring that the
+//! *receiver* shall fill. So a process that has read a peer's hello can send to it, and a process
+//! that has sent a hello can receive.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,18 +18,18 @@ use crate::error::os_error;
 use crate::peer::{Hello, Peer};
 use crate::process::Process;
 
-/// How long a connection waits for the other process to say hello. Its progress thread answers
-/// unless the process is stopped. Giving up loses nothing: the QP's own time-outs follow.
+/// How long the setup of a connection waits for the other process's hello. Its progress thread
+/// answers unless the process is stopped. Giving up is harmless: the QP's own time-outs follow.
 pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
-/// After so long without an answer the hello is said again: control sockets hold ten control
-/// messages, and one that is full drops the answer.
+/// After this time without an answer the hello is sent again: a control socket holds ten messages,
+/// and the answer is lost if it is full.
 pub(crate) const HELLO_RETRY_NS: u64 = 20_000_000;
 
 fn new_ring() -> VerbsResult<Arc<Segment>> {
     let geometry = Geometry::DEFAULT;
     let ring = Segment::create(c"rdmalab-ring", geometry.region_bytes(), geometry.data_at())
         .map_err(|error| os_error("cannot make a ring", &error))?;
-    // SAFETY: a fresh segment that nobody else has seen.
+    // SAFETY: a new segment that is not shared yet.
     unsafe { spsc::format(ring.ptr(), ring.len(), geometry) }
         .map_err(|error| VerbsError::no_room(error.to_string()))?;
     Ok(Arc::new(ring))
@@ -42,12 +41,12 @@ impl Process {
         let ring = new_ring()?;
         let event = self.wakeup.event.as_fd().try_clone_to_owned();
         let event = event.and_then(Event::from_fd).map_err(|error| os_error("event", &error))?;
-        // SAFETY: the ring is kept by its consumer, which is never retired; it has one producer.
+        // SAFETY: the ring's consumer keeps the memory for ever; the ring has one producer.
         let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) }
             .map_err(|error| VerbsError::no_room(error.to_string()))?;
         let pid = std::process::id() as i32;
-        // SAFETY: our own segment lives as long as the process. Nobody else uses our slot of it:
-        // operations on ourselves do not enter the lane at all, see `lane::execute`.
+        // SAFETY: this segment lives as long as the process. Its own lane slot is not used:
+        // operations on this process itself do not enter the lane, see `lane::execute`.
         let peer = unsafe {
             let base = self.segment.ptr();
             Peer::assemble(
@@ -72,8 +71,8 @@ impl Process {
         self.peers.get(slot)
     }
 
-    /// The peer at `slot`: says hello and waits up to `wait_ms` for the answer. `None` when there
-    /// is no such process, or it does not answer.
+    /// Sends a hello to the process at `slot` and waits up to `wait_ms` for its hello. `None` if
+    /// there is no such process, or it does not answer.
     pub(crate) fn connect(&self, slot: u16, wait_ms: u64) -> Option<Arc<Peer>> {
         let mut now_ns = crate::clock::now_ns();
         let deadline_ns = now_ns + wait_ms * 1_000_000;
@@ -100,13 +99,13 @@ impl Process {
         }
     }
 
-    /// Says hello to the process at `slot`. The same ring goes with each repetition.
+    /// Sends a hello to the process at `slot`. Each repetition carries the same ring.
     pub(crate) fn send_hello(&self, slot: u16) -> Result<(), SendError> {
         self.send_hello_message(slot, false)
     }
 
-    /// The same with a request for an answer: also a peer that knows us already answers, which
-    /// proves that it read our hello ([`Peer::has_read_our_hello`]).
+    /// Sends a hello that also asks a peer that knows us already for an answer. The answer proves
+    /// that the peer has read our hello ([`Peer::has_read_our_hello`]).
     pub(crate) fn request_hello(&self, slot: u16) -> Result<(), SendError> {
         self.send_hello_message(slot, true)
     }
@@ -137,7 +136,7 @@ impl Process {
             [self.segment.as_fd(), self.wakeup.event.as_fd(), ring.as_fd()];
         let sent = self.control.send(slot, &message, &fds);
         if is_first && !matches!(sent, Ok(()) | Err(SendError::Full)) {
-            // Nobody is there, so nobody has the ring: it goes when rings are next looked through.
+            // There is no such process, so no process has the ring. `retire_dead_rings` frees it.
             self.peers.entries.write().sent_rings.remove(&slot);
         }
         sent
@@ -149,7 +148,7 @@ impl Process {
         let _ = self.control.send(slot, &message, &[]);
     }
 
-    /// Handles every control message that has come.
+    /// Handles every control message in the socket.
     pub(crate) fn read_control_socket(&self) {
         self.control.read(|message, datagram| self.handle_control_message(message, datagram));
     }
@@ -198,7 +197,7 @@ impl Process {
             let Ok(peer) = Peer::from_hello(hello, self.slot) else { return };
             let mut peer_table = self.peers.entries.write();
             if known.is_some() {
-                // A new process took the slot of a dead one: what we sent a hello was the old one.
+                // A new process took the slot of a dead one, to which the earlier hello had gone.
                 peer_table.sent_rings.remove(&message.slot);
             }
             peer_table.hello_attempts.remove(&message.slot);
@@ -207,14 +206,15 @@ impl Process {
             }
         }
         if message.echo != self.control.incarnation {
-            // The other side does not know us yet. If its control socket is full it will ask again.
+            // The sender does not know this process. If its control socket is full, it will ask
+            // again.
             let _ = self.send_hello(message.slot);
         } else if let Some(peer) = self.peer(message.slot) {
             peer.note_hello_read();
         }
     }
 
-    /// Tells all peers that memory of ours was freed. A peer that misses it keeps a mapping without
+    /// Tells all peers that memory was freed. A peer that misses this keeps a mapping without
     /// pages.
     pub(crate) fn announce_memory_freed(&self, id: u32) {
         let message = self.control.message(ControlKind::MemoryFreed, 0, id);
@@ -224,7 +224,7 @@ impl Process {
         }
     }
 
-    /// The peer of a connection, waiting for its hello.
+    /// The peer of a connection; waits for its hello.
     pub(crate) fn peer_for_connection(&self, slot: u16) -> Option<Arc<Peer>> {
         self.connect(slot, CONNECT_WAIT_MS)
     }

@@ -1,4 +1,4 @@
-//! Handshakes with all processes of the host, for what goes to each of them.
+//! Handshakes with all processes of the host, for messages that go to each of them.
 
 use std::sync::Arc;
 
@@ -12,12 +12,11 @@ use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
-/// How often the list of processes is searched for unknown ones, ns.
+/// How often the list of processes is searched for new ones, ns.
 const RESCAN_NS: u64 = 500_000_000;
 
 impl Process {
-    /// Advances the handshakes with all processes of this host. Returns whether none is open any
-    /// more.
+    /// Advances the handshakes with all processes of this host. Returns whether all are complete.
     pub(crate) fn advance_handshakes(&self) -> bool {
         let now_ns = crate::clock::now_ns();
         let mut handshake_round = self.peers.round.lock();
@@ -33,19 +32,19 @@ impl Process {
         handshake_round.pending.is_empty()
     }
 
-    /// Every peer on this host, this process included; `None` while the first round of handshakes
-    /// goes on.
+    /// Every peer on this host and this process; `None` until the first round of handshakes is
+    /// over.
     pub(crate) fn multicast_peers(&self) -> Option<Vec<Arc<Peer>>> {
         let is_complete = self.advance_handshakes() || self.peers.round.lock().is_complete;
         is_complete.then(|| {
-            // It is marked as talking to itself, so that it reads its own ring.
+            // Marks the ring of this process to itself as used, so that it is read.
             drop(self.peer(self.slot));
             self.peers.known()
         })
     }
 
-    /// Makes sure that every process of the host knows us: what it sends from now on finds us. One
-    /// that does not answer in time (it must be stopped) is not waited for again.
+    /// Makes sure that every process of the host has read our hello, so that its messages reach us.
+    /// A process that does not answer in time (it must be stopped) is not waited for again.
     pub(crate) fn exchange_hellos(&self) {
         let unresponsive = self.exchange_hellos_within(CONNECT_WAIT_MS);
         self.peers.unresponsive.lock().extend(unresponsive.iter().map(|live| live.inode));

@@ -1,7 +1,7 @@
-//! Waits until the former binding of a window is out of use, without blocking.
+//! Waits, without blocking, until no thread uses the former binding of a window any more.
 //!
-//! A work request that binds or invalidates a window is complete when no thread copies any more by
-//! the former entry of the key table. An initiator may be in the middle of such a copy, and may be
+//! A work request that binds or invalidates a window is complete when no thread copies by the
+//! former entry of the key table any more. An initiator may be in such a copy, and may even be
 //! stopped there. So the sending thread does not wait: the request stays in its queue, and every
 //! thread that makes progress checks it again.
 
@@ -12,8 +12,8 @@ use crate::process::Process;
 use crate::qp::{Invalidation, QpObject};
 
 impl Process {
-    /// Begins to wait for `users`, on behalf of `own`, whose lock the caller holds. The table was
-    /// changed before.
+    /// Begins to wait for `users`, on behalf of `own`, whose lock the caller holds. The caller has
+    /// already changed the key table.
     pub(crate) fn begin_invalidation(
         &self,
         users: KeyUsers,
@@ -38,10 +38,9 @@ impl Process {
         }
     }
 
-    /// Whether nobody is left.
+    /// Whether all those threads have finished.
     pub(crate) fn is_invalidated(&self, invalidation: &mut Invalidation) -> bool {
-        // Its lock was free once, so what it copied before is done, and what it copies next is
-        // checked against the table of now.
+        // If a QP's lock was free once, its old copies are done, and new ones use the new table.
         invalidation.local_qps.retain(|qp| qp.inner.try_lock().is_none());
         let left =
             self.lanes.have_left(&mut invalidation.visits, |slot| self.peers.initiator_alive(slot));

@@ -1,4 +1,4 @@
-//! The table of memory keys: regions and windows of this process, as peers read it.
+//! The table of memory keys: the regions and windows of this process, which peers read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,14 +14,14 @@ use crate::error::os_error;
 use crate::peer::{key_entry, table_entry};
 use crate::profile;
 
-/// Whose copies a window's former binding may have allowed.
+/// The initiators that may still copy by a window's former binding.
 #[derive(Clone, Copy)]
 pub(crate) enum KeyUsers {
-    /// Nobody's: it was bound to nothing.
+    /// None: the window was not bound.
     Nobody,
-    /// Those of the QP at the other end of the connection: process slot and index.
+    /// The QP at the other end of the connection: process slot and index.
     Peer(u16, usize),
-    /// Anybody's who has a QP in the domain.
+    /// Every initiator with a connection to a QP of the protection domain.
     Everybody,
 }
 
@@ -29,10 +29,10 @@ pub(crate) enum KeyUsers {
 /// 10.6.7.2.2).
 const PROGRAMS_BITS: u32 = 0xff;
 
-/// See the module's text.
+/// The memory keys of this process.
 pub(crate) struct KeyRegistry {
     pub(crate) table: Mutex<KeyTable>,
-    /// The same for reading, without a lock.
+    /// The same table for reading, without a lock.
     pub(crate) view: KeyView,
     /// The region of each bound window, by index. Changed with `table` locked.
     pub(crate) bindings: Mutex<BTreeMap<u32, u32>>,
@@ -41,7 +41,7 @@ pub(crate) struct KeyRegistry {
 }
 
 impl KeyRegistry {
-    /// A registry over a table that is empty.
+    /// A registry for an empty table.
     pub(crate) fn new(table: KeyTable) -> KeyRegistry {
         KeyRegistry {
             view: table.view(),
@@ -71,16 +71,16 @@ impl KeyRegistry {
         self.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Binds a window as a work request asks (IBA vol. 1, 10.6.7.2.2). Says whether it was bound
-    /// before: the former binding is out of use when all who may copy by it have been waited for.
+    /// Binds a window for a work request (IBA vol. 1, 10.6.7.2.2). Returns whether it was bound
+    /// before: then the caller must wait for all initiators that may copy by the former binding.
     pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<bool, ()> {
         let mut keys = self.table.lock();
         let view = self.view;
         let index = keytable::index_of(bind.mw_rkey);
         let window = view.read(index).and_then(key_entry).ok_or(())?;
         let type2 = window.kind == KeyKind::WindowType2;
-        // Bound already, bound to nothing, or the key of another window. Only a type 2 window may
-        // be zero-based.
+        // A type 2 window is unbound by invalidation, not by a second bind or by length 0. Only a
+        // type 2 window may be zero-based.
         if window.kind == KeyKind::Region
             || window.pd != pd
             || (window.key ^ bind.mw_rkey) & !PROGRAMS_BITS != 0
@@ -117,7 +117,7 @@ impl KeyRegistry {
         Ok(window.length != 0)
     }
 
-    /// Takes a region's key out of use, unless windows are bound to the region.
+    /// Invalidates a region's key, unless windows are bound to the region.
     pub(crate) fn retract_region(&self, key: u32) -> VerbsResult<()> {
         let index = keytable::index_of(key);
         let mut keys = self.table.lock();
@@ -139,7 +139,7 @@ impl KeyRegistry {
         if inside && allowed { Ok(()) } else { Err(()) }
     }
 
-    /// Takes a type 2 window of the QP at `index` out of use; `false` when it is none.
+    /// Invalidates a type 2 window of the QP at `index`; `false` if `rkey` is not such a window.
     pub(crate) fn retract_window(&self, rkey: u32, index: u32) -> bool {
         let mut keys = self.table.lock();
         let Some(window) = self.view.lookup(rkey).and_then(key_entry) else { return false };
@@ -152,9 +152,9 @@ impl KeyRegistry {
         true
     }
 
-    /// Takes the type 2 windows of a QP out of use, because it is destroyed: nobody could
-    /// invalidate them any more, and the next QP of that number must not inherit them. The caller
-    /// waits for whoever still copies by them.
+    /// Invalidates the type 2 windows of a QP that is being destroyed: they could not be
+    /// invalidated later, and the next QP of that number must not inherit them. The caller waits
+    /// for initiators that still copy by them.
     pub(crate) fn retract_windows_of(&self, qpn: Qpn) {
         let mut keys = self.table.lock();
         self.bindings.lock().retain(|index, _| {
@@ -172,8 +172,8 @@ fn unbound(window: KeyEntry) -> KeyEntry {
     KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window }
 }
 
-/// The table of keys in memory of our own, with a copy for peers at `shown`: their mistakes must
-/// not decide what our own work requests and our responder may touch.
+/// Makes the table of keys in private memory, with a copy for peers at `shown`. So a bug in a peer
+/// cannot change what this process's own work requests and responder may access.
 ///
 /// # Safety
 /// As [`KeyTable::create`] for `shown`.
@@ -181,13 +181,13 @@ pub(crate) unsafe fn private_keys(shown: *mut u8, entries: usize) -> VerbsResult
     let bytes = entries * rdmalab_ring::keytable::ENTRY_BYTES;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice; pages come when touched.
+    // SAFETY: a new mapping at an address of the kernel's choice; pages are allocated when touched.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rw, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         let error = std::io::Error::last_os_error();
         return Err(os_error("cannot make the table of memory keys", &error));
     }
-    // SAFETY: fresh zeroed pages that are never unmapped; the copy by the contract.
+    // SAFETY: new zeroed pages that are never unmapped; for the copy by the contract.
     unsafe {
         let mut keys = KeyTable::create(base.cast(), entries);
         keys.show_at(shown);

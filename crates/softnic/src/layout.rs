@@ -1,6 +1,6 @@
-//! What lies where in a process's shared segment, which its peers map.
+//! The layout of a process's shared segment, which its peers map.
 //!
-//! The segment is sparse: a page costs memory when it is touched.
+//! The segment is sparse: a page takes memory only after it was touched.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,27 +9,27 @@ use rdmalab_ring::keytable;
 use rdmalab_wire::ids::{MASK_24, Qpn};
 
 /// Version of everything that processes of a host share. Processes of different versions do not
-/// see each other: their control sockets have different names.
+/// find each other, because the version is part of the control sockets' names.
 pub(crate) const VERSION: u32 = 2;
 
-/// Queue pairs per process, and bits of a QPN that number them; the bits above are the process.
+/// Bits of a QPN that number the QPs of a process; the bits above are the process slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
 /// Queue pairs per process.
 pub(crate) const QPS_PER_PROCESS: usize = 1 << QP_INDEX_BITS;
 
-/// The doorbell's place.
+/// Offset of the doorbell.
 pub(crate) const DOORBELL_AT: usize = 4096;
-/// How often callers made progress: tells initiators whether somebody polls right now.
+/// Offset of the counter of calls that made progress.
 pub(crate) const STAMP_AT: usize = DOORBELL_AT + 1024;
-/// The lane's sequence words.
+/// Offset of the lane's sequence words.
 pub(crate) const LANE_AT: usize = 8192;
-/// One word for each QP.
+/// Offset of the QP words, one for each QP.
 pub(crate) const QP_WORDS_AT: usize = 0x4_0000;
-/// The table of keys.
+/// Offset of the table of keys.
 pub(crate) const KEYS_AT: usize = 0x10_0000;
-/// Bytes of the whole.
+/// Bytes of the whole segment.
 pub(crate) const SEGMENT_BYTES: usize = KEYS_AT + keytable::TABLE_BYTES;
-/// Bytes that are backed from the start.
+/// Bytes that have memory from the start.
 pub(crate) const PREFAULT_BYTES: usize = LANE_AT;
 
 const _: () = assert!(LANE_AT + rdmalab_ring::epoch::LANE_BYTES <= QP_WORDS_AT);
@@ -41,14 +41,14 @@ pub(crate) fn process_of(qpn: Qpn) -> u16 {
     (qpn.get() >> QP_INDEX_BITS) as u16
 }
 
-/// The index within its process of a QPN.
+/// The index of a QPN within its process.
 #[inline]
 pub(crate) fn index_of(qpn: Qpn) -> usize {
     qpn.get() as usize & (QPS_PER_PROCESS - 1)
 }
 
-/// What the initiator of a one-sided operation must know of the target QP, as one word: whether it
-/// takes packets, its protection domain, its rights, and the QP it is connected to.
+/// The state of the target QP that an initiator of one-sided operations needs, in one word: whether
+/// it can receive, its protection domain, its access rights, and the QP that it is connected to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct QpWord {
     pub(crate) can_receive: bool,
@@ -58,7 +58,7 @@ pub(crate) struct QpWord {
 }
 
 impl QpWord {
-    /// A QP that nobody may touch.
+    /// A QP that no initiator may access.
     pub(crate) const CLOSED: QpWord =
         QpWord { can_receive: false, pd: PdId(0), access: Access::NONE, remote_qpn: Qpn::new(0) };
 
@@ -79,7 +79,7 @@ impl QpWord {
     }
 }
 
-/// The stamp of the segment at `segment`.
+/// The counter of callers in the segment at `segment`.
 ///
 /// # Safety
 /// `segment` must point to [`SEGMENT_BYTES`] mapped bytes that stay mapped for `'a`.
@@ -100,7 +100,7 @@ unsafe impl Send for QpWords {}
 unsafe impl Sync for QpWords {}
 
 impl QpWords {
-    /// Looks at the words of the segment at `segment`.
+    /// Makes a view of the words of the segment at `segment`.
     ///
     /// # Safety
     /// `segment` must point to [`SEGMENT_BYTES`] mapped bytes that outlive the view.
@@ -114,13 +114,13 @@ impl QpWords {
         unsafe { &*self.base.add(index & (QPS_PER_PROCESS - 1)) }
     }
 
-    /// What the owner says of its QP `index`.
+    /// Reads the word of the owner's QP `index`.
     #[inline]
     pub(crate) fn load(&self, index: usize) -> QpWord {
         QpWord::unpack(self.word(index).load(Ordering::Acquire))
     }
 
-    /// The owner's word about its QP `index`.
+    /// Writes the word of this process's QP `index`.
     pub(crate) fn store(&self, index: usize, word: QpWord) {
         self.word(index).store(word.pack(), Ordering::Release);
     }

@@ -3,18 +3,17 @@
 //!
 //! [`SoftNic`] implements the engine's `Backend`. A host is (boot, network namespace, user). Each
 //! process has one [control_socket](rdmalab_ring::control_socket), one shared segment with its QP
-//! words, key table and lane, and one ring from each peer. Nothing lies in the file system.
+//! words, key table and lane, and one ring from each peer. There are no files.
 //!
-//! Other hosts are reached by RoCEv2 over UDP, where `RDMALAB_INTERFACE` names an interface
-//! (`udp`).
+//! If `RDMALAB_INTERFACE` names an interface, other hosts are reached by RoCEv2 over UDP (`udp`).
 //!
-//! Two ways lead to a peer. The *ring* carries trains to the peer's responder, and needs somebody
-//! there to make progress: a thread inside a verb, or the progress thread. The *lane* lets an
-//! initiator execute WRITE, READ and atomics in the target's memory itself.
+//! There are two ways to a peer. The *ring* carries trains to the peer's responder, which needs a
+//! thread there that makes progress: a thread inside a verb, or the progress thread. Through the
+//! *lane* an initiator executes WRITE, READ and atomics itself in the target's memory.
 //!
-//! Lock order: ring consumer (only ever tried) -> QP -> SRQ -> ring producer -> CQ producer. No
-//! lock is held while code of the program runs, and none that a poller holds is needed to complete
-//! something.
+//! Lock order: ring consumer (always by `try_lock`) -> QP -> SRQ -> ring producer -> CQ producer.
+//! No lock is held while code of the program runs. No lock that a poller holds is needed to
+//! complete a work request.
 
 mod backend;
 mod blocked;
@@ -81,8 +80,7 @@ pub use udp::hook::{network_drops, set_packet_hook};
 pub use udp::interface::choose_interface;
 pub use udp::{management, management_c};
 
-/// Prints a sentence that a person should know, once for each place that says it, and only when
-/// `RDMALAB_DEBUG` asks for it: a library is silent.
+/// Prints a sentence if `RDMALAB_DEBUG` asks for it, and each sentence only once.
 fn debug_once(sentence: &str) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();
@@ -94,15 +92,14 @@ fn debug_once(sentence: &str) {
     debug(sentence);
 }
 
-/// Prints a sentence if `RDMALAB_DEBUG` asks for such.
+/// Prints a sentence if `RDMALAB_DEBUG` asks for it: otherwise the library prints nothing.
 fn debug(sentence: &str) {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
         warn(sentence);
     }
 }
 
-/// Prints a sentence whether or not somebody asks: why nothing can work, where the program itself
-/// would see time-outs only.
+/// Prints a sentence in any case: why the device cannot work, if the program only sees time-outs.
 #[cold]
 fn warn(sentence: &str) {
     // Standard error may be closed; that is no reason to panic in a C program.

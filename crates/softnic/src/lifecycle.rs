@@ -1,4 +1,4 @@
-//! A queue pair's life: made, changed, connected, destroyed.
+//! The life of a queue pair: creation, modification, connection, destruction.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,10 +18,10 @@ use crate::qp::{QpInner, QpLinks, QpObject};
 use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
 
-/// How often the rings are emptied before a connection begins: enough for a full one.
+/// How often the rings are polled before a connection begins: enough for a full ring.
 const STALE_LOOKS: u32 = 64;
 
-/// Makes a QP in a free place of the process.
+/// Creates a QP in a free place of the process.
 pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
     let process = pd.1;
     process.check_usable()?;
@@ -74,7 +74,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     Ok((SoftQp(object, qpn), qpn, granted))
 }
 
-/// Changes a QP; going to RTR it meets its peer, going to RESET it forgets everything.
+/// Modifies a QP. RTR waits for the handshake with the peer, RESET drops all earlier state.
 pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
     let process = qp.0.process;
     process.check_usable()?;
@@ -109,7 +109,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
                 hooks.queue_pair_reset(qp.1);
             }
         }
-        // SQD: an acknowledgement may have to be asked for.
+        // SQD: an ACK may have to be requested.
         QpState::Rts | QpState::Sqd | QpState::Err => {
             let mut guard = qp.0.inner.lock();
             alive(&mut guard, qp.1)?.transmit();
@@ -119,7 +119,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     Ok(next)
 }
 
-/// Destroys a QP: when this returns, nobody works on it any more.
+/// Destroys a QP. When this returns, no thread uses it any more.
 pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     let process = qp.0.process;
     if process.is_defunct() {
@@ -166,13 +166,13 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     Ok(())
 }
 
-/// Waits until no initiator executes a one-sided operation through a QP that was closed. Threads of
-/// this process enter no lane when they write to it; they hold their own QP's lock instead.
+/// Waits until no initiator executes a one-sided operation on a QP that was closed. Threads of this
+/// process do not enter the lane for that; they hold their own QP's lock instead.
 fn wait_for_initiators(process: &Process, has_self_traffic: bool) -> VerbsResult<()> {
     if has_self_traffic { process.wait_for_copies() } else { process.wait_for_lanes() }
 }
 
-/// A QP and what it uses belong to one open device.
+/// Checks that a QP and the objects that it uses belong to one open device.
 fn check_same_device(pd: &Pd, init: &QpInit<'_, Cq, Srq>) -> VerbsResult<()> {
     let context = &pd.0.context;
     let same = Arc::ptr_eq(context, &init.send_cq.0.context)
@@ -198,8 +198,8 @@ fn modify_limits() -> Limits {
     }
 }
 
-/// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
-/// takes no packets yet. On a network such packets die of old age, in a ring they wait.
+/// Called before a connection begins: polls the rings, so that trains for an earlier connection are
+/// dropped while the QP cannot receive. In a ring they would stay, unlike on a network.
 fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
     let process = qp.0.process;
     for _ in 0..STALE_LOOKS {
@@ -210,7 +210,7 @@ fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
     Ok(())
 }
 
-/// Checks what was asked for against the device, and says what is given.
+/// Checks the requested capacities against the device's limits, and returns the granted ones.
 fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
     let (cap, limits) = (init.cap, limits());
     check_limit("max_send_wr", cap.max_send_wr, limits.max_qp_wr)?;
@@ -228,8 +228,8 @@ fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
     })
 }
 
-/// Meets the process at the other end of a connection. If it cannot be met, the QP is connected
-/// to nobody and its requests time out, as on a fabric where the peer is gone.
+/// Completes the handshake with the peer's process. If that fails, the QP has no peer and its
+/// requests time out, as on a fabric where the peer is gone.
 fn connect(qp: &SoftQp) -> VerbsResult<()> {
     let (process, slot, here) = {
         let mut guard = qp.0.inner.lock();

@@ -33,7 +33,7 @@ pub(crate) struct MwObject {
     pub(crate) process: &'static Process,
     pub(crate) pd: Arc<PdObject>,
     pub(crate) mw_type: MwType,
-    /// Its present remote key.
+    /// Its current remote key.
     pub(crate) rkey: AtomicU32,
 }
 
@@ -69,7 +69,7 @@ impl MrObject {
         Arc::ptr_eq(&self.state.lock().pd.context, context)
     }
 
-    /// Takes the region back; nobody reads or writes it when this returns.
+    /// Deregisters the region. When this returns, no thread accesses it through the key.
     pub(crate) fn deregister(&self) -> VerbsResult<()> {
         let mut state = self.state.lock();
         if !state.alive {
@@ -133,8 +133,8 @@ fn new_entry(
     }
 }
 
-/// Makes sure that a copy into memory that the program took away ends in an error, before the first
-/// region exists; looks again at each later one whether the program's handlers changed.
+/// Installs the fault guard before the first region exists, so that a copy into memory that the
+/// program unmapped is an error. At each later region checks the program's handlers again.
 fn guard_copies() -> VerbsResult<()> {
     static FIRST: std::sync::Once = std::sync::Once::new();
     let mut result = Ok(());
@@ -143,8 +143,8 @@ fn guard_copies() -> VerbsResult<()> {
     result.map_err(|error| VerbsError::invalid(error.to_string()))
 }
 
-/// An adapter pins the pages of a region, which fails when they are not there: asking the kernel
-/// for them says the same (`EFAULT`). Regions that are written are not made to exist by this.
+/// Checks that the region is mapped. An adapter pins the pages of a region, which fails with
+/// `EFAULT` if they are not mapped. This check does not allocate pages.
 fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
     if length == 0 {
         return Ok(());
@@ -152,8 +152,8 @@ fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
     let page = rdmalab_ring::seg::page_bytes() as u64;
     let first = addr & !(page - 1);
     let bytes = addr + length - first;
-    // SAFETY: writes nothing back (MS_ASYNC has done nothing since Linux 2.6.19) and changes no
-    // mapping, as advice would; the kernel says ENOMEM when part of the range is not mapped.
+    // SAFETY: writes nothing back (MS_ASYNC has done nothing since Linux 2.6.19) and, unlike
+    // advice, changes no mapping; the kernel returns ENOMEM if part of the range is not mapped.
     let result = unsafe { libc::msync(first as *mut libc::c_void, bytes as usize, libc::MS_ASYNC) };
     if result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) {
         return Err(VerbsError::new(
@@ -165,7 +165,7 @@ fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
 }
 
 impl MwObject {
-    /// Allocates a window, bound to nothing.
+    /// Allocates a window that is not bound.
     pub(crate) fn allocate(
         process: &'static Process,
         pd: &Arc<PdObject>,
@@ -182,7 +182,7 @@ impl MwObject {
         Ok(Arc::new(MwObject { process, pd: pd.clone(), mw_type, rkey: AtomicU32::new(key) }))
     }
 
-    /// Frees it.
+    /// Frees the window.
     pub(crate) fn deallocate(&self) -> VerbsResult<()> {
         let process = self.process;
         let key = self.rkey.load(Ordering::Acquire);
@@ -196,7 +196,7 @@ impl MwObject {
         Ok(())
     }
 
-    /// The key for the next bind of a type 1 window: its low 8 bits advance.
+    /// The key for the next bind of a type 1 window: its low 8 bits are incremented.
     pub(crate) fn advance_rkey(&self) -> u32 {
         let key = self.rkey.load(Ordering::Acquire);
         let next = (key & !0xff) | (key.wrapping_add(1) & 0xff);

@@ -1,7 +1,7 @@
-//! Datagrams to multicast groups.
+//! Multicast datagrams.
 //!
 //! A QP that joins a group first exchanges hellos with every process of the host, and a sender
-//! first meets every process that is there. So a sender that has met them once knows every member,
+//! first completes the handshakes with all processes. So after that a sender knows every member,
 //! also those that join later, and never waits again.
 
 use rdmalab_engine::backend::VerbsResult;
@@ -39,7 +39,7 @@ impl Process {
         }
     }
 
-    /// Gives a datagram to every member of its group in this process.
+    /// Delivers a datagram to every member of its group in this process.
     pub(crate) fn deliver_multicast(&self, consumer: &Consumer, head: u32, body: &Body) {
         let Some((train, payload)) = codec::decode(head, body, true) else { return };
         let bytes = match payload {
@@ -66,7 +66,7 @@ impl Process {
                         continue;
                     }
                 }
-                // SAFETY: `data` checked that so many bytes lie there; null stands for none.
+                // SAFETY: `data` checked that the bytes are there; null means no bytes.
                 inner.take(&copy, unsafe { Arrived::new(bytes) });
             }
         }

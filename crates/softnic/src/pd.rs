@@ -20,17 +20,17 @@ impl PdObject {
         PdObject { context, id, objects: AtomicUsize::new(0) }
     }
 
-    /// Counts an object in.
+    /// Adds one to the number of objects.
     pub(crate) fn add_object(&self) {
         self.objects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an object out.
+    /// Subtracts one from the number of objects.
     pub(crate) fn remove_object(&self) {
         self.objects.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Objects that use it.
+    /// Number of objects that use it.
     pub(crate) fn objects(&self) -> usize {
         self.objects.load(Ordering::Relaxed)
     }

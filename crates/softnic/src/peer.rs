@@ -1,4 +1,4 @@
-//! Another process of this host (or this one, seen as a peer of itself).
+//! A peer: another process of this host, or this process as a peer of itself.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -28,40 +28,40 @@ pub(crate) const MEMORY_DENIED: &str = concat!(
     "peer to make progress",
 );
 
-/// How long a peer that was seen alive counts as alive, ns.
+/// How long a peer that was found alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;
 
-/// A peer is asked for its memory once in so long, ns.
+/// A peer is asked for its memory once in this time at most, ns.
 const REQUEST_NS: u64 = 2_000_000;
 
-/// Buffers of one peer that are mapped at a time.
+/// Number of buffers of one peer that are mapped at the same time.
 const MAX_MAPPINGS: usize = 256;
 
-/// A seat in a target's lane: the proof of being inside, and the word that is ours meanwhile.
+/// Proof that this thread is inside a target's lane, with the word that it uses there.
 pub(crate) struct LaneGuard<'a> {
-    // Dropped in this order: first leave, then let others use the word.
+    // Dropped in this order: first leave the lane, then let other threads use the word.
     _inside: Inside<'a>,
     _word: BiasedGuard<'a, ()>,
 }
 
-/// Our way into a target's tables and memory.
+/// Access to a target's lane.
 pub(crate) struct LaneAccess {
     lane: LanePass,
     words: [BiasedLock<()>; WORDS_PER_INITIATOR],
 }
 
 impl LaneAccess {
-    /// Joins the lane of the segment at `segment` as process slot `initiator`.
+    /// Opens the lane of the segment at `segment` for the process slot `initiator`.
     ///
     /// # Safety
-    /// As [`LanePass::attach`], for the lane's part of a segment of ours.
+    /// As [`LanePass::attach`], for the lane in a segment of this layout.
     pub(crate) unsafe fn attach(segment: *mut u8, initiator: u16) -> Option<LaneAccess> {
         // SAFETY: the lane lies at LANE_AT of every segment; the caller promises the rest.
         let lane = unsafe { LanePass::attach(segment.add(layout::LANE_AT), initiator) }?;
         Some(LaneAccess { lane, words: [const { BiasedLock::new(()) }; WORDS_PER_INITIATOR] })
     }
 
-    /// Enters; `None` when every word is in use.
+    /// Enters the lane; `None` if every word is in use.
     #[inline]
     pub(crate) fn enter(&self) -> Option<LaneGuard<'_>> {
         for (index, word) in self.words.iter().enumerate() {
@@ -75,7 +75,7 @@ impl LaneAccess {
     }
 }
 
-/// Memory of the peer as the lane found it; stays mapped as long as somebody remembers it.
+/// Memory of the peer that is mapped here, and stays mapped as long as this exists.
 #[derive(Clone)]
 pub(crate) struct MappedMemory {
     pub(crate) id: u32,
@@ -122,18 +122,18 @@ pub(crate) fn table_entry(entry: &KeyEntry) -> Entry {
     }
 }
 
-/// A ring that a peer fills and we empty.
+/// A ring that a peer fills and this process empties.
 pub(crate) struct Inbound {
     /// The peer's process slot.
     pub(crate) from: u16,
-    /// `None` once the peer is dead and everything it sent was taken.
+    /// `None` after the peer died and everything that it sent was taken.
     pub(crate) ring: BiasedLock<Option<InboundRing>>,
-    /// Where the ring lies, to tell it from another that the same slot was given.
+    /// Address of the segment, to tell this ring from others of the same slot.
     at: *const Segment,
     retired: AtomicBool,
 }
 
-// SAFETY: the address is compared and never followed.
+// SAFETY: the address is only compared, never dereferenced.
 unsafe impl Send for Inbound {}
 // SAFETY: as above; everything else in it is locked or atomic.
 unsafe impl Sync for Inbound {}
@@ -151,12 +151,12 @@ impl Inbound {
         Inbound { from, ring, at, retired: AtomicBool::new(false) }
     }
 
-    /// Whether this is the ring that was sent with a hello.
+    /// Whether this ring was sent with a hello.
     pub(crate) fn is_of(&self, sent_ring: &Arc<Segment>) -> bool {
         std::ptr::eq(self.at, Arc::as_ptr(sent_ring))
     }
 
-    /// Whether a message waits, or may: somebody is at the ring.
+    /// Whether the ring holds a message, or may, because another thread has locked it.
     pub(crate) fn may_hold_messages(&self) -> bool {
         match self.ring.try_lock() {
             Some(ring) => ring.as_ref().is_some_and(|ring| !ring.consumer.is_empty()),
@@ -164,12 +164,12 @@ impl Inbound {
         }
     }
 
-    /// Whether a thread is at the ring.
+    /// Whether another thread has locked the ring.
     pub(crate) fn is_being_read(&self) -> bool {
         self.ring.try_lock().is_none()
     }
 
-    /// Lets go of the ring of a dead peer, unless something is left in it.
+    /// Frees the ring of a dead peer, unless messages are left in it. Returns whether it was empty.
     pub(crate) fn retire(&self) -> bool {
         let Some(mut ring) = self.ring.try_lock() else { return false };
         let empty = ring.as_ref().is_none_or(|ring| ring.consumer.is_empty());
@@ -180,18 +180,18 @@ impl Inbound {
         empty
     }
 
-    /// Whether it was let go.
+    /// Whether the ring was freed.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
 }
 
-/// What we know of a peer that said hello.
+/// A peer that has sent a hello.
 pub(crate) struct Peer {
     pub(crate) slot: u16,
     pub(crate) incarnation: u64,
     pub(crate) pid: i32,
-    /// Whether it is this very process.
+    /// Whether the peer is this process itself.
     pub(crate) is_self: bool,
     pub(crate) out: BiasedLock<Producer>,
     pub(crate) keys: KeyView,
@@ -201,19 +201,19 @@ pub(crate) struct Peer {
     event: Event,
     mapped: Mutex<VecDeque<MappedMemory>>,
     request_at_ns: AtomicU64,
-    /// The kernel does not let us into its memory.
+    /// The kernel refuses access to its memory.
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
-    /// It has read a hello of ours.
+    /// It has read our hello.
     has_read_our_hello: AtomicBool,
     alive_at_ns: AtomicU64,
-    /// With its full ring, when datagrams are for it.
+    /// Measures how long its ring stays full while datagrams wait.
     pub(crate) ring_stall: RingStall,
     _ring_segment: Option<Segment>,
     segment: Option<Segment>,
 }
 
-/// What a hello carries.
+/// The contents of a hello.
 pub(crate) struct Hello {
     pub(crate) slot: u16,
     pub(crate) incarnation: u64,
@@ -223,25 +223,25 @@ pub(crate) struct Hello {
     pub(crate) ring: OwnedFd,
 }
 
-// SAFETY: its views point into the segment that the peer keeps mapped; all there is atomic.
+// SAFETY: the views point into the segment that the peer keeps mapped, where all is atomic.
 unsafe impl Send for Peer {}
 // SAFETY: as above; everything else in it is locked, atomic or immutable.
 unsafe impl Sync for Peer {}
 
 impl Peer {
-    /// Meets a peer by its hello; `own_slot` is our process slot.
+    /// Makes a peer from its hello; `own_slot` is the process slot of this process.
     pub(crate) fn from_hello(hello: Hello, own_slot: u16) -> std::io::Result<Peer> {
         let segment = Segment::from_fd(hello.segment, layout::SEGMENT_BYTES)?;
         let ring_bytes = rdmalab_ring::spsc::Geometry::DEFAULT.region_bytes();
         let ring = Segment::from_fd(hello.ring, ring_bytes)?;
-        // SAFETY: the ring's memory is kept in the peer beside the producer, and this process is
-        // its only producer: the peer made it for us.
+        // SAFETY: the peer object keeps the ring's memory beside the producer, and this process is
+        // the only producer: the peer made the ring for it.
         let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) };
         let producer = producer.map_err(std::io::Error::other)?;
         let base = segment.ptr();
         let event = Event::from_fd(hello.event)?;
-        // SAFETY: the segment is kept in the peer, and its slot `own_slot` is ours because we hold
-        // the control socket of that number.
+        // SAFETY: the peer object keeps the segment. Lane slot `own_slot` belongs to this process,
+        // which holds the control socket of that number.
         let peer = unsafe {
             Peer::assemble(
                 hello.slot,
@@ -254,7 +254,7 @@ impl Peer {
             )
         };
         let mut peer = peer.ok_or_else(|| std::io::Error::other("process slot out of range"))?;
-        // A peer in a pid namespace that we cannot see into has no number here.
+        // A process in a PID namespace that is not visible here has the number 0.
         let reachable = match peer.pid {
             0 => Err(vm::VmError::Gone),
             pid => vm::probe(pid),
@@ -268,11 +268,11 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Puts a peer together over the segment at `base`.
+    /// Makes a peer from the segment at `base`.
     ///
     /// # Safety
-    /// `base` must point to a segment of [`layout::SEGMENT_BYTES`] that outlives the peer, of which
-    /// lane slot `own_slot` is ours.
+    /// `base` must point to a segment of [`layout::SEGMENT_BYTES`] that outlives the peer, and
+    /// whose lane slot `own_slot` belongs to this process.
     pub(crate) unsafe fn assemble(
         slot: u16,
         incarnation: u64,
@@ -308,8 +308,8 @@ impl Peer {
         }
     }
 
-    /// After something was pushed: wakes the peer if it sleeps. Also ourselves: whoever pushed need
-    /// not be who waits for it, and may not come back to make progress.
+    /// Wakes the peer after a push, if it sleeps. This includes the own process: the thread that
+    /// pushed may not be the one that waits for the message, and may not make progress again.
     #[inline]
     pub(crate) fn ring_bell(&self) {
         if self.bell.ring_needed() {
@@ -318,7 +318,7 @@ impl Peer {
         }
     }
 
-    /// Whether the process lived a moment ago: [`Peer::is_alive`], asked at most once in 50 us.
+    /// Whether the process was alive lately: [`Peer::is_alive`], checked once in 50 us at most.
     #[inline]
     pub(crate) fn was_alive_lately(&self) -> bool {
         let now_ns = crate::clock::now_ns();
@@ -332,7 +332,7 @@ impl Peer {
         alive
     }
 
-    /// Whether the process still lives and runs the same program. A system call.
+    /// Whether the process is alive and runs the same program. A system call.
     pub(crate) fn is_alive(&self) -> bool {
         if self.dead.load(Ordering::Relaxed) {
             return false;
@@ -344,33 +344,33 @@ impl Peer {
         alive
     }
 
-    /// Notes that it is dead: another process holds its slot.
+    /// Marks the peer as dead, because another process holds its slot.
     pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that it answered a hello of ours.
+    /// Records that the peer has answered our hello.
     pub(crate) fn note_hello_read(&self) {
         self.has_read_our_hello.store(true, Ordering::Release);
     }
 
-    /// Whether it is known to have read a hello of ours, and so to send to us without asking.
+    /// Whether the peer is known to have read our hello, so that it can send to us at once.
     pub(crate) fn has_read_our_hello(&self) -> bool {
         self.has_read_our_hello.load(Ordering::Acquire)
     }
 
-    /// Whether it was found dead before. No system call.
+    /// Whether the peer is known to be dead. No system call.
     pub(crate) fn known_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// The peer's memory `id`, if it is mapped (yet).
+    /// The peer's memory `id`, if it is mapped already.
     pub(crate) fn mapped(&self, id: u32) -> Option<MappedMemory> {
         self.mapped.lock().iter().find(|mapped| mapped.id == id).cloned()
     }
 
-    /// Keeps memory that the peer sent us; beyond [`MAX_MAPPINGS`] the oldest goes, which is asked
-    /// for again when it is needed. A thread that copies into it keeps it meanwhile.
+    /// Maps memory that the peer sent. Beyond [`MAX_MAPPINGS`] the oldest mapping is dropped, and
+    /// requested again when it is needed. A thread that copies into it keeps it until then.
     pub(crate) fn add_mapped(&self, id: u32, fd: OwnedFd) {
         if let Ok(segment) = Segment::from_fd(fd, 1) {
             let mut mapped = self.mapped.lock();
@@ -383,13 +383,13 @@ impl Peer {
         }
     }
 
-    /// Lets go of memory that the peer has freed.
+    /// Drops the mapping of memory that the peer has freed.
     pub(crate) fn forget_mapped(&self, id: u32) {
         self.mapped.lock().retain(|mapped| mapped.id != id);
     }
 
-    /// Whether memory that is not mapped yet is to be asked for now: once in a while, not at every
-    /// message, and again when the control message or its answer was lost.
+    /// Whether to request memory that is not mapped yet: not at every message, but again after a
+    /// while, because the request or its answer may be lost.
     pub(crate) fn should_request(&self) -> bool {
         let now_ns = crate::clock::now_ns();
         let due = now_ns >= self.request_at_ns.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The processes of the host that this one knows, and the rings that they fill.
+//! The peers: the processes of the host that this process knows, and the rings that they fill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use rdmalab_ring::spsc::Consumer;
 
 use crate::peer::{Inbound, Peer};
 
-/// Attempts to meet a process.
+/// A handshake in progress: when it began, and when the next hello is due.
 #[derive(Clone, Copy)]
 pub(crate) struct HelloAttempt {
     pub(crate) since_ns: u64,
     pub(crate) hello_at_ns: u64,
 }
 
-/// The peers by slot, and what was sent to them.
+/// The peers by slot, and the hellos that were sent to them.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) peers: BTreeMap<u16, Arc<Peer>>,
-    /// The rings that went with our hellos, for the peers to fill.
+    /// The rings that were sent with our hellos, for the peers to fill.
     pub(crate) sent_rings: BTreeMap<u16, Arc<Segment>>,
-    /// Processes that datagrams wait for, or have waited for in vain.
+    /// Handshakes that datagrams wait for, or have waited for in vain.
     pub(crate) hello_attempts: BTreeMap<u16, HelloAttempt>,
 }
 
-/// The processes of the host that are to be met.
+/// A round of handshakes with all processes of the host.
 #[derive(Default)]
 pub(crate) struct HandshakeRound {
-    /// When they were last looked up, ns; 0: never.
+    /// Time when the processes were last listed, ns; 0: never.
     pub(crate) at_ns: u64,
-    /// Slots of those that are still being met.
+    /// Slots of the processes whose handshake is not complete.
     pub(crate) pending: Vec<u16>,
-    /// All that there were at one time have been met, or do not answer.
+    /// In one round all processes have answered, or were found not to answer.
     pub(crate) is_complete: bool,
 }
 
-/// See the module's text.
+/// The peers of this process.
 pub(crate) struct PeerTable {
     own_slot: u16,
     pub(crate) entries: RwLock<Entries>,
     inbound: AtomicPtr<Vec<Arc<Inbound>>>,
     pub(crate) round: Mutex<HandshakeRound>,
-    /// Sockets of processes that did not answer a hello. They find it when they go on.
+    /// Inodes of the control sockets of processes that left a hello unanswered.
     pub(crate) unresponsive: Mutex<BTreeSet<u64>>,
-    /// Something may lie in the ring from this process to itself.
+    /// The ring from this process to itself may hold messages.
     pub(crate) has_self_traffic: AtomicBool,
 }
 
@@ -80,15 +80,15 @@ impl PeerTable {
         entries.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()
     }
 
-    /// Whether the process that attached to our lane as `slot` still lives. One whose hello was
-    /// lost may be there all the same, so for it the kernel's list of slots decides.
+    /// Whether the process that entered our lane as `slot` is alive. If its hello was lost, this
+    /// process does not know it; then the kernel's list of sockets decides.
     pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
         let known = self.entries.read().peers.get(&slot).cloned();
         known.map_or_else(|| slot_is_held(slot), |peer| peer.is_alive())
     }
 
-    /// Lets go of peers that are dead, and of their rings: of those that we know to be, and of
-    /// those whose slot has another ring now, or none. QPs that are still connected keep theirs.
+    /// Frees dead peers and their rings. A ring is freed if its peer is known to be dead, or if its
+    /// slot has another ring now, or none. Connected QPs keep their peer.
     pub(crate) fn retire_dead_rings(&self) {
         for inbound in self.inbound() {
             if inbound.is_retired() || inbound.from == self.own_slot {
@@ -114,7 +114,7 @@ impl PeerTable {
         }
     }
 
-    /// Adds the ring that the process at `from` fills. Called with the entries locked.
+    /// Adds the ring that the process at `from` fills. The caller has locked the entries.
     pub(crate) fn add_inbound(&self, from: u16, ring: &Arc<Segment>) -> VerbsResult<()> {
         // SAFETY: this process is the ring's only consumer; the memory is kept beside it.
         let consumer = unsafe { Consumer::attach(ring.ptr(), ring.len()) }
@@ -130,19 +130,19 @@ impl PeerTable {
         unsafe { &*self.inbound.load(Ordering::Acquire) }
     }
 
-    /// Adds a ring that a peer fills. Called with the entries locked.
+    /// Adds a ring that a peer fills. The caller has locked the entries.
     fn push_inbound(&self, inbound: Inbound) {
         let mut list: Vec<Arc<Inbound>> =
             self.inbound().iter().filter(|known| !known.is_retired()).cloned().collect();
         list.push(Arc::new(inbound));
-        // The old list is leaked on purpose: a poller may be walking it. It is one pointer for
-        // each peer, once for each new peer.
+        // The old list is leaked, because a poller may be reading it: one pointer for each peer,
+        // once for each new peer.
         self.inbound.store(Box::into_raw(Box::new(list)), Ordering::Release);
     }
 }
 
-/// The live processes of this host that can be peers: of our user and version, this one included.
-/// `None` when the kernel does not list them.
+/// The live processes of this host that can be peers: same user and version, this one included.
+/// `None` if the kernel does not list them.
 pub(crate) fn live_slots() -> Option<Vec<LiveSlot>> {
     // SAFETY: takes and touches nothing.
     let user = unsafe { libc::getuid() };
@@ -151,7 +151,7 @@ pub(crate) fn live_slots() -> Option<Vec<LiveSlot>> {
     Some(slots)
 }
 
-/// Whether a possible peer holds the slot; yes when the kernel does not list the processes.
+/// Whether a live process holds the slot; `true` if the kernel does not list the processes.
 fn slot_is_held(slot: u16) -> bool {
     live_slots().is_none_or(|live| live.iter().any(|held| held.slot == slot))
 }

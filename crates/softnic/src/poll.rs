@@ -22,7 +22,7 @@ pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) > 0 }
 }
 
-/// Waits up to `timeout_ns`, and leaves in `polls` which descriptors are ready.
+/// Waits up to `timeout_ns`, and stores in `polls` which descriptors are ready.
 pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
     let _no_cancel = NoCancel::new();
     let limit = libc::timespec {
@@ -35,8 +35,8 @@ pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
     unsafe { libc::ppoll(polls.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
 }
 
-/// How long `poll` may wait for a caller that waits until then, ms; -1 without a bound, and `None`
-/// when the time is over. A wait may end early, never late by more than the kernel's slack.
+/// The timeout for `poll` of a caller that waits until `until`, ms: -1 for no bound, `None` if the
+/// time is over. A wait may end early, but not later than the kernel's timer slack allows.
 pub(crate) fn limit_ms(until: Deadline) -> Option<i32> {
     match until {
         Deadline::Now => None,

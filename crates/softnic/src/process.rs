@@ -1,5 +1,4 @@
-//! This process as its threads and peers see it. It composes parts; each part owns its state and
-//! has a file of its own.
+//! This process as a device. It is composed of parts, each of which owns its state in its own file.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -22,11 +21,11 @@ use crate::udp::mad_queue::Management;
 use crate::udp::network::{self, Network, NetworkPort};
 use crate::wakeup::Wakeup;
 
-/// The process of this address space; null before the first device is opened, and in a child after
+/// The device state of this process; null before the first device is opened, and in a child after
 /// `fork`.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
-/// See the module's text.
+/// The device state of this process.
 pub(crate) struct Process {
     /// The slot of this process among those of the host: the upper bits of its QPNs.
     pub(crate) slot: u16,
@@ -34,9 +33,9 @@ pub(crate) struct Process {
     pub(crate) control: ControlPort,
     /// The memory that peers map: QP words, key table, lane and doorbell.
     pub(crate) segment: Segment,
-    /// The doorbell and the event that peers wake this process with.
+    /// The doorbell and the event by which peers wake this process.
     pub(crate) wakeup: Wakeup,
-    /// Which initiators of other processes are executing one-sided operations here.
+    /// The initiators in other processes that execute one-sided operations here now.
     pub(crate) lanes: LaneSlots,
     /// Keys of memory regions and windows.
     pub(crate) keys: KeyRegistry,
@@ -49,15 +48,15 @@ pub(crate) struct Process {
     pub(crate) buffers: Buffers,
     /// Multicast groups of this process's QPs.
     pub(crate) groups: Groups,
-    /// The way to other hosts.
+    /// The network path to other hosts.
     pub(crate) network: NetworkPort,
     /// Datagrams for the connection manager.
     pub(crate) management: Management,
-    /// One-sided operations take the ring and not the lane.
+    /// One-sided operations use the ring instead of the lane.
     pub(crate) lane_off: AtomicBool,
-    /// What captures or disturbs packets.
+    /// The hooks that capture or disturb packets.
     pub(crate) hooks: Option<&'static Hooks>,
-    /// This is the copy of a process in a forked child: nothing of it may be used.
+    /// This is a copy in a forked child: none of it may be used.
     pub(crate) defunct: AtomicBool,
     /// The number of the next protection domain.
     pub(crate) next_pd: AtomicU32,
@@ -65,38 +64,38 @@ pub(crate) struct Process {
     pub(crate) dropped: AtomicU64,
 }
 
-// SAFETY: the raw pointers are to objects that are never freed (QP places, lists of rings), or to
-// the process's own segment, which lives as long as it.
+// SAFETY: the raw pointers refer to objects that are never freed (QP places, lists of rings), or to
+// the process's own segment, which lives as long as this.
 unsafe impl Send for Process {}
 // SAFETY: everything in it is atomic, locked, or immutable after creation.
 unsafe impl Sync for Process {}
 
 impl Process {
-    /// Makes this the process of the address space; it is leaked.
+    /// Publishes this as the device state of the process; it is never freed.
     pub(crate) fn publish(&'static self) {
         PROCESS.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
     }
 
-    /// Takes the process from the address space: in a forked child.
+    /// Removes the published state, in a forked child.
     pub(crate) fn withdraw() -> Option<&'static Process> {
         let process = PROCESS.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null or leaked.
         unsafe { process.as_ref() }
     }
 
-    /// The process, if a device was opened.
+    /// The published state, if a device was opened.
     pub(crate) fn existing() -> Option<&'static Process> {
         // SAFETY: the pointer is null or was leaked.
         unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether this is a forked child's copy.
+    /// Whether this is a copy in a forked child.
     #[inline]
     pub(crate) fn is_defunct(&self) -> bool {
         self.defunct.load(Ordering::Relaxed)
     }
 
-    /// Refuses verbs in a forked child's copy.
+    /// Refuses verbs in a forked child.
     pub(crate) fn check_usable(&self) -> VerbsResult<()> {
         if self.is_defunct() {
             return Err(VerbsError::new(
@@ -107,7 +106,7 @@ impl Process {
         Ok(())
     }
 
-    /// The network, where an interface was named.
+    /// The network, if an interface was selected.
     #[inline]
     pub(crate) fn network(&self) -> Option<&Network> {
         self.network.opened.get()
@@ -119,8 +118,8 @@ impl Process {
         !self.lane_off.load(Ordering::Relaxed)
     }
 
-    /// When a device is closed: writes what was captured, and says how many trains were dropped
-    /// since this was asked before.
+    /// Called when a device is closed: writes the capture, and reports how many trains were dropped
+    /// since the last call.
     pub(crate) fn report_dropped(&self) {
         if let Some(hooks) = self.hooks {
             hooks.flush();
@@ -137,7 +136,7 @@ impl Process {
         }
     }
 
-    /// A number for a new protection domain.
+    /// Allocates the number of a new protection domain.
     pub(crate) fn allocate_pd(&self) -> u32 {
         // The lane's QP word has 24 bits for it.
         self.next_pd.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
@@ -148,7 +147,7 @@ impl Process {
         self.control.fd()
     }
 
-    /// The descriptor that peers make readable when the doorbell was armed.
+    /// The descriptor of the event that peers signal when the doorbell is armed.
     pub(crate) fn event_fd(&self) -> i32 {
         self.wakeup.fd()
     }
@@ -162,13 +161,13 @@ impl Process {
         }
     }
 
-    /// Some thread must check the timers at `at_ns`.
+    /// Makes some thread check the timers at `at_ns`.
     pub(crate) fn set_deadline(&self, at_ns: u64) {
         self.timers.deadline_ns.fetch_min(at_ns, Ordering::AcqRel);
         self.progress_thread.wake_if_asleep();
     }
 
-    /// A QP found its peer's ring full: every thread that makes progress tries again.
+    /// Registers a QP that found a full ring: every thread that makes progress tries it again.
     #[cold]
     pub(crate) fn block(&self, object: &'static QpObject) {
         if !object.in_blocked.swap(true, Ordering::AcqRel) {
@@ -177,9 +176,8 @@ impl Process {
         }
     }
 
-    /// Waits until nobody copies by what the key table said before this call: neither a thread of
-    /// this process, which does so under a QP's lock, nor an initiator in our lane. The caller
-    /// holds no QP's lock.
+    /// Waits until no thread copies by entries that the key table had before this call. Threads of
+    /// this process copy under a QP's lock, initiators in our lane. The caller holds no QP's lock.
     ///
     /// # Errors
     /// As [`Process::wait_for_lanes`].
@@ -190,11 +188,11 @@ impl Process {
         self.wait_for_lanes()
     }
 
-    /// Waits until no other process executes a one-sided operation that began before this call;
-    /// what was retracted from the tables before is out of use there then.
+    /// Waits until no other process executes a one-sided operation that began before this call.
+    /// After that no process uses table entries that were retracted before the call.
     ///
     /// # Errors
-    /// `EBUSY` when an initiator is stopped in the middle of one for too long.
+    /// `EBUSY` if an initiator is stopped for too long in the middle of an operation.
     pub(crate) fn wait_for_lanes(&self) -> VerbsResult<()> {
         let give_up_ns = crate::clock::now_ns() + LANE_WAIT_NS;
         let alive = |slot| self.peers.initiator_alive(slot);
@@ -207,5 +205,5 @@ impl Process {
     }
 }
 
-/// How long `dereg_mr` and the like wait for an initiator that is in the middle of a copy, ns.
+/// How long `dereg_mr` and similar verbs wait for an initiator in the middle of a copy, ns.
 const LANE_WAIT_NS: u64 = 10_000_000_000;

@@ -1,5 +1,5 @@
-//! The profile that devices of this process are under (`RDMALAB_PROFILE`): what they report and
-//! enforce. What it makes packets cost is armed as rules, in `hooks/faults`.
+//! The profile of this process's devices (`RDMALAB_PROFILE`): the limits that they report and
+//! enforce. The delays of a profile are fault rules, in `hooks/faults`.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ pub use rdmalab_profile::{Optimum, Profile, SHIPPED, is_path as is_profile_path}
 
 use crate::device;
 
-/// What the soft devices have by themselves.
+/// The limits of the soft devices without a profile.
 pub(crate) const OWN: Limits = Limits {
     max_qp: crate::layout::QPS_PER_PROCESS as u32,
     max_qp_wr: device::MAX_WR,
@@ -24,27 +24,26 @@ pub(crate) const OWN: Limits = Limits {
     active_mtu: device::PORT_MTU.bytes(),
 };
 
-/// Names it to a process.
+/// The environment variable that selects the profile.
 const VARIABLE: &str = "RDMALAB_PROFILE";
 
-/// What [`choose_profile`] was told.
+/// The argument of [`choose_profile`].
 static CHOSEN: OnceLock<String> = OnceLock::new();
 static NAMED: OnceLock<VerbsResult<Option<Profile>>> = OnceLock::new();
 
-/// A shipped profile by its name, or one by its file's path.
+/// Finds a shipped profile by its name, or another one by the path of its file.
 ///
 /// # Errors
-/// That there is none, or what is wrong with it: one line.
+/// There is no such profile, or the profile is wrong: one line.
 pub fn find_profile(asked: &str) -> Result<Profile, String> {
     rdmalab_profile::find(asked, &OWN).map_err(|error| error.to_string())
 }
 
-/// Chooses the profile of this process, where `RDMALAB_PROFILE` would otherwise: for a program that
-/// must not change its environment. To be called once, before anything else of the device.
+/// Selects the profile of this process in place of `RDMALAB_PROFILE`, for a program that must not
+/// change its environment. Must be called once, before any other use of the device.
 ///
 /// # Errors
-/// That there is no such profile, what is wrong with it, or that the device is in use already: one
-/// line.
+/// There is no such profile, the profile is wrong, or the device is in use already: one line.
 pub fn choose_profile(asked: &str) -> Result<(), String> {
     if NAMED.get().is_some() && CHOSEN.get().is_none_or(|chosen| chosen != asked) {
         return Err("the profile is chosen too late: the device is in use".to_owned());
@@ -55,15 +54,15 @@ pub fn choose_profile(asked: &str) -> Result<(), String> {
     named().map(drop).map_err(|error| error.message)
 }
 
-/// The profile that devices of this process are under; `None` for one that changes nothing.
+/// The profile of this process's devices; `None` for one that changes nothing.
 pub fn profile() -> Option<&'static Profile> {
     named().ok().flatten()
 }
 
-/// The same, read once.
+/// The same, with the error. The profile is read once.
 ///
 /// # Errors
-/// That there is none of that name, or what is wrong with it.
+/// There is no profile of that name, or the profile is wrong.
 pub(crate) fn named() -> VerbsResult<Option<&'static Profile>> {
     let named = NAMED.get_or_init(|| {
         if let Some(chosen) = CHOSEN.get() {
@@ -73,7 +72,7 @@ pub(crate) fn named() -> VerbsResult<Option<&'static Profile>> {
             return Ok(None);
         };
         read(VARIABLE, &asked.to_string_lossy()).inspect_err(|error| {
-            // Whoever asked for a profile is to know why there is no device: a library is silent.
+            // The verb's error may not reach the user, so print it as well.
             crate::warn(&error.to_string());
         })
     });
@@ -85,12 +84,12 @@ fn read(by: &str, asked: &str) -> VerbsResult<Option<Profile>> {
     Ok((!found.is_ideal()).then_some(found))
 }
 
-/// What devices of this process report and enforce.
+/// The limits that devices of this process report and enforce.
 pub(crate) fn limits() -> &'static Limits {
     profile().map_or(&OWN, |profile| &profile.limits)
 }
 
-/// Behind a limit, whose it is.
+/// Text for an error message: the profile that lowered the limit.
 pub(crate) fn whose() -> String {
     let lowers = |profile: &&Profile| !profile.lowered.is_empty();
     profile().filter(lowers).map_or(String::new(), |it| format!(" under the profile {}", it.name))
@@ -105,7 +104,7 @@ mod tests {
         for (name, _) in SHIPPED {
             assert_eq!(find_profile(name).map(|found| found.name).as_deref(), Ok(*name));
         }
-        // Tests of this crate run without one.
+        // Tests of this crate run without a profile.
         assert_eq!((profile(), limits()), (None, &OWN));
     }
 }

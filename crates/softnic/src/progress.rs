@@ -1,5 +1,5 @@
-//! Receiving, and everything else that moves things on: whoever is inside a verb does it, and the
-//! progress thread when nobody is.
+//! Progress: receiving, retries and timers. Threads inside a verb make progress; if there is none,
+//! the progress thread does.
 
 use std::sync::atomic::Ordering;
 
@@ -15,20 +15,19 @@ use crate::qp::{Arrived, QpInner, QpObject};
 use crate::udp::{Network, SocketState};
 use rdmalab_ring::biased::BiasedGuard;
 
-/// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
+/// Slots that one call takes from one ring at most, so that no peer delays the others.
 const SLOTS_PER_CALL: u32 = 64;
-/// A caller reads the clock at one of so many entries, less one.
+/// A caller reads the clock once in this many calls, less one.
 const TICK_MASK: u64 = 255;
-/// How often callers look at the timers, ns.
+/// How often callers check the timers, ns.
 const TICK_NS: u64 = 1_000_000;
-/// How many slots ahead a receiver reads while messages stream.
+/// How many slots ahead a receiver prefetches while messages stream.
 const PREFETCH_SLOTS: u64 = 4;
-/// How long the driver waits before it looks whether a silent peer is dead, when the QP has no
-/// time-out of its own, ns.
+/// If a QP has no time-out, the driver checks after this time whether a silent peer is dead, ns.
 const SILENCE_NS: u64 = 30_000_000_000;
 
 impl Process {
-    /// Progress by a thread that is inside a verb.
+    /// Makes progress in a thread that is inside a verb.
     #[inline]
     pub(crate) fn caller_progress(&self) -> u32 {
         if self.progress_thread.note_caller() & TICK_MASK == 0 {
@@ -53,9 +52,8 @@ impl Process {
         done
     }
 
-    /// A caller that found the rings empty looks at the network, and then at the rings again: the
-    /// system call took longer than any pause. Where another process reads the socket, there is no
-    /// call.
+    /// Polls the network after the rings were empty, and then the rings again: the system call took
+    /// longer than any pause. If another process reads the socket, there is no system call.
     fn poll_network(&self, network: &Network) -> u32 {
         if network.fd_to_poll() < 0 {
             return self.poll_rings_again();
@@ -63,7 +61,7 @@ impl Process {
         network.note_caller();
         let done = self.read_network_as_caller();
         if done == 0 {
-            // No answer stands before it now.
+            // The program's answer, if there is one, has left before, so the ACK may follow.
             self.send_delayed_ack();
             return self.poll_rings();
         }
@@ -71,15 +69,15 @@ impl Process {
         done
     }
 
-    /// A second look at the rings after a pause costs less than another call, and a processor that
-    /// pauses gets the line sooner: measured, 31-45 ns against 58-61 ns.
+    /// Polls the rings again after a pause. This costs less than another call, and a pausing
+    /// processor gets the cache line sooner: 31-45 ns against 58-61 ns.
     #[inline]
     fn poll_rings_again(&self) -> u32 {
         std::hint::spin_loop();
         self.poll_rings()
     }
 
-    /// Looks at the timers, if that was not done lately: while callers are active, they do it.
+    /// Checks the timers if that is due. Active callers do this instead of the progress thread.
     #[cold]
     pub(crate) fn tick_if_due(&self) {
         let now_ns = crate::clock::now_ns();
@@ -89,15 +87,15 @@ impl Process {
         }
     }
 
-    /// The progress thread sleeps and is signalled for every message: tell it that callers are
-    /// awake.
+    /// Callers are active again: disarms the doorbell, so that peers need not signal each message,
+    /// and tells the progress thread.
     #[cold]
     fn take_over_from_progress_thread(&self) {
         self.wakeup.doorbell.disarm();
         self.progress_thread.wake();
     }
 
-    /// Takes what peers sent. Returns how many trains.
+    /// Takes trains from the rings. Returns how many.
     #[inline]
     pub(crate) fn poll_rings(&self) -> u32 {
         let mut done = 0;
@@ -116,17 +114,17 @@ impl Process {
         done
     }
 
-    /// Whether any ring holds something, or may: somebody is at it.
+    /// Whether any ring holds messages, or may, because another thread has locked it.
     pub(crate) fn rings_may_hold_messages(&self) -> bool {
         self.peers.inbound().iter().any(|inbound| inbound.may_hold_messages())
     }
 
-    /// Whether a thread is at one of the rings. One that lost its processor is for long.
+    /// Whether another thread has locked a ring, perhaps for long if it has lost its processor.
     pub(crate) fn a_ring_is_being_read(&self) -> bool {
         self.peers.inbound().iter().any(|inbound| inbound.is_being_read())
     }
 
-    /// The same for what one process sent.
+    /// Whether the ring of one process holds messages, or may.
     pub(crate) fn ring_may_hold_messages(&self, from: u16) -> bool {
         self.peers
             .inbound()
@@ -175,7 +173,7 @@ impl Process {
         done
     }
 
-    /// A slot for no queue pair: a packet that another process read for us, or nothing of use.
+    /// Handles a slot for no queue pair: a forwarded packet that another process read, or nonsense.
     #[cold]
     fn take_unaddressed(&self, consumer: &Consumer, slot: &Slot, from: u16) -> Option<u64> {
         match codec::destination(slot.head).get() {
@@ -185,7 +183,7 @@ impl Process {
         data_end(slot)
     }
 
-    /// Handles one slot; returns up to where data area is free now.
+    /// Handles one slot; returns the position up to which the data area is free now.
     #[inline(never)]
     fn handle_slot(
         &self,
@@ -212,16 +210,16 @@ impl Process {
                 }
             }
         };
-        // A connected QP hears its peer only (IBA vol. 1, 9.6.1).
+        // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
         let expected = is_datagram
             || train.src_qpn == inner.qp.remote_qpn
                 && layout::process_of(train.src_qpn) == from
                 && inner.links.route.is_none();
         if expected {
-            // What quirks drop or answer is not the engine's.
+            // The engine does not get packets that quirks drop or answer.
             if inner.links.hooks.is_none() || inner.ring_arrival(&train, bytes) {
-                // SAFETY: decoding made sure that a slot holds its payload, and `data` that so many
-                // bytes lie there, in a mapping that cannot shrink.
+                // SAFETY: decoding made sure that a short payload is in the slot; `data` made sure
+                // that a longer one is in the data area, in a mapping that cannot shrink.
                 inner.take(&train, unsafe { Arrived::new(bytes) });
             }
         } else {
@@ -230,8 +228,8 @@ impl Process {
         end
     }
 
-    /// After a poll that found its CQ empty: `done` trains were taken meanwhile. A caller that
-    /// spins on one processor, or for long, lets others run.
+    /// Called after a poll that found its CQ empty and took `done` trains. Yields the processor
+    /// after many empty polls in a row.
     #[inline]
     pub(crate) fn idle_poll(&self, done: u32) {
         if done > 0 {
@@ -245,7 +243,7 @@ impl Process {
         }
     }
 
-    /// Tries again to send what found a full ring.
+    /// Tries again to send for the QPs that found a full ring.
     #[cold]
     pub(crate) fn retry_blocked(&self) -> u32 {
         let mut sent = 0;
@@ -256,8 +254,8 @@ impl Process {
             match object.inner.try_lock() {
                 Some(mut guard) => {
                     let Some(inner) = guard.as_mut() else { continue };
-                    // The dead never empty their ring: what is sent now is lost, so that the QP's
-                    // own time-outs run out.
+                    // A dead process never empties its ring. Without a peer, requests are lost, so
+                    // that the QP's own time-outs run out.
                     inner.links.peer = inner.links.peer.take().filter(|peer| !peer.known_dead());
                     if inner.transmit() == Step::Idle {
                         sent += 1;
@@ -269,7 +267,7 @@ impl Process {
         sent
     }
 
-    /// A deadline that somebody set may have passed.
+    /// Checks the timers if the deadline that a thread set has passed.
     #[cold]
     fn check_deadline(&self) {
         let now_ns = crate::clock::now_ns();
@@ -278,13 +276,13 @@ impl Process {
         }
     }
 
-    /// Looks at every timer. Returns when to look again, ns.
+    /// Checks every timer. Returns when to check again, ns.
     pub(crate) fn tick(&self, now_ns: u64) -> Option<u64> {
-        // Another thread that looks holds the list: what is due next is not known here.
+        // Another thread is checking and holds the list, so the next due time is not known here.
         let Some(_ticking) = self.timers.tick_lock.try_lock() else {
             return Some(now_ns + TICK_NS);
         };
-        // Both before the list is taken, so that who comes later is not forgotten.
+        // Reset both before taking the list, so that a QP that is added later is not forgotten.
         self.timers.changed.store(false, Ordering::Relaxed);
         if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
@@ -307,17 +305,17 @@ impl Process {
     }
 
     fn tick_one(&self, object: &'static QpObject, now_ns: u64) -> Look {
-        // Somebody works on it: look again soon.
+        // Another thread works on this QP: check again soon.
         let soon = Look::At(now_ns + TICK_NS);
         let Some(mut guard) = object.inner.try_lock() else { return soon };
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
             let is_remote = inner.links.route.is_some();
-            // A rule that makes an answer late leaves it to a thread of the peer, as networks do.
+            // A fault rule may delay the answer. Then wait as long as on a network.
             let may_be_late = is_remote || (self.has_faults() && inner.peer_alive());
             if may_be_late && now_ns < inner.retransmit_at_ns() {
                 return Look::At(inner.retransmit_at_ns());
             }
-            // The peer may have answered long ago, and nobody looked.
+            // The answer may have arrived long ago without being read.
             drop(guard);
             self.poll_rings();
             let left = if is_remote { self.drain_network() } else { SocketState::Empty };
@@ -329,8 +327,7 @@ impl Process {
                 return soon;
             }
         }
-        // An idle QP leaves the list while its lock is held, so that whoever wants the next timer
-        // puts it there again.
+        // An idle QP leaves the list under its lock, so that the next timer adds it again.
         let Some(inner) = guard.as_mut() else {
             object.in_timers.store(false, Ordering::Release);
             return Look::Idle;
@@ -347,8 +344,8 @@ impl Process {
         {
             inner.handle_timer(kind, now_ns);
         }
-        // Now: since the look began this thread may have been away for longer than a time-out, and
-        // the next one would be judged at once.
+        // Read the clock again: this thread may have been descheduled for longer than a time-out,
+        // and the next time-out would expire at once.
         inner.qp.arm_timer(crate::clock::now_ns(), SILENCE_NS);
         match inner.qp.timer() {
             Timer::At(kind, at_ns) => {
@@ -365,13 +362,13 @@ impl Process {
     }
 }
 
-/// What a look at a timer found.
+/// The result of checking a timer.
 enum Look {
     Idle,
     At(u64),
 }
 
-/// Sends what the trains of this batch gave rise to, and lets go of the QP.
+/// Sends the responses to a batch of trains, and unlocks the QP.
 #[inline]
 pub(crate) fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner>>)>) {
     if let Some((_, mut guard)) = current
@@ -381,7 +378,7 @@ pub(crate) fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner
     }
 }
 
-/// Where the data of a slot that nobody wants ends.
+/// The end of the data of a slot that was not handled.
 fn data_end(slot: &Slot) -> Option<u64> {
     let body: &Body = &slot.body;
     let is_datagram = codec::destination(slot.head) == Qpn::MULTICAST;

@@ -1,4 +1,4 @@
-//! What the progress thread does: stands back while callers make progress, and makes it otherwise.
+//! The progress thread's loop: waits while callers make progress, and makes progress otherwise.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{Ordering, fence};
@@ -10,22 +10,22 @@ use crate::progress_thread::ProgressThread;
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
 use crate::udp::network::Network;
 
-/// While callers are active the progress thread checks on them this often, ms.
+/// While callers are active, the progress thread checks this often whether they still are, ms.
 const WATCH_MS: i32 = 2;
-/// When callers are this late to check the timers, the progress thread checks them, ns.
+/// If callers are this late with checking the timers, the progress thread does it, ns.
 const LATE_NS: u64 = 4_000_000;
 /// Rounds of the progress thread between two checks for dead peers.
 const REAP_ROUNDS: u32 = 32;
-/// Times that the progress thread watches with the doorbell armed after it found a message that no
-/// caller came for. Each costs a peer a system call.
+/// After the progress thread found a message that no caller took, it keeps the doorbell armed for
+/// this many rounds. Each round costs a peer a system call.
 const UNATTENDED_ROUNDS: u32 = 16;
-/// How long a message lies before the progress thread thinks that no caller comes for it, ns.
+/// After this time the progress thread assumes that no caller will take a message, ns.
 const CALLER_GRACE_NS: u64 = 20_000;
 
 /// Runs until the process ends.
 pub(crate) fn run(process: &'static Process) {
     rdmalab_ring::biased::be_guest();
-    // Its sleeps are short, and are to end when they say.
+    // Its sleeps are short and must end in time.
     // SAFETY: sets a property of this thread; no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
     let progress_thread = &process.progress_thread;
@@ -33,7 +33,7 @@ pub(crate) fn run(process: &'static Process) {
     let mut rounds = 0u32;
     let (mut wakeup, mut was_woken) = (AdaptiveWakeup::default(), true);
     loop {
-        // While callers poll, each call here takes the processor from one that is bound to it.
+        // While callers poll, each system call here may take the processor from one of them.
         if was_woken {
             while progress_thread.kick.take_one() {}
             process.read_control_socket();
@@ -54,9 +54,8 @@ pub(crate) fn run(process: &'static Process) {
     }
 }
 
-/// Callers are active: stay out of their way. Only those that come seldom may be late for the
-/// timers, which they look at once in many entries. Returns whether there may be datagrams or a
-/// kick.
+/// Waits for one round while callers are active. Checks the timers only if callers are late to do
+/// so. Returns whether there may be control messages or a kick.
 fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     let late_ns = process.timers.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
     if crate::clock::now_ns() > late_ns {
@@ -95,10 +94,10 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     was_woken
 }
 
-/// Whether no caller has come since the stamp was `before`, nor comes in the time that one needs
-/// between two calls. Who concludes too fast takes messages from under a program that streams: it
-/// finds them in its CQ, so it makes no progress itself, and progress thread and program stay at it
-/// in turns, each with a barrier and a system call for some messages.
+/// Whether no caller came since the count was `before`, and none comes within the time that a
+/// caller needs between two calls. Without this wait the progress thread would take messages from a
+/// program that streams. The program then finds completions in its CQ and makes no progress itself,
+/// so the two alternate, each with a barrier and a system call for a few messages.
 fn callers_are_gone(progress_thread: &ProgressThread, before: u64, kick: i32) -> bool {
     let nobody = || progress_thread.caller_count.load(Ordering::Relaxed) == before;
     if nobody() {
@@ -107,7 +106,7 @@ fn callers_are_gone(progress_thread: &ProgressThread, before: u64, kick: i32) ->
     nobody()
 }
 
-/// Nobody else makes progress: do it, then sleep on the armed doorbell.
+/// Makes progress, because no caller does. If there is none to make, sleeps on the armed doorbell.
 fn make_progress(process: &Process) {
     let progress_thread = &process.progress_thread;
     progress_thread.callers_block.store(false, Ordering::Relaxed);
@@ -130,18 +129,18 @@ fn make_progress(process: &Process) {
             false => sleep_ms(process, next_ns, safe),
         };
         let (mail, kick) = (process.control_socket_fd(), progress_thread.kick.as_raw_fd());
-        // The thread that reads the socket may have lost its processor: do not spin on it.
+        // The thread that reads the socket may have lost its processor: do not poll the socket.
         let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
             true => (-1, RETRY_MS),
             false => (process.network_fd(), timeout_ms),
         };
         if progress_thread.waiting_callers.load(Ordering::SeqCst) > 0 {
-            // A caller that went to sleep before this process owned the socket is not woken by it.
+            // A packet wakes no caller that went to sleep before this process owned the socket.
             let heard = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
             wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], timeout_ms);
         } else {
             wait_readable(&[mail, kick, process.event_fd(), network_fd], timeout_ms);
-            // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
+            // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.wakeup.doorbell.disarm();
                 progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
@@ -151,7 +150,7 @@ fn make_progress(process: &Process) {
     } else {
         process.wakeup.doorbell.disarm();
         if process.a_ring_is_being_read() {
-            // It may have lost its processor, and need this very one.
+            // The reading thread may have lost its processor, and may need this one.
             wait_readable(
                 &[process.control_socket_fd(), progress_thread.kick.as_raw_fd()],
                 RETRY_MS,
@@ -167,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that streams is a moment away from its next look whenever somebody asks.
+    /// A program that streams makes its next call shortly after any check.
     #[test]
     fn a_caller_that_comes_again_is_not_given_up() {
         let progress_thread = ProgressThread::new(Box::leak(Box::default())).unwrap();
@@ -194,7 +193,7 @@ mod tests {
                     kick,
                 )
             };
-            // One that has lost its processor is given up, which may be so for long.
+            // A thread that lost its processor for long is given up.
             let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
             let mut was_seen = false;
             while !was_seen && std::time::Instant::now() < limit {

@@ -1,20 +1,21 @@
 //! The progress thread: one thread per process that makes progress while callers sleep or compute.
 //!
-//! It is in one of three states:
+//! The thread is in one of three states:
 //!
-//! - *watching*: callers make progress. The thread sleeps on a short timer, touches nothing that
-//!   callers use, and takes over when the count of callers stands still. Peers need not wake
-//!   anybody. A program that spins on its memory and calls us only now and then leaves messages
-//!   unattended. While the thread finds such messages, it watches with the doorbell armed.
+//! - *watching*: callers make progress. The thread sleeps for short times, touches nothing that
+//!   callers use, and takes over when the count of callers stops changing. Peers need not wake this
+//!   process. A program that spins on its memory and seldom calls a verb leaves messages
+//!   unattended. As long as the thread finds such messages, it watches with the doorbell armed.
 //!
 //! - *on duty*: no caller came for a while. The doorbell is armed, and the thread sleeps until a
 //!   peer signals the event, a control message comes, or a timer is due.
 //!
 //! - *parked*: as on duty, but a caller is blocked inside a verb. The event wakes that caller
-//!   itself, which saves a hop. The thread only waits for control messages, timers and a kick.
+//!   directly, which saves a thread switch. The thread waits for control messages, timers and a
+//!   kick.
 //!
-//! A caller that finds the doorbell armed disarms it and kicks the thread, which watches again. So
-//! at any time some thread polls, watches, or sleeps on an armed doorbell.
+//! A caller that finds the doorbell armed disarms it and kicks the thread, which then watches
+//! again. So at any time some thread polls, watches, or sleeps on an armed doorbell.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -24,39 +25,39 @@ use crate::error::os_error;
 use crate::fd::CountingEvent;
 use crate::signals::{block_signals, restore_signals};
 
-/// A spinning caller yields its processor once in so many empty polls, less one: about every 12 us.
-/// Nobody notices while a processor is free; where both ends share one, this is their latency.
+/// A spinning caller yields its processor once in this many empty polls, less one: about every 12
+/// us. This has no effect while a processor is free. If both ends share one, this is their latency.
 const YIELD_MASK: u32 = 511;
-/// The same on a machine with one processor, which the peer needs to end the spinning.
+/// The same on a machine with one processor, which the peer needs to end the wait.
 const ONE_CPU_YIELD_MASK: u32 = 15;
 
-/// What the progress thread and the callers share.
+/// The state that the progress thread and the callers share.
 pub(crate) struct ProgressThread {
     pub(crate) kick: CountingEvent,
-    /// Counts entries of callers; peers may read it.
+    /// Counts the calls that made progress; it lies in the shared segment.
     pub(crate) caller_count: &'static AtomicU64,
-    /// Callers that are blocked inside a verb.
+    /// Number of callers that are blocked inside a verb.
     pub(crate) waiting_callers: AtomicU32,
-    /// Those of them that the network wakes.
+    /// Number of these callers that wait for the network, too.
     pub(crate) callers_on_network: AtomicU32,
-    /// The progress thread sleeps without a bound, or may be about to.
+    /// The progress thread sleeps without a time limit, or is about to.
     pub(crate) asleep: AtomicBool,
-    /// The doorbell was armed for a program that will sleep on a descriptor of its own.
+    /// The doorbell is armed for a program that will sleep on a completion channel's descriptor.
     pub(crate) armed_for_sleeper: AtomicBool,
-    /// Callers block inside verbs: they take the bell themselves.
+    /// Callers block inside verbs, and arm the doorbell themselves.
     pub(crate) callers_block: AtomicBool,
-    /// Rounds for which the progress thread still expects messages that no caller comes for.
+    /// Number of rounds in which the progress thread still expects unattended messages.
     pub(crate) unattended_rounds: AtomicU32,
-    /// The doorbell was armed for such messages.
+    /// The doorbell is armed for unattended messages.
     pub(crate) armed_for_unattended: AtomicBool,
-    /// Polls in a row that found nothing.
+    /// Number of polls in a row that found nothing.
     pub(crate) empty_polls: AtomicU32,
-    /// A caller yields its processor after so many empty polls, less one.
+    /// A caller yields its processor after this many empty polls, less one.
     pub(crate) yield_mask: u32,
 }
 
 impl ProgressThread {
-    /// A progress thread that is not started; `stamp` lies in the process's segment.
+    /// Makes the state, and starts no thread. `caller_count` lies in the process's segment.
     pub(crate) fn new(caller_count: &'static AtomicU64) -> VerbsResult<ProgressThread> {
         Ok(ProgressThread {
             kick: CountingEvent::create()?,
@@ -73,7 +74,7 @@ impl ProgressThread {
         })
     }
 
-    /// A caller is inside a verb. Two that collide count once, which does no harm.
+    /// Counts a caller inside a verb. If two callers collide, they count once, which does no harm.
     #[inline]
     pub(crate) fn note_caller(&self) -> u64 {
         let caller_count = self.caller_count.load(Ordering::Relaxed).wrapping_add(1);
@@ -81,29 +82,29 @@ impl ProgressThread {
         caller_count
     }
 
-    /// Whether the doorbell is armed on purpose, although callers come by.
+    /// Whether the doorbell is armed on purpose although callers make progress.
     #[cold]
     pub(crate) fn keeps_doorbell_armed(&self) -> bool {
         self.armed_for_sleeper.load(Ordering::Relaxed)
             || self.armed_for_unattended.load(Ordering::Relaxed)
     }
 
-    /// Whether callers are blocked inside a verb, or just go to sleep there.
+    /// Whether callers are blocked inside a verb, or about to be.
     pub(crate) fn has_waiting_callers(&self) -> bool {
         self.waiting_callers.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the progress thread sleeps without a bound, or may be about to.
+    /// Whether the progress thread sleeps without a time limit, or is about to.
     pub(crate) fn may_sleep_long(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// Wakes the progress thread from whatever sleep.
+    /// Wakes the progress thread from any sleep.
     pub(crate) fn wake(&self) {
         self.kick.add_one();
     }
 
-    /// Wakes the progress thread if it sleeps without a bound.
+    /// Wakes the progress thread if it sleeps without a time limit.
     pub(crate) fn wake_if_asleep(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
@@ -111,8 +112,8 @@ impl ProgressThread {
         }
     }
 
-    /// Starts the thread, with every signal blocked: signals are the program's. Only faults get
-    /// through, which our own copies may cause and survive (`copy::guard`).
+    /// Starts the thread with every signal blocked, because signals belong to the program. Only
+    /// faults get through: the device's copies may cause them, and survive them (`copy::guard`).
     pub(crate) fn start(&self, run: impl FnOnce() + Send + 'static) -> VerbsResult<()> {
         let before = block_signals();
         let spawned = std::thread::Builder::new()

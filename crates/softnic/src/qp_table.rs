@@ -1,6 +1,6 @@
 //! The queue pairs of this process, by the index in their number.
 //!
-//! `T` is the object of a queue pair, of which the table knows nothing.
+//! `T` is the object of a queue pair; the table does not use its contents.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -11,14 +11,14 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use crate::layout::{self, QPS_PER_PROCESS, QpWords};
 use crate::profile;
 
-/// The places of the process's queue pairs. A place is made at its first use and never freed.
+/// The places of the process's queue pairs. A place is allocated at its first use and never freed.
 pub(crate) struct QpTable<T: 'static> {
-    /// What initiators of one-sided operations see of each QP.
+    /// The QP words, which initiators of one-sided operations read.
     pub(crate) words: QpWords,
     places: Box<[AtomicPtr<T>]>,
-    /// Indices without a QP, the longest free ones first.
+    /// Indices without a QP; the index that has been free for longest comes first.
     free: Mutex<VecDeque<u32>>,
-    /// Indices that this process may use.
+    /// Number of indices that this process may use.
     usable: u32,
 }
 
@@ -61,22 +61,22 @@ impl<T: 'static> QpTable<T> {
         self.free.lock().push_back(index);
     }
 
-    /// The place of a QP by its index, if one ever lived there.
+    /// The place of a QP by its index, if it was ever used.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> Option<&'static T> {
         // SAFETY: places are never freed.
         unsafe { self.places[index & (QPS_PER_PROCESS - 1)].load(Ordering::Acquire).as_ref() }
     }
 
-    /// Every place where a QP lives or ever lived.
+    /// Every place that was ever used.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static T> + '_ {
         // SAFETY: places are never freed.
         self.places.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
     }
 }
 
-/// QP indices of a slot; the very last QPN is the multicast QP (IBA vol. 1, 10.5.2), and the first
-/// two of slot 0 would be the management QPs, but nobody has slot 0.
+/// Number of usable QP indices of a slot. The very last QPN is the multicast QP (IBA vol. 1,
+/// 10.5.2). The first two of slot 0 would be the management QPs, but no process has slot 0.
 fn usable_qps(slot: u16) -> u32 {
     let all = QPS_PER_PROCESS as u32;
     let last = (slot as u32) << layout::QP_INDEX_BITS | (all - 1);

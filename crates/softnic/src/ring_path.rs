@@ -1,4 +1,4 @@
-//! The ring of a peer as a path.
+//! The path of the driver that leads through the ring of a peer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::peer::Peer;
 use crate::qp::{Place, QpLinks};
 use crate::ring_push::{ANSWER_SLOTS, CHUNK_BYTES, push, room_in};
 
-/// The ring of a peer, held for the trains of one queue pair.
+/// The ring of a peer, locked for the trains of one queue pair.
 pub(crate) struct RingPath<'a> {
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) out: BiasedGuard<'a, Producer>,
@@ -30,7 +30,7 @@ impl<'a> RingPath<'a> {
         RingPath::of(peer, peer.out.lock(), links)
     }
 
-    /// The same with a ring that is locked already.
+    /// The same with a ring that is already locked.
     #[inline(always)]
     pub(crate) fn of(
         peer: &'a Arc<Peer>,
@@ -40,7 +40,7 @@ impl<'a> RingPath<'a> {
         RingPath { peer, out, is_datagram: links.datagram, device: links.pd.context.device }
     }
 
-    /// Lets go of the ring, and tells the peer that something lies in it.
+    /// Unlocks the ring, and wakes the peer if it sleeps.
     #[inline(always)]
     pub(crate) fn ring_bell(self) {
         let peer = self.peer;
@@ -60,13 +60,13 @@ impl Path<QpLinks> for RingPath<'_> {
         let mtu = qp.mtu.bytes();
         match room_in(&mut self.out, mtu, 1) {
             Some(room) => Some(room),
-            // An acknowledgement does not wait for the data before it to be taken: when the
-            // program sees the message and leaves, its peer has to know that it arrived.
+            // An ACK needs no room for data: when the program sees the message and exits, its peer
+            // must get the ACK even if earlier data was not taken yet.
             None => (self.out.can_push(1) && !qp.answers_with_data()).then_some(mtu),
         }
     }
 
-    /// Says where a datagram comes from.
+    /// Stores the source address of a datagram in its train.
     fn address(&mut self, train: &mut Train, to: &UdAddress) {
         train.slid = crate::device::lid_of(self.device);
         train.sl = to.ah.sl;
@@ -92,10 +92,10 @@ impl Path<QpLinks> for RingPath<'_> {
     }
 }
 
-/// A path that leads nowhere: there is no such process, or none that answers. What is sent is
-/// lost, as on a wire that nobody holds.
+/// A path without a receiver: there is no such process, or it does not answer. The trains are lost,
+/// as on a wire whose other end is not connected.
 pub(crate) struct Nowhere {
-    /// Trains so far.
+    /// Number of trains that were lost.
     pub(crate) lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A train into the ring that leads to a peer.
+//! Pushes trains into the ring to a peer.
 
 use rdmalab_engine::qp::CopyError;
 use rdmalab_engine::train::Train;
@@ -6,17 +6,16 @@ use rdmalab_ring::spsc::Producer;
 
 use crate::codec::{self, SlotPayload};
 
-/// Payload of one train at most: small enough that the receiver copies one while the sender fills
-/// the next, and that both stay in the second-level cache.
+/// Payload of one train, at most. It is so small that the receiver copies one train while the
+/// sender writes the next, and that both stay in the second-level cache.
 pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
 
-/// Slots that requests leave to answers: an acknowledgement that finds no slot is lost when its
-/// process leaves.
+/// Slots that requests leave to responses: an ACK without a slot is lost if its process exits.
 pub(crate) const ANSWER_SLOTS: usize = 128;
 
-/// Payload that one train may carry now: whole packets, at most a chunk; `None` when not even one
-/// packet fits, or fewer than `slots` slots are free. Half of the free space always holds a
-/// contiguous run of that length.
+/// Payload that one train may carry now: whole packets, a chunk at most. `None` if not even one
+/// packet fits, or if fewer than `slots` slots are free. A contiguous run of half of the free space
+/// is always available.
 #[inline]
 pub(crate) fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
     if !out.can_push(slots) {
@@ -30,8 +29,8 @@ pub(crate) fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32>
     (half >= mtu).then_some(half & !(mtu - 1))
 }
 
-/// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,
-/// which [`room_in`] rules out.
+/// Pushes a train into the ring; `fill` writes its payload. `None` if the ring has no room, which
+/// cannot happen after [`room_in`].
 #[inline(always)]
 pub(crate) fn push(
     out: &mut Producer,

@@ -1,12 +1,12 @@
-//! Detects a ring that stays full because its reader takes nothing.
+//! Detects a ring that stays full because its reader is stopped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long datagrams wait for a peer that takes nothing out of its full ring, ns. A running
-/// process empties its rings, whether receives are posted or not; a stopped one does not.
+/// How long datagrams wait for a peer that takes nothing from its full ring, ns. A running process
+/// empties its rings even if no receives are posted; a stopped one does not.
 pub(crate) const STUCK_NS: u64 = 100_000_000;
 
-/// How long a ring has been full without its reader taking anything.
+/// Measures how long a ring has been full without its reader taking anything.
 #[derive(Default)]
 pub(crate) struct RingStall {
     consumed: AtomicU64,
@@ -14,7 +14,7 @@ pub(crate) struct RingStall {
 }
 
 impl RingStall {
-    /// Whether a ring that is full now, with `consumed` bytes taken, was so for too long.
+    /// Whether a full ring has been full for too long. `consumed`: bytes that its reader has taken.
     pub(crate) fn is_stuck(&self, consumed: u64, now_ns: u64) -> bool {
         if self.consumed.swap(consumed, Ordering::Relaxed) != consumed
             || self.since_ns.load(Ordering::Relaxed) == 0

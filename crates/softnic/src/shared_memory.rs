@@ -8,7 +8,7 @@ use crate::process::Process;
 /// Allocates `bytes` bytes (rounded up to pages, zeroed) that soft peers on this host can map.
 ///
 /// # Errors
-/// `ENOMEM` when there is none; the errors of opening a soft device.
+/// `ENOMEM` if there is no memory; the errors of opening a soft device.
 pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
     let process = Process::get()?;
     let segment = Segment::create(c"rdmalab-buffer", bytes.max(1), bytes.max(1))
@@ -18,7 +18,7 @@ pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
     Ok(at)
 }
 
-/// Gives memory of [`alloc_shared`] back.
+/// Frees memory of [`alloc_shared`].
 ///
 /// # Safety
 /// Nothing may use the memory any more: every region in it was deregistered.

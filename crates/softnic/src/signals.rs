@@ -1,13 +1,14 @@
-//! Signals: masks for our threads, and what a handler does to a wait inside a verb.
+//! Signals: masks for the device's threads, and how a signal handler ends a wait inside a verb.
 //!
-//! On an adapter these waits are a `read`. After a handler the wait goes on if the handler was
-//! installed with `SA_RESTART`, and fails with `EINTR` otherwise. Programs rely on both: qperf ends
-//! its measurements by a timer's signal, and programs that use `signal()` expect no error. Our
-//! waits are a `poll`, which every handler interrupts and which does not tell which handler ran.
+//! With an adapter these waits are a `read`. After a signal handler the `read` continues if the
+//! handler was installed with `SA_RESTART`; otherwise it fails with `EINTR`. Programs rely on both:
+//! qperf ends its measurements by a timer signal, and programs that use `signal()` expect no error.
+//! Here the waits are a `poll`, which every handler interrupts, and which does not report which
+//! handler ran.
 
 use rdmalab_engine::backend::VerbsError;
 
-/// Signals that a thread causes itself: their handlers do not interrupt a wait.
+/// Signals that a thread raises by itself: their handlers do not interrupt a wait.
 const OWN_FAULTS: [i32; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -18,15 +19,14 @@ const OWN_FAULTS: [i32; 7] = [
     libc::SIGSYS,
 ];
 
-/// Whether a wait that a handler interrupted is to fail: the program has a handler that does not
-/// restart calls. With handlers of both kinds the wait fails, which a program that has the one
-/// kind must be ready for.
+/// Whether a wait that a handler interrupted shall fail: the program has a handler without
+/// `SA_RESTART`. Then the wait fails even if a handler with `SA_RESTART` interrupted it.
 #[cold]
 pub(crate) fn interrupts_waits() -> bool {
     (1..=libc::SIGRTMAX()).filter(|signal| !OWN_FAULTS.contains(signal)).any(does_not_restart)
 }
 
-/// Whether a signal has a handler that does not restart calls.
+/// Whether a signal has a handler without `SA_RESTART`.
 fn does_not_restart(signal: i32) -> bool {
     // SAFETY: an action is plain data; without a new one, sigaction only fills in the present one.
     let action = unsafe {
@@ -40,20 +40,20 @@ fn does_not_restart(signal: i32) -> bool {
     is_handled && action.sa_flags & libc::SA_RESTART == 0
 }
 
-/// The answer of a verb whose wait was ended.
+/// The error of a verb whose wait was interrupted.
 #[cold]
 pub(crate) fn interrupted() -> VerbsError {
     VerbsError::new(libc::EINTR, "a signal handler interrupted the wait for an event")
 }
 
-/// Blocks all signals of this thread but those that a fault raises; returns the mask from before.
+/// Blocks all signals of this thread except those of page faults; returns the former mask.
 pub(crate) fn block_signals() -> libc::sigset_t {
     // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
-        // A fault in a copy must find its handler: the kernel kills a thread that blocks it.
+        // A fault in a copy needs its handler: the kernel kills a thread that blocks the signal.
         for fault in [libc::SIGSEGV, libc::SIGBUS] {
             libc::sigdelset(&raw mut all, fault);
         }

@@ -15,12 +15,12 @@ pub(crate) struct SrqObject {
     pub(crate) pd: Arc<PdObject>,
     pub(crate) max_sge: u32,
     pub(crate) cookie: u64,
-    /// QPs that use it.
+    /// Number of QPs that use it.
     pub(crate) users: AtomicUsize,
 }
 
 impl SrqObject {
-    /// Takes a receive WQE, raising the limit event when it is due.
+    /// Takes a receive WQE, and raises the limit event if it is due.
     pub(crate) fn take(&self, held: &mut HeldRecv) -> TakeRecv {
         let (taken, limit_reached) = self.queue.lock().take(held);
         if limit_reached {

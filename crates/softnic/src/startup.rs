@@ -1,5 +1,5 @@
-//! The first device of a process makes the parts that all devices share; a fork unmakes them in the
-//! child.
+//! The first device of a process creates the parts that all devices share. A fork disables them in
+//! the child.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -30,8 +30,8 @@ use crate::wakeup::Wakeup;
 
 static CREATION: Mutex<()> = Mutex::new(());
 
-/// Processes with different versions of the shared layout do not see each other, and share no
-/// socket. To a user this looks like a peer that never answers.
+/// Processes with different versions of the shared layout do not find each other, and share no
+/// socket. The user would only notice that the peer never answers.
 fn warn_of_other_versions() {
     // SAFETY: takes and touches nothing.
     let uid = unsafe { libc::getuid() };
@@ -48,7 +48,7 @@ fn warn_of_other_versions() {
 }
 
 impl Process {
-    /// The process, made at the first call.
+    /// The device state of this process, created at the first call.
     pub(crate) fn get() -> VerbsResult<&'static Process> {
         if let Some(process) = Process::existing() {
             return Ok(process);
@@ -79,7 +79,7 @@ impl Process {
         let event = Event::create().map_err(|error| os_error("cannot make an event", &error))?;
         let base = segment.ptr();
         let entries = rdmalab_ring::keytable::ENTRIES;
-        // SAFETY: the offsets lie within the fresh, zeroed segment, which the process keeps; each
+        // SAFETY: the offsets lie within the new, zeroed segment, which the process keeps; each
         // part is used by its module only.
         let (doorbell, lanes, keys, qp_words) = unsafe {
             (
@@ -89,7 +89,7 @@ impl Process {
                 QpWords::attach(base),
             )
         };
-        // SAFETY: processes are leaked, so their segments stay mapped for ever.
+        // SAFETY: the segment stays mapped for ever, because the `Process` is leaked.
         let stamp = unsafe { layout::stamp_of(base) };
         let slot = control_socket.slot();
         let hooks = Hooks::from_environment()?;
@@ -126,7 +126,7 @@ fn random_u64() -> u64 {
     if got == 8 { u64::from_ne_bytes(bytes) | 1 } else { crate::clock::now_ns() | 1 }
 }
 
-/// In a forked child the parent's rings, locks and progress thread are not ours: forget them all.
+/// Disables the device state in a forked child, because all parts belong to the parent.
 extern "C" fn after_fork_in_child() {
     if let Some(process) = Process::withdraw() {
         process.defunct.store(true, Ordering::Release);

@@ -1,20 +1,20 @@
-//! The timers of queue pairs, and when a thread has to check them.
+//! The list of queue pairs with running timers, and the time when a thread must check them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// See the module's text.
+/// The timers of this process.
 pub(crate) struct Timers {
-    /// Indices of the QPs whose timer runs.
+    /// Indices of the QPs with a running timer.
     pub(crate) watched: Mutex<Vec<u32>>,
-    /// Held by the one thread that checks the timers.
+    /// Held by the thread that checks the timers.
     pub(crate) tick_lock: Mutex<()>,
-    /// A QP came to `watched` since somebody looked.
+    /// A QP was added to `watched` since the last check.
     pub(crate) changed: AtomicBool,
-    /// When a thread must check the timers, ns; `u64::MAX`: no deadline.
+    /// Time when a thread must check the timers, ns; `u64::MAX`: no deadline.
     pub(crate) deadline_ns: AtomicU64,
-    /// When a caller next checks the timers, ns.
+    /// Time of the next check by a caller, ns.
     pub(crate) next_tick_ns: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Watches the timer of one more QP.
+    /// Adds a QP to the list.
     pub(crate) fn watch(&self, index: u32) {
         self.watched.lock().push(index);
         self.changed.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! How peers wake this process.
+//! The means by which peers wake this process.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -6,14 +6,14 @@ use rdmalab_ring::doorbell::{Doorbell, Event};
 
 /// The doorbell that this process arms before it sleeps, and the event that peers signal then.
 pub(crate) struct Wakeup {
-    /// In the shared segment: peers look at it after each push.
+    /// In the shared segment; peers check it after each push.
     pub(crate) doorbell: Doorbell,
-    /// What peers signal when the doorbell is armed.
+    /// The event that peers signal if the doorbell is armed.
     pub(crate) event: Event,
 }
 
 impl Wakeup {
-    /// The descriptor that peers make readable when the doorbell was armed.
+    /// The descriptor of the event.
     pub(crate) fn fd(&self) -> i32 {
         self.event.as_fd().as_raw_fd()
     }

@@ -1,9 +1,9 @@
-//! Faults on purpose: rules that say what becomes of packets. One [`Quirk`] has all of them.
+//! Fault injection by rules, which say what happens to which packets. One [`Quirk`] has all rules.
 //!
-//! What a rule decides about a packet is a function of the seed, the rule, the flow, the packet's
-//! number in it and how often it was sent before; for `nth` and `every` of the packets of the flow
-//! that came before it; for a window or a rate of the time. The order in which threads get to send
-//! changes nothing.
+//! The decision of a rule about a packet is a function of the seed, the rule, the flow, the PSN,
+//! and how often this PSN was sent before. With `nth` and `every` it also depends on the earlier
+//! packets of the flow, with a window or a rate on the time. The order in which threads send does
+//! not matter.
 
 pub(crate) mod parse;
 
@@ -18,31 +18,31 @@ use crate::draws::mix;
 use crate::packet::{Flow, Medium, PacketInfo, Payload};
 use crate::quirk::{Answer, Fate, Moment, Quirk, Reception, Reply};
 
-/// What a rule does to the packets that it meets.
+/// What a rule does to the packets that match it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// They are lost.
     Drop,
-    /// They come twice.
+    /// They are sent twice.
     Duplicate,
-    /// They come after so many later ones of their flow.
+    /// They leave after this many later packets of their flow.
     Reorder(u32),
-    /// A bit of them is changed: the receiver drops them.
+    /// One bit of them is changed, so that the receiver drops them.
     Corrupt,
-    /// They come so much later, ns, and up to `jitter_ns` more.
+    /// They leave later by `ns`, and by up to `jitter_ns` more.
     Delay {
-        /// At least.
+        /// The least delay, ns.
         ns: u64,
-        /// What is added at random, at most.
+        /// The largest random addition, ns.
         jitter_ns: u64,
     },
-    /// They share so many bits in a second.
+    /// Together they get this many bits per second.
     Rate(u64),
     /// Requests that arrive in order are answered with an RNR NAK, and not executed.
     RnrNak,
 }
 
-/// What a rule speaks of.
+/// The packets that a rule applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Point {
     /// Packets that are about to leave.
@@ -60,7 +60,7 @@ impl Action {
     }
 }
 
-/// Which transmissions of a packet.
+/// The transmissions of a packet that match: any, the first, or retransmissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Which {
     Any,
@@ -68,7 +68,7 @@ enum Which {
     Again,
 }
 
-/// Which of the packets that meet the rest of a rule, counted from 1 in each flow.
+/// Which of the packets that match the other conditions of a rule, counted from 1 in each flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Count {
     All,
@@ -83,14 +83,14 @@ enum End {
     Qp(Qpn),
 }
 
-/// One rule: what is done to which packets.
+/// One rule: an action, and the conditions on packets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
-    /// As it was written.
+    /// The text as the user wrote it.
     pub text: String,
     /// What it does.
     pub action: Action,
-    /// Of 2^64; all when there is none.
+    /// The probability, as a fraction of 2^64; `None` for 1.
     chance: Option<u64>,
     classes: u16,
     count: Count,
@@ -99,20 +99,20 @@ pub struct Rule {
     from: Option<End>,
     which: Which,
     medium: Option<Medium>,
-    /// Whether the payload lay in the work request.
+    /// Whether the payload was part of the work request.
     is_inline: Option<bool>,
     /// Bytes of payload, at least and at most.
     payload: Option<(u32, u32)>,
-    /// From, and before, ns.
+    /// The times from and before which the rule applies, ns.
     window: Option<(u64, u64)>,
 }
 
-/// See the module's text.
+/// The quirk that applies the rules.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
     counts: BoundedMap<Flow, Counts>,
-    /// When the line of each rule's rate is free again, ns.
+    /// When the simulated line of each rate rule is free again, ns.
     free_ns: Vec<u64>,
 }
 
@@ -123,7 +123,7 @@ impl Rules {
         Rules { rules, counts: BoundedMap::default(), free_ns }
     }
 
-    /// The rules that meet a packet at a point, in order, each with its number and a draw.
+    /// The rules that match a packet at a point, in order, each with its index and a random number.
     fn met<'a>(
         &'a mut self,
         point: Point,
@@ -144,7 +144,7 @@ impl Rules {
         })
     }
 
-    /// Waits for its turn in the lines of the rates that meet it.
+    /// Adds to the packet's delay the time that it waits for the lines of its rate rules.
     fn wait_in_line(&mut self, fate: &mut Fate, bytes: u32, now_ns: u64) {
         let mut due_ns = now_ns.saturating_add(fate.delay_ns);
         for (index, rule) in self.rules.iter().enumerate() {
@@ -185,7 +185,7 @@ impl Quirk for Rules {
                     let more_ns = scaled(mix(draw, 1), jitter_ns);
                     fate.delay_ns = fate.delay_ns.saturating_add(ns).saturating_add(more_ns);
                 }
-                // Behind all delays.
+                // The rates are applied after all delays.
                 Action::Rate(_) => {}
                 Action::RnrNak => {}
             }
@@ -195,7 +195,7 @@ impl Quirk for Rules {
     }
 
     fn packet_arrived(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Reception {
-        // No other can be answered with a NAK.
+        // Only a request that arrives in order can be answered with a NAK.
         if packet.flow.is_response || !packet.in_order {
             return Reception::ACCEPT;
         }
@@ -208,7 +208,7 @@ impl Quirk for Rules {
     }
 }
 
-/// How many packets of a flow met each rule, for `nth` and `every`.
+/// How many packets of a flow matched each rule, for `nth` and `every`.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     met: Vec<u64>,
@@ -233,15 +233,15 @@ impl Counts {
 }
 
 impl Rule {
-    /// Whether a packet with this payload is one that the rule speaks of. What has no payload took
-    /// it from nowhere.
+    /// Whether the rule's conditions on the payload match. No payload is neither inline nor
+    /// gathered.
     fn takes(&self, payload: Payload) -> bool {
         let Payload { bytes, is_inline } = payload;
         self.is_inline.is_none_or(|asked| bytes > 0 && asked == is_inline)
             && self.payload.is_none_or(|(least, most)| (least..=most).contains(&bytes))
     }
 
-    /// Whether a packet is one that the rule speaks of, count and chance aside.
+    /// Whether a packet matches all conditions of the rule but count and probability.
     fn meets(&self, packet: &PacketInfo, since_ns: u64) -> bool {
         let flow = &packet.flow;
         let is = |end: &Option<End>, address: IpAddr, qp: Qpn| match end {

@@ -1,4 +1,4 @@
-//! A rule as people write it: `drop 1% of request`.
+//! Parses a rule as users write it: `drop 1% of request`.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ const TYPES: [(&str, u16); 11] = [
     ("nak", Class::Nak.bit()),
 ];
 
-/// What a specification can ask for.
+/// The actions and quirks of a specification.
 pub(crate) const ACTIONS: &str = "drop, duplicate, reorder [N], corrupt, delay TIME, rate BITS, \
                                   partition FROM..TO, rnr-nak, drop-response N, damming [FROM..TO]";
 const SELECTORS: &str = "P%, of TYPES, nth N, every N, first, again, psn A..B, to X, from X, \
@@ -42,7 +42,7 @@ type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 /// Reads one rule.
 ///
 /// # Errors
-/// What is wrong with it, and what is allowed.
+/// The reason, and what is allowed.
 pub(crate) fn rule(item: &str) -> Parsed<Rule> {
     let mut words = item.split_whitespace().peekable();
     let name = words.next().unwrap_or_default();
@@ -166,7 +166,7 @@ fn chance(word: &str) -> Parsed<u64> {
     let percent: Option<f64> = word.trim_end_matches('%').parse().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
     let percent = percent.ok_or_else(|| format!("{word} is no chance: 0% to 100% are"))?;
-    // 100% saturates, and misses one draw in 2^64.
+    // 100% saturates at 2^64 - 1, so one draw in 2^64 does not match.
     Ok((percent / 100.0 * 2f64.powi(64)) as u64)
 }
 

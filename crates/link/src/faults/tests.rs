@@ -1,4 +1,4 @@
-//! Rules: what they say, and that nothing but the packet decides.
+//! Tests of the rules: the syntax, and that decisions depend on the packet only.
 
 use proptest::prelude::*;
 use rdmalab_wire::ids::{Psn, Qpn};
@@ -44,7 +44,7 @@ fn rules(text: &str) -> Chain {
     specification(text).into_chain(0)
 }
 
-/// The numbers among `psns` that are lost.
+/// The PSNs among `psns` that are lost.
 fn lost(text: &str, class: Class, psns: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut rules = rules(text);
     let is_lost = |psn: &u32| rules.packet_leaves(&leaving(1, class, *psn), 0).lost;
@@ -78,7 +78,7 @@ fn types_numbers_and_counts_select() {
 fn payloads_select_by_length_and_origin() {
     let lost = |text: &str| -> Vec<u32> {
         let mut rules = rules(text);
-        // Odd numbers go inline.
+        // Payloads of odd length are inline.
         let mut is_lost = |bytes: u32| {
             let payload = Payload { bytes, is_inline: bytes % 2 == 1 };
             let packet = PacketInfo { payload, ..leaving(1, Class::Send, bytes) };
@@ -87,7 +87,7 @@ fn payloads_select_by_length_and_origin() {
         (0..6).filter(|bytes| is_lost(*bytes)).collect()
     };
     assert_eq!(lost("drop inline"), [1, 3, 5]);
-    // A packet without a payload took none from anywhere.
+    // A packet without payload is not gathered.
     assert_eq!(lost("drop gathered"), [2, 4]);
     assert_eq!(lost("drop payload 2..3"), [2, 3]);
     assert_eq!(lost("drop payload ..1"), [0, 1]);
@@ -103,15 +103,14 @@ fn chances_are_kept() {
     assert!((9_500..10_500).contains(&count), "{count}");
     let other = lost("seed=4; drop 10%", Class::Send, 0..1000);
     assert_ne!(lost("seed=3; drop 10%", Class::Send, 0..1000), other);
-    // A repetition has another chance.
+    // A retransmission draws again.
     let mut rules = rules("drop 50%");
     let mut fates = (0..64).map(|_| rules.packet_leaves(&leaving(1, Class::Send, 9), 0));
     let first = fates.next().unwrap().lost;
     assert!(fates.any(|fate| fate.lost != first));
 }
 
-/// Threads that take turns in any order, each with flows of its own, meet the fates that one thread
-/// meets.
+/// Several threads in any order, each with its own flows, get the same fates as one thread.
 #[test]
 fn threads_change_nothing() {
     let text = "seed=11; drop 20%; duplicate 10% of send; reorder 2 every 5; corrupt nth 7";
@@ -150,7 +149,7 @@ fn a_seed_repeats_where_only_a_part_of_a_number_does() {
     assert_ne!(lost(whole(), slot_3), lost(whole(), slot_9));
     assert_eq!(lost(part(), slot_3), lost(part(), slot_9));
     assert_ne!(lost(part(), slot_3), lost(part(), slot_3 + 1));
-    // Members of a group are told apart by the rest.
+    // The higher bits tell the members of a group apart.
     let member = |slot: u32| -> Vec<bool> {
         let mut packet = leaving(Qpn::MULTICAST.get(), Class::Send, 0);
         packet.flow.source_qp = Qpn::new(5 ^ slot << 14);
@@ -207,7 +206,7 @@ fn requests_that_arrive_are_answered_in_order_only() {
     assert_eq!(arrived(&leaving(1, Class::Ack, 5)), Reply::Accept);
     assert_eq!(arrived(&read), Reply::Answer(Answer::RnrNak));
     assert_eq!(arrived(&read), Reply::Accept);
-    // What leaves is the other rule's.
+    // For a leaving packet only the other rule matters.
     assert!(rules.packet_leaves(&read, 0).lost);
     assert_eq!(rules.met(), [1, 1]);
 }
@@ -238,7 +237,7 @@ fn digest(text: &str) -> u64 {
     sum
 }
 
-/// Computed when rules were not yet a quirk: what a seed decides is part of what users rely on.
+/// These values date from before rules became a quirk. Users rely on what a seed decides.
 #[test]
 fn a_seed_decides_as_in_earlier_versions() {
     for (text, expected) in [
@@ -303,7 +302,7 @@ fn due(deferred: &mut Deferred<u64>, now_ns: u64) -> Option<u64> {
     deferred.take_due(now_ns).map(|(_, packet)| packet)
 }
 
-/// A delay that is over lets nothing pass that leaves later, although the packet is still here.
+/// While a delayed packet is due and not taken yet, no later packet may leave before it.
 #[test]
 fn what_leaves_does_not_overtake_what_is_due() {
     let mut deferred = Deferred::default();
@@ -337,7 +336,7 @@ fn what_is_held_is_bounded_and_comes_in_order() {
     assert_eq!(deferred.until(flow(1, false), 1, 1, 2), Err(Full));
     assert_eq!(due(&mut deferred, 1), Some(1));
     assert!(deferred.is_empty());
-    // Overtaken by two of its own flow, not by others.
+    // It must be overtaken by two packets of its own flow; other flows do not count.
     deferred.behind(flow(1, false), 2, 100, 1, 7).unwrap();
     assert!(!deferred.passed(&flow(2, false)) && !deferred.passed(&flow(1, true)));
     assert!(!deferred.passed(&flow(1, false)));
@@ -349,7 +348,7 @@ fn what_is_held_is_bounded_and_comes_in_order() {
     assert_eq!(due(&mut deferred, 100 + crate::deferred::OVERTAKING_NS), Some(8));
 }
 
-/// A packet that chances decide about.
+/// A packet for rules with a probability.
 fn packet() -> impl Strategy<Value = PacketInfo> {
     let ends = (any::<u32>(), any::<u32>(), 0u32..1 << 24, 0u32..1 << 24, any::<bool>());
     let rest = (0u32..1 << 24, 0u32..9, any::<u32>(), any::<bool>());
@@ -377,14 +376,14 @@ fn packet() -> impl Strategy<Value = PacketInfo> {
 }
 
 proptest! {
-    /// The verdict of a chance is a function of seed, rule, flow, PSN and transmission: what was
-    /// judged before, the time, the length and what carries the packet do not matter.
+    /// A decision with a probability is a function of seed, rule, flow, PSN and transmission.
+    /// Earlier packets, the time, the length and the medium do not matter.
     #[test]
     fn a_verdict_is_a_function_of_five_things(
         seed: u64,
         history in prop::collection::vec((packet(), any::<u64>()), 0..50),
         packet in packet(),
-        // Later, a delay would saturate.
+        // At later times a delay would saturate.
         (bytes, now_ns) in (any::<u32>(), 0u64..1 << 63),
     ) {
         let text = "drop 30%; duplicate 30%; corrupt 30%; delay 1us jitter 9us 30%; reorder 3 30%";
@@ -404,7 +403,7 @@ proptest! {
         prop_assert_eq!(rules().packet_leaves(&other, now_ns), alone);
     }
 
-    /// Each of the five matters: over many numbers the fates differ.
+    /// Each of the five matters: over many PSNs the fates differ.
     #[test]
     fn each_of_the_five_matters(seed: u64, packet in packet()) {
         let fates = |text: &str, change: &dyn Fn(&mut PacketInfo)| -> Vec<Fate> {
@@ -420,7 +419,7 @@ proptest! {
         let r = &format!("seed={seed}; drop 50%");
         let as_it_is = fates(r, &|_| ());
         let other_seed = &format!("seed={}; drop 50%", seed ^ 1);
-        // Nothing is selected by the first rule; the second is another rule of the same text.
+        // The first rule matches no packet; the second is another rule with the same text.
         let other_rule = &format!("seed={seed}; duplicate 0%; drop 50%");
         let lost = |fates: &[Fate]| fates.iter().map(|fate| fate.lost).collect::<Vec<_>>();
         prop_assert_ne!(lost(&fates(other_seed, &|_| ())), lost(&as_it_is));
@@ -438,7 +437,7 @@ proptest! {
         );
     }
 
-    /// Flows in any order relative to each other meet the same fates.
+    /// Flows get the same fates in whatever order their packets are interleaved.
     #[test]
     fn interleaving_changes_nothing(
         packets in prop::collection::vec((1u32..5, 0u32..40, any::<bool>()), 1..200),
@@ -462,7 +461,7 @@ proptest! {
             fates
         };
         let in_order: Vec<usize> = (0..packets.len()).collect();
-        // Another order that keeps each flow's own.
+        // Another order of the flows, with each flow's own order kept.
         let mut shuffled = in_order.clone();
         shuffled.sort_by_key(|at| order[packets[*at].flow.destination_qp.get() as usize]);
         prop_assert_eq!(play(&in_order), play(&shuffled));

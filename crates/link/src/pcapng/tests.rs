@@ -1,4 +1,4 @@
-//! What was written, read by `pcap-file` and by our own parsers.
+//! Captures are read back with `pcap-file` and with this project's own parsers.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
         snap,
     };
     let whole = [&head[..head_bytes], payload].concat();
-    // What the place held before is no part of it.
+    // Earlier contents of the buffer must not show in the block.
     let mut place = vec![0xee; BLOCK_OVERHEAD + whole.len()];
     let block = packet(&mut place, &capture, |to| to.copy_from_slice(&whole[..to.len()]));
     let length = block.expect("room");
@@ -87,7 +87,7 @@ fn is_right(v6: bool, payload: &[u8], comment: &str) {
     assert_eq!(packets, 1);
 }
 
-/// The sum over a whole datagram, checksum included: all ones when it is right.
+/// The sum over a whole datagram, checksum included: all ones if the checksum is right.
 fn sum6(datagram: &[u8]) -> u64 {
     let mut sum = 17 + (datagram.len() - 40) as u64;
     for pair in datagram[8..].chunks(2) {

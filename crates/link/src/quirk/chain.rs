@@ -1,4 +1,4 @@
-//! Several quirks, asked one after the other.
+//! A chain of quirks, which are called one after the other.
 
 use rdmalab_engine::qp::TimerKind;
 use rdmalab_wire::ids::Qpn;
@@ -17,14 +17,14 @@ struct Link {
     first_label: u32,
 }
 
-/// See the module's text.
+/// Calls its quirks in order, and counts the packets that each label applied to.
 pub struct Chain {
     links: Vec<Link>,
     draws: Draws,
-    /// When it was armed, ns.
+    /// Time when the chain was armed, ns.
     start_ns: u64,
     labels: Vec<String>,
-    /// Packets that each label met.
+    /// Number of packets that each label applied to.
     met: Vec<u64>,
     watches_arrivals: bool,
     watches_completions: bool,
@@ -39,8 +39,8 @@ impl std::fmt::Debug for Chain {
 }
 
 impl Chain {
-    /// A chain that is armed at `start_ns`. They have [`MAX_LABELS`] labels together at most; bits
-    /// of further ones would have no place.
+    /// A chain that is armed at `start_ns`. Its quirks have [`MAX_LABELS`] labels together at most,
+    /// because each label is a bit of [`Fate::met`].
     pub fn new(draws: Draws, start_ns: u64, quirks: Vec<Box<dyn Quirk>>) -> Chain {
         let (mut links, mut labels) = (Vec::new(), Vec::new());
         for quirk in quirks {
@@ -70,22 +70,22 @@ impl Chain {
         &self.labels
     }
 
-    /// Packets that each label met so far.
+    /// Number of packets that each label applied to so far.
     pub fn met(&self) -> &[u64] {
         &self.met
     }
 
-    /// Whether it has to be told of packets that arrive.
+    /// Whether a quirk needs [`Chain::packet_arrived`].
     pub fn watches_arrivals(&self) -> bool {
         self.watches_arrivals
     }
 
-    /// Whether it has to be told of completions.
+    /// Whether a quirk needs [`Chain::message_completed`].
     pub fn watches_completions(&self) -> bool {
         self.watches_completions
     }
 
-    /// Asks one quirk after the other, until `ask` says that the rest need not know.
+    /// Calls the quirks in order, until `ask` returns `true`: then the rest is not called.
     fn ask(&mut self, now_ns: u64, mut ask: impl FnMut(&mut dyn Quirk, &Moment<'_>) -> bool) {
         let (draws, since_ns) = (&self.draws, now_ns.saturating_sub(self.start_ns));
         for Link { quirk, first_label } in &mut self.links {
@@ -102,8 +102,8 @@ impl Chain {
         }
     }
 
-    /// A packet is about to leave. What several quirks say adds up; one that drops it hides it from
-    /// the next.
+    /// A packet is about to leave. The decisions of the quirks add up. After a quirk dropped the
+    /// packet the rest is not called.
     pub fn packet_leaves(&mut self, packet: &PacketInfo, now_ns: u64) -> Fate {
         let counted = packet.transmission;
         let transmission = counted.unwrap_or_else(|| self.sent.entry(packet.flow).next(packet.psn));
@@ -134,7 +134,7 @@ impl Chain {
         self.first_reply(now_ns, |quirk, moment| quirk.packet_arrived(&packet, moment))
     }
 
-    /// A page is not present that a packet needs.
+    /// A page that a packet needs is not present.
     pub fn page_not_present(&mut self, packet: &PacketInfo, now_ns: u64) -> Reception {
         self.first_reply(now_ns, |quirk, moment| quirk.page_not_present(packet, moment))
     }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::packet::Class;
 
-    /// Says at each point what it was told, and drops what has PSN 13.
+    /// Reports each call, and drops packets with PSN 13.
     struct Witness(&'static str, Sender<String>);
 
     impl Witness {

@@ -1,19 +1,19 @@
 //! Packet damming: requests that arrive while the responder serves a repeated READ are lost.
 //!
-//! Named `damming [FROM..TO]`: serving a repeated READ takes between those times, and its response
-//! leaves when it is over. Without times it is 75 us to 1.5 ms.
+//! Named `damming [FROM..TO]`: the responder serves a repeated READ for a random time between those
+//! two, and its response leaves at the end of this time. The default is 75 us to 1.5 ms.
 //!
-//! Fukuoka, Sato and Taura ("Pitfalls of InfiniBand with On-Demand Paging", ISPASS 2021) saw it on
-//! ConnectX-4. This one rule explains what they show:
-//! - Two READs, the first of which faults. The second is posted while the first waits to be
-//!   repeated; both leave together, the second arrives while the repetition is served, and is lost.
-//!   Nothing tells before the ACK time-out.
-//! - Three READs. The third arrives after the service, finds the second missing, and its NAK (PSN
-//!   sequence error) saves the time-out.
-//! - A SEND that is posted after its READ completed. The READ had been repeated; the answer to the
-//!   first request came meanwhile, and the repetition is still being served.
+//! Fukuoka, Sato and Taura ("Pitfalls of InfiniBand with On-Demand Paging", ISPASS 2021) observed
+//! this on ConnectX-4. The rule explains their three cases:
+//! - Two READs, the first of which faults. The second is posted while the first waits for its
+//!   retransmission. Both leave together. The second arrives while the responder serves the
+//!   retransmitted one, and is lost. The requester notices the loss only at the ACK time-out.
+//! - Three READs. The third arrives after the service. The second is missing, so the responder
+//!   sends a NAK (PSN sequence error), and the requester need not wait for the time-out.
+//! - A SEND that is posted after its READ completed. The READ had been retransmitted, the response
+//!   to its first transmission arrived, and the responder still serves the retransmission.
 //!
-//! Repeated requests pass: without that, a connection could not recover.
+//! Retransmitted requests pass; otherwise a connection could not recover.
 
 use rdmalab_wire::ids::Qpn;
 
@@ -23,15 +23,15 @@ use crate::packet::{Class, PacketInfo};
 use crate::units;
 use rdmalab_random::scaled;
 
-/// How long a repeated READ is served without other times, ns.
+/// The default time for serving a repeated READ, ns.
 const SERVICE_NS: (u64, u64) = (75_000, 1_500_000);
 
-/// See the module's text.
+/// The quirk `damming`.
 #[derive(Debug)]
 pub struct Damming {
-    /// How long a repeated READ is served, at least and at most, ns.
+    /// The least and the greatest time for serving a repeated READ, ns.
     service_ns: (u64, u64),
-    /// Until when each queue pair serves one, ns.
+    /// For each queue pair the end of the service of a repeated READ, ns.
     busy_until_ns: BoundedMap<Qpn, u64>,
 }
 
@@ -42,15 +42,15 @@ impl Default for Damming {
 }
 
 impl Damming {
-    /// A repeated READ is served for a time between these, ns.
+    /// The responder serves a repeated READ for a time between these two, ns.
     pub fn new(service_ns: (u64, u64)) -> Damming {
         Damming { service_ns, busy_until_ns: BoundedMap::default() }
     }
 
-    /// Reads what follows the name in a specification.
+    /// Parses the words after the name in a specification.
     ///
     /// # Errors
-    /// What is allowed.
+    /// A message that says what is allowed.
     pub(crate) fn parse(words: &[&str]) -> Result<Box<dyn Quirk>, String> {
         let wrong = || "damming takes at most one range of times: damming 75us..1500us".to_owned();
         let times = match words {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(reply(&mut chain, &read, 0), Reply::Accept);
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 10), Reply::Accept);
         assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), 10), Fate::PASS);
-        // The READ again: it is served from here on.
+        // The READ is retransmitted, and its service begins.
         assert_eq!(reply(&mut chain, &read, 1_000), Reply::Accept);
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_010), Reply::Drop);
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 1_020), Reply::Accept);
@@ -140,7 +140,7 @@ mod tests {
         let over_ns = 1_000 + fate.delay_ns;
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 8), over_ns - 1), Reply::Drop);
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 9), over_ns), Reply::Accept);
-        // One that was lost is a repetition now.
+        // The one that was lost is now a retransmission.
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_030), Reply::Accept);
         assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), over_ns), Fate::PASS);
     }

@@ -1,8 +1,8 @@
-//! The response to the N-th READ or atomic of a queue pair is lost, although it was sent: for
-//! example that to the second of two READs that are outstanding together.
+//! The response to the N-th READ or atomic of a queue pair is sent but lost, for example the
+//! response to the second of two outstanding READs.
 //!
-//! Named `drop-response N`. The responder's device loses the response once, with all its packets;
-//! when the requester repeats the request after its time-out, that response arrives.
+//! Named `drop-response N`. The responder's device drops all packets of this response once. The
+//! requester repeats the request after its time-out, and then the response arrives.
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
@@ -10,20 +10,20 @@ use super::{Fate, Moment, Quirk, Reception};
 use crate::bounded::BoundedMap;
 use crate::packet::{Class, PacketInfo};
 
-/// See the module's text.
+/// The quirk `drop-response`.
 #[derive(Debug)]
 pub struct DropResponse {
     number: u64,
-    /// What each queue pair was asked for so far.
+    /// The READs and atomics that each queue pair received so far.
     asked: BoundedMap<Qpn, Asked>,
 }
 
 #[derive(Debug, Default)]
 struct Asked {
     requests: u64,
-    /// The PSN after the latest of them: what comes before is a repetition.
+    /// The PSN after the latest request. A request before it is a retransmission.
     next: Option<Psn>,
-    /// What is still to be lost of the response: from this PSN, and before that one.
+    /// The PSNs of the response that are still to be dropped: from the first, before the second.
     lost: Option<(Psn, Psn)>,
 }
 
@@ -33,10 +33,10 @@ impl DropResponse {
         DropResponse { number, asked: BoundedMap::default() }
     }
 
-    /// Reads what follows the name in a specification.
+    /// Parses the words after the name in a specification.
     ///
     /// # Errors
-    /// What is allowed.
+    /// A message that says what is allowed.
     pub(crate) fn parse(words: &[&str]) -> Result<Box<dyn Quirk>, String> {
         let number = match words {
             [number] => number.parse().ok().filter(|number| *number > 0),
@@ -110,7 +110,7 @@ mod tests {
     fn the_response_to_the_second_read_is_lost_once() {
         let mut chain = armed(DropResponse::new(2));
         read(&mut chain, 5, 2);
-        // Repeated before it was answered: still the first.
+        // A retransmission before the response does not count.
         read(&mut chain, 5, 2);
         read(&mut chain, 7, 3);
         read(&mut chain, 10, 1);

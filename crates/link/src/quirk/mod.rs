@@ -1,11 +1,12 @@
-//! Quirks: what a device or a network does to packets beyond the protocol.
+//! Quirks: effects of a device or a network on packets that the protocol does not describe.
 //!
-//! A [`Quirk`] is asked at defined points of a packet's life, and says what becomes of the packet.
-//! Fault rules ([`crate::faults`]) are one. Others remember what passed before: a response is lost
-//! because of the request that it answers ([`drop_response`]), a request because of what the
-//! responder is busy with ([`damming`]). Each quirk is one file of this folder, with its test.
+//! A [`Quirk`] is called at defined points of a packet's life, and decides what happens to the
+//! packet. The fault rules ([`crate::faults`]) are one quirk. Others remember earlier packets: a
+//! response is lost because of the request that it answers ([`drop_response`]), or a request
+//! because the responder serves another one ([`damming`]). Each quirk is a file here, with its
+//! test.
 //!
-//! The points, in the order in which a message meets them:
+//! The points, in the order in which a message passes them:
 //!
 //! | point | device |
 //! |---|---|
@@ -18,10 +19,9 @@
 //! | [`Quirk::message_completed`] | both |
 //! | [`Quirk::queue_pair_reset`] | both |
 //!
-//! A quirk has no clock and no generator of random numbers: both come with the [`Moment`]. Its
-//! state is bounded: what it keeps for queue pairs or flows lies in a
-//! [`crate::bounded::BoundedMap`], of 4096 entries. A [`Chain`] asks several quirks one after the
-//! other.
+//! A quirk has no clock and no random generator: both come with the [`Moment`]. Its state is
+//! bounded: the state of queue pairs and flows is kept in a [`crate::bounded::BoundedMap`], of 4096
+//! entries. A [`Chain`] calls several quirks one after the other.
 
 pub mod chain;
 pub mod damming;
@@ -37,20 +37,20 @@ use rdmalab_wire::ids::Qpn;
 use crate::draws::Draws;
 use crate::packet::PacketInfo;
 
-/// What becomes of a packet that is about to leave. Several of these add up.
+/// The decision about a packet that is about to leave. Decisions of several quirks add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fate {
-    /// The labels of the quirk that met the packet, a bit each.
+    /// The labels of the quirk that apply to the packet, one bit each.
     pub met: u64,
     /// It is dropped.
     pub lost: bool,
-    /// It is damaged: one bit is changed; which one follows from this number.
+    /// It is damaged: one bit is changed. This number determines which one.
     pub corrupt: Option<u64>,
-    /// It comes so many times more.
+    /// This many copies are sent besides the packet.
     pub copies: u32,
-    /// It leaves so much later, ns.
+    /// It leaves later by this time, ns.
     pub delay_ns: u64,
-    /// It is reordered: it leaves behind so many later packets of its flow.
+    /// It is reordered: it leaves after this many later packets of its flow.
     pub behind: u32,
 }
 
@@ -59,16 +59,16 @@ impl Fate {
     pub const PASS: Fate =
         Fate { met: 0, lost: false, corrupt: None, copies: 0, delay_ns: 0, behind: 0 };
 
-    /// The only label of a quirk drops it.
+    /// It is dropped, by a quirk with only one label.
     pub const DROP: Fate = Fate { met: 1, lost: true, ..Fate::PASS };
 
-    /// The only label of a quirk makes it leave so much later.
+    /// It leaves later by `delay_ns`, because of a quirk with only one label.
     pub const fn delay(delay_ns: u64) -> Fate {
         Fate { met: 1, delay_ns, ..Fate::PASS }
     }
 }
 
-/// What becomes of a packet that has arrived.
+/// The decision about a packet that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reply {
     /// The queue pair takes it.
@@ -76,32 +76,32 @@ pub enum Reply {
     Accept,
     /// It is dropped as if it had never arrived.
     Drop,
-    /// A request is answered by the device, and not executed.
+    /// The device answers the request without executing it.
     Answer(Answer),
 }
 
-/// What a device answers without executing the request.
+/// The answer of a device that does not execute the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// RNR NAK, with the queue pair's `min_rnr_timer`.
     RnrNak,
-    /// NAK. All but a PSN sequence error end the connection.
+    /// NAK. Every code except PSN sequence error ends the connection.
     Nak(NakCode),
 }
 
-/// A [`Reply`], and which labels of the quirk gave it.
+/// A [`Reply`], and the labels of the quirk that gave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reception {
-    /// The labels of the quirk that met the packet, a bit each.
+    /// The labels of the quirk that apply to the packet, one bit each.
     pub met: u64,
-    /// What becomes of it.
+    /// The decision.
     pub reply: Reply,
 }
 
 impl Reception {
     /// The queue pair takes it.
     pub const ACCEPT: Reception = Reception { met: 0, reply: Reply::Accept };
-    /// The only label of a quirk drops it.
+    /// It is dropped, by a quirk with only one label.
     pub const DROP: Reception = Reception { met: 1, reply: Reply::Drop };
 }
 
@@ -110,20 +110,20 @@ impl Reception {
 pub struct Completion {
     /// Its queue pair.
     pub qp: Qpn,
-    /// The caller's number of it.
+    /// The caller's `wr_id`.
     pub wr_id: u64,
-    /// How it ended.
+    /// The status of the completion.
     pub status: WcStatus,
     /// Whether it was a receive.
     pub is_receive: bool,
 }
 
-/// When a point is passed, and random numbers for it.
+/// The time of a call, and random numbers for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// The time, ns.
     pub now_ns: u64,
-    /// How long ago the chain was armed, ns.
+    /// Time since the chain was armed, ns.
     pub since_ns: u64,
     draws: &'a Draws,
     first_label: u32,
@@ -136,23 +136,23 @@ impl Moment<'_> {
     }
 }
 
-/// See the module's text. What a quirk does not look at, it leaves as it is.
+/// A quirk; the module documentation explains it. The default methods leave packets unchanged.
 pub trait Quirk: Send {
-    /// What captures and reports call what it does; at least one. Bit n of [`Fate::met`] and
-    /// [`Reception::met`] speaks of label n.
+    /// The names of the quirk's effects in captures and reports, at least one. Bit n of
+    /// [`Fate::met`] and [`Reception::met`] stands for label n.
     fn labels(&self) -> Vec<String>;
 
-    /// Whether it has to be told of packets that arrive. Asked once.
+    /// Whether the quirk needs [`Quirk::packet_arrived`]. Asked once.
     fn watches_arrivals(&self) -> bool {
         false
     }
 
-    /// Whether it has to be told of completions. Asked once.
+    /// Whether the quirk needs [`Quirk::message_completed`]. Asked once.
     fn watches_completions(&self) -> bool {
         false
     }
 
-    /// A packet is about to leave: of a request, or of a response.
+    /// A packet of a request or of a response is about to leave.
     fn packet_leaves(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Fate {
         match packet.flow.is_response {
             false => self.request_leaves(packet, moment),
@@ -160,7 +160,7 @@ pub trait Quirk: Send {
         }
     }
 
-    /// A packet of a request is about to leave. [`PacketInfo::is_repeated`] tells a repetition.
+    /// A packet of a request is about to leave. [`PacketInfo::is_repeated`] tells a retransmission.
     fn request_leaves(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Fate {
         Fate::PASS
     }
@@ -170,16 +170,16 @@ pub trait Quirk: Send {
         Fate::PASS
     }
 
-    /// A packet has arrived that is intact, for one queue pair (not a group) that can receive. Here
-    /// [`PacketInfo::is_repeated`] means that a packet of this number arrived before, whatever
-    /// became of it.
+    /// An intact packet has arrived for one queue pair (not a group) that can receive. Here
+    /// [`PacketInfo::is_repeated`] means that a packet with this PSN arrived before, accepted or
+    /// not.
     fn packet_arrived(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
         Reception::ACCEPT
     }
 
-    /// A page is not present that the device needs for a packet: for a request the memory that it
-    /// reads or writes, for a READ response the memory that it is placed in. [`Reply::Accept`]
-    /// places it once the page is there.
+    /// A page that the device needs for a packet is not present. For a request this is memory that
+    /// the request reads or writes, for a READ response the memory that the response is placed in.
+    /// With [`Reply::Accept`] the device executes the packet as soon as the page is present.
     ///
     /// No driver calls this yet: On-Demand Paging will.
     fn page_not_present(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
@@ -187,13 +187,13 @@ pub trait Quirk: Send {
     }
 
     /// A timer of a queue pair fired: the ACK time-out, or the end of an RNR wait. A retry begins,
-    /// unless there is none left.
+    /// unless no retry is left.
     fn timer_fired(&mut self, _qp: Qpn, _kind: TimerKind, _moment: &Moment<'_>) {}
 
     /// A message of a queue pair completed: its work request has a completion in the CQ.
     fn message_completed(&mut self, _completion: &Completion, _moment: &Moment<'_>) {}
 
-    /// A queue pair was reset or destroyed: its number may soon be another connection's.
+    /// A queue pair was reset or destroyed. A new connection may get its number soon.
     fn queue_pair_reset(&mut self, _qp: Qpn) {}
 }
 
@@ -204,7 +204,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::packet::{Class, Flow, Medium, Payload};
 
-    /// One quirk in a chain of its own.
+    /// A chain of one quirk.
     pub(crate) fn armed(quirk: impl Quirk + 'static) -> Chain {
         Chain::new(Draws::new(1), 0, vec![Box::new(quirk)])
     }

@@ -1,9 +1,9 @@
-//! Copies that never fault, because the kernel makes them: for programs that have a handler of
-//! their own, and for processors without machine code here.
+//! Copies by system calls, which report a bad address instead of faulting. They serve programs with
+//! their own signal handlers, and processors without machine code in this crate.
 //!
-//! `process_vm_writev` on our own process reports a bad address of either side as an error. Where
-//! a sandbox refuses it, the bytes go through a pipe, whose `write` and `read` do the same in two
-//! steps. `/proc/self/mem` is no way: it writes through read-only and inaccessible pages of
+//! `process_vm_writev` to this process itself reports a bad address of either side. If a sandbox
+//! refuses that call, the bytes go through a pipe, whose `write` and `read` report the same in two
+//! steps. `/proc/self/mem` is not usable: it writes through read-only and inaccessible pages of
 //! private mappings (`FOLL_FORCE`), where a copy must fail.
 
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::vm::{self, VmError};
 use super::{Fault, Side, TAIL_BYTES};
 
-/// Whether `process_vm_writev` was refused once; then it is not tried again.
+/// Whether `process_vm_writev` was refused once. Then it is not tried again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// As [`super::copy`], by system calls.
@@ -28,7 +28,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()
     }
     if !REFUSED.load(Ordering::Relaxed) {
         let local = [libc::iovec { iov_base: src.cast_mut().cast(), iov_len: len }];
-        // Asked each time: a cached number would be the parent's after a fork.
+        // Not cached: after a fork a cached number would be the parent's.
         let pid = std::process::id().cast_signed();
         // SAFETY: the caller grants `dst`; the kernel only reads `local`'s range.
         match unsafe { vm::write_undiagnosed(pid, &local, dst.addr() as u64, len) } {
@@ -40,7 +40,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()
                 return Err(Fault { side });
             }
             Err(VmError::Denied | VmError::Unsupported) => REFUSED.store(true, Ordering::Relaxed),
-            // Short of memory, or worse: the pipe may still do.
+            // For example short of memory. The pipe may still work.
             Err(_) => {}
         }
     }
@@ -48,7 +48,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()
     unsafe { copy_by_pipe(dst, src, len) }
 }
 
-/// Whether the byte at `at` can be read now, found out by the kernel.
+/// Asks the kernel whether the byte at `at` can be read now.
 pub(super) fn is_readable(at: *const u8) -> bool {
     let Ok(pipe) = Pipe::new() else {
         return true;
@@ -56,17 +56,18 @@ pub(super) fn is_readable(at: *const u8) -> bool {
     pipe.write(at, 1).is_ok()
 }
 
-/// [`copy`] through a pipe. Public to the tests, which cannot make the kernel refuse the other way.
+/// [`copy`] through a pipe. Visible to the tests, which cannot make the kernel refuse the first
+/// way.
 ///
 /// # Safety
 /// As for [`super::copy`].
 pub(super) unsafe fn copy_by_pipe(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     static SHARED: Mutex<Option<Pipe>> = Mutex::new(None);
-    // A pipe of one's own if another thread has it, also one that a fork left behind.
+    // If another thread holds the lock, perhaps one that a fork left behind, use a new pipe.
     let mut shared = SHARED.try_lock().ok();
     let mut own = None;
     let slot = shared.as_deref_mut().unwrap_or(&mut own);
-    // A child of fork must not meet its parent in a pipe that both hold.
+    // After a fork, child and parent must not use the same pipe.
     if slot.as_ref().is_none_or(|p| p.owner != std::process::id()) {
         *slot = Pipe::new().ok();
     }
@@ -80,7 +81,7 @@ pub(super) unsafe fn copy_by_pipe(dst: *mut u8, src: *const u8, len: usize) -> R
         unsafe { pipe.carry(dst.add(at), src.add(at), bytes) }
     });
     if done.is_err() {
-        // Bytes may be left in it.
+        // Bytes may be left in the pipe.
         *slot = None;
     }
     done
@@ -89,12 +90,12 @@ pub(super) unsafe fn copy_by_pipe(dst: *mut u8, src: *const u8, len: usize) -> R
 struct Pipe {
     reader: OwnedFd,
     writer: OwnedFd,
-    /// The process that made it.
+    /// The process that created the pipe.
     owner: u32,
 }
 
 impl Pipe {
-    /// What a pipe holds by default. A smaller one takes less at a time.
+    /// Default capacity of a pipe. A smaller pipe takes fewer bytes at a time.
     const CHUNK: usize = 64 << 10;
 
     fn new() -> io::Result<Self> {
@@ -103,7 +104,7 @@ impl Pipe {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and held by nobody else.
+        // SAFETY: the descriptors are new, and nothing else uses them.
         let [reader, writer] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { reader, writer, owner: std::process::id() })
     }
@@ -139,7 +140,7 @@ impl Pipe {
     }
 }
 
-/// Runs a system call that returns a count, again if a signal cut it short.
+/// Runs a system call that returns a count, and repeats it if a signal interrupted it.
 fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         let n = call();
@@ -153,19 +154,18 @@ fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Whether an atomic on `addr` would succeed now. The kernel has no 64-bit atomic on user memory
-/// that reports a bad address, but its 32-bit one (`FUTEX_WAKE_OP`, here `|= 0`) tells whether the
-/// page can be written, and changes nothing. What is unmapped between this and the atomic still
-/// faults.
+/// Checks whether an atomic on `addr` would succeed now. The kernel has no 64-bit atomic on user
+/// memory that reports a bad address. Its 32-bit one (`FUTEX_WAKE_OP`, here `|= 0`) changes nothing
+/// and reports whether the page is writable. If the page is unmapped later, the atomic faults.
 pub(super) fn probe_atomic(addr: *mut u64) -> Result<(), Fault> {
-    /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_LT, -2048)`, so that hardly ever anybody is woken.
+    /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_LT, -2048)`, which hardly ever wakes a waiter.
     const OR_ZERO: u32 = (2 << 28) | (2 << 24) | 0x800;
     let op = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
     let word = 0_u32;
     let nobody = &raw const word;
-    // SAFETY: wakes none of the none that wait on `nobody`; a bad `addr` is reported.
+    // SAFETY: nothing waits on `nobody`, so nothing is woken; a bad `addr` is reported.
     let done = unsafe { libc::syscall(libc::SYS_futex, nobody, op, 0, 0_usize, addr, OR_ZERO) };
-    // Anything but a bad address (a sandbox without futex) says nothing about the page.
+    // Any other error (for example a sandbox without futex) says nothing about the page.
     if done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) {
         return Err(Fault { side: Side::Destination });
     }

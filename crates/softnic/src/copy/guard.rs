@@ -1,32 +1,35 @@
-//! How faults in our copies are caught, without taking the program's signal handlers from it.
+//! Catches faults in this crate's copies, without displacing the program's signal handlers.
 //!
-//! - [`Mode::Signal`]: SIGSEGV and SIGBUS were at their default, so a handler of ours stands there.
-//!   A fault in our own machine code becomes an error of that copy. For any other the default is
-//!   restored and the instruction runs again, so that the program dies as it would have: same
-//!   signal, same place, same core. A copy costs what its instructions cost.
-//! - [`Mode::Syscall`]: the program has a handler (a JVM, a DSM, a crash reporter). It stays. Our
-//!   copies are made by the kernel, which reports bad addresses; each costs about a microsecond.
-//! - [`Mode::Off`]: nothing is caught; a fault in a copy is the program's.
+//! - [`Mode::Signal`]: SIGSEGV and SIGBUS had their default action, so our handler is installed. A
+//!   fault in our machine code becomes an error of that copy. For any other fault the handler
+//!   restores the default action and the instruction runs again, so that the program dies with the
+//!   same signal, at the same place and with the same core dump. A copy costs no more than its
+//!   instructions.
+//! - [`Mode::Syscall`]: the program has its own handler (a JVM, a DSM, a crash reporter), which
+//!   stays. The kernel makes our copies and reports bad addresses; each costs about a microsecond.
+//! - [`Mode::Off`]: nothing is caught; a fault in a copy reaches the program.
 //!
-//! The handler that Rust's runtime sets in each Rust program (it names stack overflows) counts as
-//! the default: it is told by its form and by lying in the object file that our code is linked
-//! into, and is called after ours. Of a Rust program that loads us as a shared library it lies
-//! elsewhere, and gets us [`Mode::Syscall`].
+//! The handler that Rust's runtime installs in each Rust program (it reports stack overflows)
+//! counts as the default action, and is called after ours. It is recognised by its flags and mask,
+//! and by its address in the object file that contains this code. If a Rust program loads this
+//! library as a shared object, the handler is in another object file, so the mode is
+//! [`Mode::Syscall`].
 //!
-//! `RDMALAB_FAULT_GUARD` chooses: `auto` (the above), `signal` (ours in front of whatever is there
-//! at first, which is called for all faults but ours), `syscall`, `off`.
+//! `RDMALAB_FAULT_GUARD` selects the policy: `auto` (as above), `signal` (our handler replaces the
+//! one that is there at first, and calls it for all faults but ours), `syscall`, or `off`.
 //!
-//! # What remains uncovered
-//! - A program that sets its handler *after* its last registration gets our faults in it until the
-//!   next [`recheck`].
-//! - A thread that blocks SIGSEGV or SIGBUS dies by a fault in any mode but [`Mode::Syscall`]: the
-//!   kernel calls no handler then. Threads of ours must leave both unblocked.
-//! - Atomics under [`Mode::Syscall`] are probed, then executed: memory unmapped between the two
-//!   faults in the program's handler.
-//! - Memory of devices (`VM_PFNMAP`) is refused under [`Mode::Syscall`], as it has no pages.
-//! - A second copy of this code in the process (in another shared library) is a foreign handler.
-//! - A program that kept our handler to call it after its own must not unload us: our shared
-//!   library is linked with `-z nodelete`.
+//! # Cases that are not covered
+//! - A program that sets its handler *after* its last registration gets our faults in that handler
+//!   until the next [`recheck`].
+//! - A fault kills a thread that blocks SIGSEGV or SIGBUS in any mode but [`Mode::Syscall`],
+//!   because the kernel then calls no handler. The device's own threads must leave both unblocked.
+//! - Atomics under [`Mode::Syscall`] are probed, then executed. If the memory is unmapped between
+//!   the two, the fault reaches the program's handler.
+//! - Device memory (`VM_PFNMAP`) is refused under [`Mode::Syscall`], because it has no pages.
+//! - A second copy of this code in the process (in another shared library) counts as the program's
+//!   own handler.
+//! - A program may save our handler and call it after its own. Then this library must not be
+//!   unloaded, so the shared library is linked with `-z nodelete`.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -34,7 +37,7 @@ use std::mem::{self, MaybeUninit};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The variable that chooses the policy.
+/// The environment variable that selects the policy.
 pub(crate) const VARIABLE: &str = "RDMALAB_FAULT_GUARD";
 
 /// How faults are caught now.
@@ -49,13 +52,13 @@ pub(crate) enum Mode {
     Off = 2,
 }
 
-/// What the user wants.
+/// The policy that the user selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// [`Mode::Signal`] where no handler of the program is in the way, else [`Mode::Syscall`].
+    /// [`Mode::Signal`] if the program has no handler, else [`Mode::Syscall`].
     #[default]
     Auto,
-    /// [`Mode::Signal`], in front of a handler of the program if there is one.
+    /// [`Mode::Signal`], even if the program has a handler.
     Signal,
     /// [`Mode::Syscall`].
     Syscall,
@@ -63,7 +66,7 @@ pub(crate) enum Policy {
     Off,
 }
 
-/// [`VARIABLE`] holds a word that is none of its values.
+/// [`VARIABLE`] has an unknown value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownPolicy(String);
 
@@ -76,7 +79,7 @@ impl fmt::Display for UnknownPolicy {
 impl std::error::Error for UnknownPolicy {}
 
 impl Policy {
-    /// The policy that the environment asks for; `Auto` if it says nothing.
+    /// The policy in the environment; `Auto` if the variable is not set.
     ///
     /// # Errors
     /// [`UnknownPolicy`].
@@ -100,13 +103,13 @@ impl Policy {
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Syscall as u8);
 
-/// Whether copies run their own instructions on user memory. Until [`install`] they do not.
+/// Whether copies access user memory by their own instructions. Until [`install`] they do not.
 #[inline]
 pub(crate) fn is_direct() -> bool {
     MODE.load(Ordering::Relaxed) != Mode::Syscall as u8
 }
 
-/// [`install`] with the policy of the environment; for the first registration of memory.
+/// [`install`] with the policy of the environment. Called at the first registration of memory.
 ///
 /// # Errors
 /// [`UnknownPolicy`]; nothing is installed then.
@@ -114,22 +117,22 @@ pub(crate) fn install_if_default() -> Result<Mode, UnknownPolicy> {
     Ok(install(Policy::from_env()?))
 }
 
-/// Sets the policy, and the handler if it wants one.
+/// Sets the policy, and installs the handler if the policy needs it.
 pub(crate) fn install(policy: Policy) -> Mode {
     let mut held = held();
     held.policy = Some(policy);
     held.apply()
 }
 
-/// Looks again whose handlers stand; for each registration of memory. Two system calls, or none
-/// where the policy needs none. Without [`install`] before, does nothing.
+/// Checks again which handlers are installed; called at each registration of memory. Makes two
+/// system calls, or none if the policy needs none. Does nothing before [`install`].
 pub(crate) fn recheck() -> Mode {
     held().apply()
 }
 
-/// Takes our handlers away, where they still stand, and gives copies to the kernel; for the moment
-/// before our code is unloaded. A handler of the program that remembered ours and calls it later
-/// would jump into nothing: link with `-z nodelete` where that may be.
+/// Removes our handlers if they are still installed, and lets the kernel make all copies; called
+/// before this code is unloaded. If a handler of the program calls ours later, it jumps to unmapped
+/// code: link with `-z nodelete` if that can happen.
 #[cfg(test)]
 pub(crate) fn uninstall() {
     let mut held = held();
@@ -137,17 +140,17 @@ pub(crate) fn uninstall() {
     MODE.store(Mode::Syscall as u8, Ordering::Relaxed);
     for guarded in &GUARDED {
         if current(guarded.signal).is_some_and(|now| is_ours(&now)) {
-            // SAFETY: these are the words that the kernel gave when ours took its place.
+            // SAFETY: the kernel returned this action when our handler replaced it.
             unsafe { libc::sigaction(guarded.signal, &guarded.former(), std::ptr::null_mut()) };
         }
     }
 }
 
-/// What install and recheck do one at a time.
+/// State of [`install`] and [`recheck`], under a lock.
 struct Held {
     policy: Option<Policy>,
-    /// Whether our handler ever stood. One that came later may call it, and must not be called by
-    /// it in turn.
+    /// Whether our handler was ever installed. A later handler may call ours, so ours must not call
+    /// it.
     claimed: bool,
 }
 
@@ -161,7 +164,7 @@ impl Held {
         #[cfg(target_arch = "x86_64")]
         super::x86_64::choose_instructions();
         let mode = match self.policy {
-            // No machine code of ours to guard.
+            // There is no machine code to guard.
             _ if !cfg!(target_arch = "x86_64") => Mode::Syscall,
             None | Some(Policy::Syscall) => Mode::Syscall,
             Some(Policy::Off) => Mode::Off,
@@ -176,8 +179,7 @@ impl Held {
     }
 }
 
-/// A signal that we may handle, and what stood there before: plain words, so that the handler can
-/// read them at any time.
+/// A signal that this module may handle, and its former action, in words that a handler can read.
 struct Guarded {
     signal: i32,
     handler: AtomicUsize,
@@ -213,7 +215,7 @@ impl Guarded {
 
 static GUARDED: [Guarded; 2] = [Guarded::new(libc::SIGSEGV), Guarded::new(libc::SIGBUS)];
 
-/// Puts our handler on both signals if what stands there may be replaced; both or none.
+/// Installs our handler for both signals, or for none, if `may_replace` accepts their actions.
 fn claim_all(may_replace: fn(&[libc::sigaction; 2]) -> bool) -> bool {
     let (Some(segv), Some(bus)) = (current(libc::SIGSEGV), current(libc::SIGBUS)) else {
         return false;
@@ -222,7 +224,7 @@ fn claim_all(may_replace: fn(&[libc::sigaction; 2]) -> bool) -> bool {
     if now.iter().all(is_ours) {
         return true;
     }
-    // Where ours stands already, what it replaced is judged.
+    // If our handler is already installed for one signal, judge the action that it replaced.
     let mut below = now;
     for (action, guarded) in below.iter_mut().zip(&GUARDED) {
         if is_ours(action) {
@@ -232,23 +234,22 @@ fn claim_all(may_replace: fn(&[libc::sigaction; 2]) -> bool) -> bool {
     may_replace(&below) && GUARDED.iter().zip(&now).all(|(guarded, now)| claim(guarded, now))
 }
 
-/// Puts our handler in the place of `now`. False if another thread was there first; its handler is
-/// put back.
+/// Replaces `now` by our handler. `false` if another thread's handler was first; it is restored.
 fn claim(guarded: &Guarded, now: &libc::sigaction) -> bool {
     if is_ours(now) {
         return true;
     }
-    // Before ours can run.
+    // This must happen before our handler can run.
     guarded.remember(now);
     let mut ours = default_action();
     ours.sa_sigaction = our_handler();
-    // With the former one's mask and nesting, since it may run within ours.
+    // With the former handler's mask and nesting, because it may run inside ours.
     ours.sa_flags = libc::SA_SIGINFO
         | libc::SA_ONSTACK
         | (now.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
     ours.sa_mask = now.sa_mask;
     let mut found = MaybeUninit::uninit();
-    // SAFETY: `ours` is whole, and its handler async-signal-safe.
+    // SAFETY: `ours` is initialised, and its handler is async-signal-safe.
     if unsafe { libc::sigaction(guarded.signal, &ours, found.as_mut_ptr()) } != 0 {
         return false;
     }
@@ -258,13 +259,14 @@ fn claim(guarded: &Guarded, now: &libc::sigaction) -> bool {
         return true;
     }
     guarded.remember(&found);
-    // SAFETY: the very words that the kernel gave a moment ago.
+    // SAFETY: the kernel returned this action a moment ago.
     unsafe { libc::sigaction(guarded.signal, &found, std::ptr::null_mut()) };
     false
 }
 
-/// Whether nothing of the program's own stands: the kernel's default, or the handler of Rust's
-/// runtime, which has this form: the same function for both signals, no mask, in our own object.
+/// Whether the program has no handler of its own: both actions are the kernel's default, or the
+/// handler of Rust's runtime. The latter is the same function for both signals, has no mask, and is
+/// in the object file of this code.
 fn is_default(actions: &[libc::sigaction; 2]) -> bool {
     let [segv, bus] = actions;
     if actions.iter().all(|a| a.sa_sigaction == libc::SIG_DFL) {
@@ -276,10 +278,10 @@ fn is_default(actions: &[libc::sigaction; 2]) -> bool {
         && object_of(segv.sa_sigaction).is_some_and(|o| object_of(our_handler()) == Some(o))
 }
 
-/// Set by the C library in each call, and given back by some.
+/// The C library sets this flag in each call, and some C libraries return it.
 const SA_RESTORER: i32 = 0x0400_0000;
 
-/// Where the object file begins that holds the code at `address`.
+/// Start of the object file that contains the code at `address`.
 fn object_of(address: usize) -> Option<usize> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let at = std::ptr::without_provenance::<c_void>(address);
@@ -320,15 +322,15 @@ fn set_mask_word(mask: &mut libc::sigset_t, word: usize) {
     unsafe { std::ptr::from_mut(mask).cast::<usize>().write(word) }
 }
 
-/// Our handler of both signals. Async-signal-safe: compares numbers, stores into the context, and
-/// at most calls `sigaction`, `getpid` and raw system calls.
+/// Our handler for both signals. It is async-signal-safe: it compares numbers, writes to the
+/// context, and calls at most `sigaction`, `getpid` and raw system calls.
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a whole `siginfo_t`, since we asked for it (SA_SIGINFO).
+    // SAFETY: the kernel passes a complete `siginfo_t`, because SA_SIGINFO is set.
     let code = unsafe { (*info).si_code };
-    // Positive codes are of faults; others are of `kill` and the like, which may hit anywhere, and
-    // so may an early report of a memory error (BUS_MCEERR_AO).
+    // Faults have positive codes. Signals from `kill` and the like have others, and may arrive
+    // anywhere, as may an early report of a memory error (BUS_MCEERR_AO).
     let is_fault = code > 0 && !(signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
-    // SAFETY: both are whole, and this thread's own.
+    // SAFETY: both are complete, and belong to this thread.
     if is_fault && unsafe { redirect(info, context) } {
         return;
     }
@@ -339,7 +341,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
     unsafe { pass_on(guarded, is_fault, info, context) }
 }
 
-/// Continues at the fixup if the fault was in our machine code.
+/// Continues at the fixup if the fault was in this crate's machine code.
 ///
 /// # Safety
 /// `info` and `context` must be those of the running handler.
@@ -365,7 +367,7 @@ unsafe fn redirect(_: *mut libc::siginfo_t, _: *mut c_void) -> bool {
     false
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without our handler.
 ///
 /// # Safety
 /// `info` and `context` must be those of the running handler.
@@ -377,14 +379,14 @@ unsafe fn pass_on(
 ) {
     let handler = guarded.handler.load(Ordering::Relaxed);
     let flags = guarded.flags.load(Ordering::Relaxed);
-    // A fault that is ignored kills nevertheless (`force_sig`).
+    // A fault kills the program even if the signal is ignored (`force_sig`).
     if handler == libc::SIG_IGN && !is_fault {
         return;
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         set_default(guarded.signal);
         if !is_fault {
-            // Nothing will raise it again but us, with who sent it.
+            // The signal was sent, so it must be sent again, with the same sender information.
             // SAFETY: sends this thread the signal information that it just got.
             unsafe {
                 let thread = libc::syscall(libc::SYS_gettid);

@@ -1,5 +1,5 @@
-//! Handlers belong to a process, so each of these tests is a process of its own: this very test
-//! program, told to play one part.
+//! Signal handlers belong to a process, so each test runs in its own process: this test program
+//! again, with an environment variable that selects the part of the child.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -9,10 +9,10 @@ use super::guard::{self, Mode, Policy};
 use super::tests::{PAGE, Pages};
 use super::{Fault, Side, vm};
 
-/// Names the part that the child plays.
+/// Selects the part of the child.
 const PART: &str = "RDMALAB_TEST_PART";
 
-/// What the program's own handler exits with.
+/// Exit code of the program's own handler.
 const OWN_HANDLER: i32 = 42;
 
 /// Plays `part` in a child and returns how it ended.
@@ -97,11 +97,11 @@ fn assert_faults_are_errors() {
     }
 }
 
-/// A write of the program's own to where nothing is.
+/// A write by the program itself to an unmapped address.
 fn crash() -> ! {
-    // SAFETY: none, on purpose: this is the program's mistake that must take its course.
+    // SAFETY: none, on purpose: this is a bug of the program, which must crash as usual.
     unsafe { ptr::without_provenance_mut::<u8>(16).write_volatile(1) };
-    // Reached only if somebody swallowed the signal.
+    // Reached only if a handler swallowed the signal.
     std::process::exit(77)
 }
 
@@ -208,7 +208,7 @@ fn with_unmapped_memory() {
         guard::install(policy);
         let here = Pages::new(4);
         let gone = Pages::new(4).at(0);
-        // SAFETY: nobody maps there again, in this process of one thread; `here` is mapped.
+        // SAFETY: this process has one thread, which maps nothing there again; `here` is mapped.
         unsafe {
             let to = super::copy(gone, here.at(0), 3 * PAGE);
             assert_eq!(to, Err(Fault { side: Side::Destination }));

@@ -6,17 +6,17 @@ use super::guard::{self, Mode, Policy};
 use super::tests::{PAGE, Pages};
 use super::{Fault, fallback, vm, x86_64};
 
-/// Sizes around each change of instructions, up to bodies of many pages.
+/// Sizes around each size at which the instructions change, up to bodies of many pages.
 const SIZES: [usize; 15] = [2, 4, 8, 9, 16, 32, 48, 64, 100, 136, 256, 1000, 4096, 40_000, 262_144];
 
-/// What the destination's end is off an 8-byte boundary by.
+/// Offsets of the destination's end from an 8-byte boundary.
 const SKEWS: [usize; 3] = [0, 4, 3];
 
-/// Rounds for a size in the tests that always run, and in those that run on request.
+/// Rounds for each size in the tests that always run, and in those that run on request.
 const SHORT: u64 = 4000;
 const LONG: u64 = 8_000_000;
 
-/// Shared by the two sides, in memory that both map.
+/// Shared by reader and writer, in memory that both map.
 #[repr(C)]
 struct Control {
     /// The last round that the reader has looked at.
@@ -25,12 +25,12 @@ struct Control {
     violations: AtomicU64,
 }
 
-/// The value of each byte of round `round`: never the one before.
+/// The value of each byte in round `round`. It differs from the round before.
 fn value(round: u64) -> u8 {
     (round % 255) as u8 + 1
 }
 
-/// Spins, and lets others run now and then, since there may be one processor only.
+/// Spins, and yields now and then, because there may be only one processor.
 fn wait_until(ready: impl Fn() -> bool) {
     let mut spins = 0_u32;
     while !ready() {
@@ -42,8 +42,9 @@ fn wait_until(ready: impl Fn() -> bool) {
     }
 }
 
-/// Looks at `len` bytes at `at` for `rounds` rounds: waits for the last byte, then checks the rest,
-/// the nearest first, since those are the likeliest to be late. No allocation: also for a child.
+/// Reads `len` bytes at `at` for `rounds` rounds: waits for the last byte, then checks the others,
+/// the nearest first, because they are the likeliest to be late. Allocates no memory, so that a
+/// forked child may call it.
 fn read_rounds(control: &Control, at: *mut u8, len: usize, rounds: u64) {
     // SAFETY: mapped through the whole test, and only touched as atomics on this side.
     let byte = |i: usize| unsafe { AtomicU8::from_ptr(at.wrapping_add(i)) };
@@ -59,7 +60,7 @@ fn read_rounds(control: &Control, at: *mut u8, len: usize, rounds: u64) {
     }
 }
 
-/// The writing side: copies each round's bytes by `copy` when the reader is ready for it.
+/// The writer: copies the bytes of each round by `copy` as soon as the reader is ready.
 fn write_rounds(control: &Control, from: &Pages, len: usize, rounds: u64, copy: impl Fn()) {
     for round in 1..=rounds {
         // SAFETY: `from` holds `len` bytes and is this thread's.
@@ -69,13 +70,13 @@ fn write_rounds(control: &Control, from: &Pages, len: usize, rounds: u64, copy: 
     }
 }
 
-/// Rounds that cost about as much time for large sizes as for small ones.
+/// Number of rounds, so that large sizes take about as much time as small ones.
 fn rounds_for(len: usize, rounds: u64) -> u64 {
     (rounds * 64 / (len as u64 + 63).max(64)).max(100)
 }
 
-/// Where a message of `len` bytes begins so that its end is `skew` beyond a multiple of 8; at the
-/// end of a cache line for `skew` 0.
+/// Start offset of a message of `len` bytes whose end is `skew` beyond a multiple of 8. For `skew`
+/// 0 it ends at the end of a cache line.
 fn start_of(len: usize, skew: usize) -> usize {
     (len.next_multiple_of(64) - len) + 64 + skew
 }
@@ -118,8 +119,8 @@ fn race_kernel(rounds: u64) {
     }
 }
 
-/// As [`race`], with a child that reads memory which the parent writes by `vm_write`. The parent
-/// writes because it may everywhere; a child must not write to its parent where Yama is on.
+/// As [`race`], with a child that reads memory which the parent writes by `vm_write`. With Yama a
+/// child must not write to its parent, but the parent may always write to its child.
 fn race_processes(rounds: u64) {
     for len in SIZES {
         for skew in SKEWS {

@@ -5,7 +5,7 @@ use super::{Fault, Side, fallback, x86_64};
 
 type Copy = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Fault>;
 
-/// The ways that bytes can take, other than the processor's own choice of instructions.
+/// The copies by system calls.
 const BY_KERNEL: [(&str, Copy); 2] =
     [("process_vm_writev", fallback::copy), ("pipe", fallback::copy_by_pipe)];
 
@@ -63,12 +63,12 @@ impl Drop for Pages {
     }
 }
 
-/// Bytes without a zero, and no two neighbours alike.
+/// Bytes other than zero, of which no two neighbours are equal.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8 + 1).collect()
 }
 
-/// Runs `check` with each way of copying that there is.
+/// Runs `check` with each way of copying.
 fn with_each_way(check: impl Fn(&str, Copy)) {
     assert_eq!(guard::install(Policy::Auto), Mode::Signal);
     x86_64::with_each_choice(|name| check(name, super::copy));
@@ -116,7 +116,8 @@ fn check_whole(way: &str, copy: Copy, from: (&Pages, usize), to: (&Pages, usize)
     assert_eq!(got[16 + len..], [0; 16], "{way}, {len} B: after");
 }
 
-/// Lengths around each change of instructions, and how many of the bytes lie before the bad page.
+/// Lengths around each length at which the instructions change, and how many of the bytes lie
+/// before the bad page.
 fn cuts() -> impl Iterator<Item = (usize, usize)> {
     let lengths =
         [1_usize, 2, 3, 4, 7, 8, 9, 11, 12, 16, 24, 31, 41, 72, 73, 136, 137, 200, 300, 520];
@@ -168,7 +169,7 @@ fn a_bad_source_is_an_error_and_leaves_a_prefix() {
     });
 }
 
-/// `got` must start as `what` does, for at most `most` bytes, and be zero from there.
+/// `got` must start with at most `most` bytes of `what`, and be zero after them.
 fn check_prefix(way: &str, got: &[u8], what: &[u8], most: usize) {
     let done = got.iter().position(|b| *b == 0).unwrap_or(got.len());
     assert!(done <= most, "{way}: {done} of {most} possible bytes written");

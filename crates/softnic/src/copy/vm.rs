@@ -1,16 +1,16 @@
 //! Copies to and from the memory of another process, by `process_vm_writev` and
 //! `process_vm_readv`.
 //!
-//! The last 8 bytes are a *local* segment of their own. The kernel pins the remote pages and then
-//! copies segment by segment, in order, each with instructions of its own (often a `rep movsb`,
-//! which orders its stores only against those before and after it). So the last 8 bytes become
-//! visible after all others. A second *remote* segment does the same, but the kernel pins for each
-//! anew: 1.28 us instead of 0.94 us for 32 B here.
+//! The last 8 bytes are a separate *local* segment. The kernel pins the remote pages and then
+//! copies the segments one after the other, each with separate instructions (often a `rep movsb`,
+//! whose stores are ordered only against stores before and after it). So the last 8 bytes become
+//! visible after all others. A separate *remote* segment would do the same, but the kernel pins
+//! pages for each remote segment: 1.28 us instead of 0.94 us for 32 B here.
 //!
-//! Among themselves the last 8 bytes are as ordered as the kernel's copy of 8 bytes is. Where they
-//! are aligned, no reader was ever seen to find them torn.
+//! The order among the last 8 bytes is that of the kernel's copy of 8 bytes. If they are aligned,
+//! no test has ever read a mixture of old and new bytes.
 //!
-//! A process number may be reused: who calls must know that the peer lives, before and after.
+//! A process ID may be reused: the caller must know that the peer lives, before and after the call.
 
 use std::fmt;
 use std::io;
@@ -18,24 +18,24 @@ use std::mem::MaybeUninit;
 
 use super::{Side, TAIL_BYTES, fallback};
 
-/// The most bytes that one call is asked for; the kernel cuts at 2 GiB less a page.
+/// Bytes of one call, at most. The kernel's own limit is 2 GiB less a page.
 const CHUNK_BYTES: usize = 1 << 30;
 
-/// Why a copy between processes failed. Of [`VmError::Fault`] a prefix may be done; the last byte
-/// is never written.
+/// Why a copy between processes failed. After [`VmError::Fault`] a prefix may have been copied; the
+/// last byte is never written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VmError {
     /// Memory of one side is not accessible. The range at fault is the source's or the
     /// destination's: for [`vm_write`] the source is local, for [`vm_read`] it is remote.
     Fault {
-        /// Which range.
+        /// The range at fault.
         side: Side,
-        /// Bytes copied before it, in order.
+        /// Bytes copied before the fault, in order.
         done: usize,
     },
-    /// No right to touch that process: another user, Yama, seccomp (`EPERM`, `EACCES`).
+    /// No permission to access that process: another user, Yama, or seccomp (`EPERM`, `EACCES`).
     Denied,
-    /// No such process (`ESRCH`): dead, or of another PID namespace.
+    /// No such process (`ESRCH`): it is dead, or in another PID namespace.
     Gone,
     /// The kernel or a sandbox has no such call (`ENOSYS`).
     Unsupported,
@@ -135,8 +135,8 @@ pub(crate) unsafe fn vm_read(
     })
 }
 
-/// Whether this process may copy to and from `pid`. Touches nothing there: the address asked for
-/// is in the page that Linux maps for nobody.
+/// Checks whether this process may copy to and from `pid`. Accesses no memory there: the address is
+/// in the first page, which Linux maps in no process.
 ///
 /// # Errors
 /// [`VmError::Denied`], [`VmError::Gone`], [`VmError::Unsupported`] or [`VmError::Other`].
@@ -150,7 +150,7 @@ pub(crate) fn probe(pid: i32) -> Result<(), VmError> {
     }
 }
 
-/// [`vm_write`] that leaves the side of a fault unknown.
+/// [`vm_write`] that does not find out the side of a fault.
 ///
 /// # Safety
 /// As for [`vm_write`].
@@ -173,7 +173,7 @@ type Call = unsafe extern "C" fn(
     libc::c_ulong,
 ) -> isize;
 
-/// One direction or the other, resumed until all is done or the kernel names the reason.
+/// Copies in the direction of `call`, until all is copied or the kernel reports an error.
 ///
 /// # Safety
 /// As for [`vm_write`] and [`vm_read`].
@@ -189,7 +189,7 @@ unsafe fn transfer(
     while done < len {
         let bytes = (len - done).min(CHUNK_BYTES);
         let mut parts = Parts::new();
-        // What ends a chunk is ordered too, which harms nothing.
+        // The end of each chunk is ordered as well, which does no harm.
         let body = bytes.saturating_sub(TAIL_BYTES);
         parts.add(local, done, body);
         parts.add(local, done + body, bytes - body);
@@ -203,7 +203,7 @@ unsafe fn transfer(
         if n <= 0 {
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
             match (n, errno) {
-                // A count of 0 cannot help a second time: the local segments are too short.
+                // 0 would be returned again: the local segments are too short.
                 (0, _) => return Err(VmError::Other(libc::EINVAL)),
                 (_, libc::EINTR) => continue,
                 _ => return Err(VmError::from_errno(errno, done)),
@@ -214,14 +214,14 @@ unsafe fn transfer(
     Ok(())
 }
 
-/// Local segments of one call: on the stack, if they are as few as a work request may have.
+/// Local segments of one call. They are on the stack if they are no more than a work request has.
 struct Parts {
     few: [MaybeUninit<libc::iovec>; FEW],
     count: usize,
     many: Vec<libc::iovec>,
 }
 
-/// 32 scatter/gather elements, of which two may be cut.
+/// 32 scatter/gather elements, of which two may be split.
 const FEW: usize = 34;
 
 impl Parts {
@@ -230,7 +230,7 @@ impl Parts {
         Self { few: [const { MaybeUninit::uninit() }; FEW], count: 0, many: Vec::new() }
     }
 
-    /// Adds what `bytes` bytes of `local`, from number `start` on, consist of.
+    /// Adds the segments of `bytes` bytes of `local`, from byte `start` on.
     #[inline]
     fn add(&mut self, local: &[libc::iovec], start: usize, bytes: usize) {
         let (mut skip, mut left) = (start, bytes);

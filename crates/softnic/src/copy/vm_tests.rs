@@ -28,7 +28,7 @@ fn many_segments_are_gathered_and_scattered() {
     let (here, there, back) = (Pages::new(2), Pages::new(2), Pages::new(2));
     fill(&here, 4000);
     for count in [1, 2, 31, 32, 33, 40, 100] {
-        // Some empty, the last ones shorter than a tail.
+        // Some segments are empty, and the last ones are shorter than a tail.
         let lens: Vec<usize> =
             (0..count).map(|i| if i % 5 == 4 { 0 } else { 3 + i % 30 }).collect();
         let len = lens.iter().sum();
@@ -103,7 +103,7 @@ fn a_dead_process_is_gone_and_a_child_can_be_reached() {
     child.wait().expect("it is ours");
     assert_eq!(vm::probe(pid), Err(VmError::Gone));
     let here = Pages::new(1);
-    // SAFETY: writes nowhere: nobody has this number any more.
+    // SAFETY: writes nothing: no process has this ID any more.
     let done = unsafe { vm::vm_write(pid, &[segment(&here, 0, 8)], 4096, 8) };
     assert_eq!(done, Err(VmError::Gone));
 }

@@ -1,18 +1,18 @@
-//! The machine code that touches memory which may fault: one copy, two atomics.
+//! The machine code that accesses memory which may fault: one copy and two atomics.
 //!
-//! Each routine is a leaf that pushes nothing and fills a slot of fixed size whose last
-//! [`FIXUP_BYTES`] are its *fixup*. A fault inside the slot is cured by setting the instruction
-//! pointer to the fixup, which returns to the caller with what the handler left in RAX and RDX.
-//! The slot's size is enforced by `.org`: code that outgrows it does not assemble.
+//! Each routine is a leaf that pushes nothing. It fills a slot of fixed size, whose last
+//! [`FIXUP_BYTES`] are its *fixup*. After a fault inside the slot, the handler sets the instruction
+//! pointer to the fixup, which returns to the caller with the values that the handler put in RAX
+//! and RDX. `.org` enforces the slot's size: code that is too long does not assemble.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// What a guarded routine returns, in RAX and RDX.
+/// The result of a guarded routine, in RAX and RDX.
 #[repr(C)]
 pub(super) struct Outcome {
-    /// The former value of an atomic; after a fault the faulting address; else meaningless.
+    /// The former value of an atomic; after a fault the faulting address; otherwise meaningless.
     pub value: u64,
     /// 0, or [`FAULTED`].
     pub status: u64,
@@ -26,10 +26,10 @@ const FIXUP_BYTES: usize = 32;
 const COPY_SLOT: usize = 1792;
 const ATOMIC_SLOT: usize = 64;
 
-/// Which instructions the copy uses for what exceeds 128 bytes. Read by the assembly.
+/// Which instructions copy a body of more than 128 bytes. The assembly reads this.
 #[repr(C)]
 struct Plan {
-    /// Least body, in bytes, that goes by `rep movsb`; `usize::MAX` for never.
+    /// The least body, in bytes, that is copied by `rep movsb`; `usize::MAX` for never.
     rep_min: AtomicUsize,
     /// 0: SSE2, 1: AVX2, 2: AVX-512VL.
     vector: AtomicU8,
@@ -39,17 +39,17 @@ const SSE2: u8 = 0;
 const AVX2: u8 = 1;
 const AVX512: u8 = 2;
 
-/// Starts with what every x86-64 has; [`choose_instructions`] improves on it.
+/// Starts with the instructions that every x86-64 has; [`choose_instructions`] selects faster ones.
 static PLAN: Plan = Plan { rep_min: AtomicUsize::new(usize::MAX), vector: AtomicU8::new(SSE2) };
 
-/// Picks the instructions that this processor is fastest with. Idempotent; a copy that runs
-/// meanwhile is right with either choice.
+/// Selects the instructions that are fastest on this processor. Idempotent; a copy at the same time
+/// is right with either selection.
 ///
-/// Measured on a Zen 5 core against the C library's `memcpy`: while source and destination fit the
-/// first-level cache, vectors win; from 24 KiB on `rep movsb` does, by a third, with no need of
-/// non-temporal stores up to 4 MiB. With SSE2 alone it wins from 1.25 KiB. Against `memcpy` in a
-/// warm first-level cache: even or ahead to 256 B and from 2 KiB on; at 512 B and 1 KiB 0.7 and
-/// 0.85 of it, the price of a tail that no vector may cover.
+/// Measured on a Zen 5 core: vectors are faster while source and destination fit the first-level
+/// cache. From 24 KiB on `rep movsb` is faster by a third, and needs no non-temporal stores up to 4
+/// MiB. If only SSE2 is available, it is faster from 1.25 KiB on. The C library's `memcpy` in a
+/// warm first-level cache is as fast or slower up to 256 B and from 2 KiB on. At 512 B and 1 KiB
+/// this copy reaches 0.7 and 0.85 of its speed, because no vector may cover the tail.
 pub(super) fn choose_instructions() {
     let vector = if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
         AVX512
@@ -71,7 +71,7 @@ fn use_instructions(vector: u8, rep_min: usize) {
     PLAN.rep_min.store(rep_min, Ordering::Relaxed);
 }
 
-/// Whether `rep movsb` is made fast: CPUID leaf 7, EBX bit 9 (ERMS) or EDX bit 4 (FSRM).
+/// Whether `rep movsb` is fast: CPUID leaf 7, EBX bit 9 (ERMS) or EDX bit 4 (FSRM).
 fn has_erms() -> bool {
     if std::arch::x86_64::__cpuid(0).eax < 7 {
         return false;
@@ -94,9 +94,9 @@ pub(super) fn fixup_of(rip: usize) -> Option<usize> {
         .map(|(start, size)| start + size - FIXUP_BYTES)
 }
 
-/// The copy of a body longer than 128 bytes with vectors of `$width` bytes: an unaligned vector at
-/// the start, aligned stores (four, two, one at a time), and `$end` for what is left. Written
-/// bytes are always a prefix when a later store faults.
+/// Copies a body of more than 128 bytes by vectors of `$width` bytes: an unaligned vector at the
+/// start, aligned stores (four, two, one at a time), and `$end` for the rest. If a store faults,
+/// the bytes written before are a prefix.
 ///
 /// In: RDI, RSI, RDX (bytes). Out: the body is copied. Clobbers RCX, RSI, RDI, R9 to R11.
 #[rustfmt::skip] // one instruction a line
@@ -155,8 +155,8 @@ macro_rules! vector_body {
     };
 }
 
-/// The rest, fewer bytes than a vector, as one or two vectors of half the size, `$half`: where the
-/// destination is aligned and there are two, neither crosses a line.
+/// Copies the rest, fewer bytes than a vector, by one or two vectors of half the size, `$half`. If
+/// the destination is aligned and there are two, neither crosses a cache line.
 #[rustfmt::skip] // one instruction a line
 macro_rules! end_of_body {
     ($move:literal, $reg:literal, $half:literal) => {
@@ -173,8 +173,8 @@ macro_rules! end_of_body {
     };
 }
 
-/// A body of at most 32 bytes, RDX of them, then the tail, R8, to the 8 bytes at RAX. Loads come
-/// before stores, and pairs may overlap in the middle.
+/// Copies a body of at most 32 bytes, RDX of them, then the tail, R8, to the 8 bytes at RAX. Loads
+/// come before stores, and pairs may overlap in the middle.
 macro_rules! small_body_and_tail {
     () => {
         "
@@ -217,7 +217,7 @@ macro_rules! small_body_and_tail {
     };
 }
 
-/// The tail in naturally aligned pieces: at 86, the ECX (1 to 8) low bytes of R8 go to RAX.
+/// Writes the tail in naturally aligned pieces: at 86, the ECX (1 to 8) low bytes of R8 go to RAX.
 macro_rules! tail_in_pieces {
     () => {
         "
@@ -263,8 +263,8 @@ macro_rules! tail_in_pieces {
     };
 }
 
-/// Fewer than 8 bytes, RDX of them: all are the tail. No byte is put together from two loads, so
-/// that a source that changes meanwhile yields old or new bytes and nothing else.
+/// Copies fewer than 8 bytes, RDX of them: all are the tail. No byte is combined from two loads, so
+/// that each byte is an old or a new one even if the source changes meanwhile.
 macro_rules! tail_only {
     () => {
         "
@@ -299,7 +299,7 @@ macro_rules! tail_only {
     };
 }
 
-/// A body of 33 to 128 bytes: loads, then stores at rising addresses.
+/// Copies a body of 33 to 128 bytes: loads, then stores at rising addresses.
 macro_rules! medium_body {
     () => {
         "
@@ -342,9 +342,9 @@ macro_rules! medium_body {
     };
 }
 
-/// A body of 65 to 512 bytes with 64-byte vectors from the start on, then one or two of 32 bytes,
-/// the last of which ends with the body: where the destination is aligned, no store crosses a line.
-/// Registers 16 and up, so that there is nothing to clean for the SSE code of the program.
+/// Copies a body of 65 to 512 bytes by 64-byte vectors from the start on, then one or two of 32
+/// bytes, the last of which ends with the body. If the destination is aligned, no store crosses a
+/// cache line. Uses registers 16 and up, so that the program's SSE code needs no `vzeroupper`.
 macro_rules! medium_body_avx512 {
     () => {
         "
@@ -396,9 +396,9 @@ macro_rules! medium_body_avx512 {
     };
 }
 
-/// A longer body, its plan at R11: by `rep movsb` or by vectors, as the plan says. A destination
-/// that lies up to a line past the source, modulo a page, goes by vectors: `rep movsb` crawls there
-/// on some cores (Zen 3) and gains nothing on the others.
+/// Copies a longer body by `rep movsb` or by vectors, as the plan at R11 says. If the destination
+/// lies up to a cache line past the source, modulo a page, vectors are used: there `rep movsb` is
+/// very slow on some cores (Zen 3) and not faster on others.
 macro_rules! choose_long_body {
     () => {
         "
@@ -421,18 +421,18 @@ macro_rules! choose_long_body {
     };
 }
 
-/// Copies `len` bytes from `src` to `dst` with the order that the parent module promises: the
-/// *body*, all but the last 8 bytes, then the *tail*.
+/// Copies `len` bytes from `src` to `dst` in the order that the parent module promises: the *body*,
+/// all but the last 8 bytes, then the *tail*.
 ///
-/// The tail is read first and written last, in naturally aligned pieces at rising addresses, so
-/// that each piece is one indivisible store on every x86 (AMD promises that only within an aligned
-/// 8-byte word) and TSO keeps their order. When the end is 8-byte aligned it is one store.
-/// No store of the body touches the tail, not even with the right value: a program that saw its
-/// last byte may already be writing the next one there.
+/// The tail is read first and written last, in naturally aligned pieces at rising addresses. So
+/// each piece is one indivisible store on every x86 (AMD promises that only within an aligned
+/// 8-byte word), and TSO keeps the order of the pieces. If the end is 8-byte aligned, the tail is
+/// one store. No store of the body touches the tail, not even with the right value: a program that
+/// saw its last byte may already be writing the next one there.
 ///
-/// `rep movsb` may make its own stores visible in any order, yet all of them before any store that
-/// follows it (Intel SDM volume 3A, 8.2.4.1, principle 3: string operations are not reordered with
-/// other stores). So the body may use it, and the tail may not.
+/// `rep movsb` may make its own stores visible in any order, but all of them before any later store
+/// (Intel SDM volume 3A, 8.2.4.1, principle 3: string operations are not reordered with other
+/// stores). So it may copy the body, but not the tail.
 ///
 /// # Safety
 /// A fault must be harmless: the guard's handler is in place, or both ranges are mapped. `dst` must
@@ -481,7 +481,7 @@ pub(super) unsafe extern "C" fn copy(dst: *mut u8, src: *const u8, len: usize) -
     )
 }
 
-/// `lock cmpxchg`: stores `swap` at `addr` if it holds `compare`; returns what it held.
+/// `lock cmpxchg`: stores `swap` at `addr` if it holds `compare`; returns the former value.
 ///
 /// # Safety
 /// As for [`copy`]; `addr` must be 8-byte aligned.
@@ -501,7 +501,7 @@ pub(super) unsafe extern "C" fn compare_swap(addr: *mut u64, compare: u64, swap:
     )
 }
 
-/// `lock xadd`: adds `add` to what `addr` holds, modulo 2^64; returns what it held.
+/// `lock xadd`: adds `add` to the value at `addr`, modulo 2^64; returns the former value.
 ///
 /// # Safety
 /// As for [`copy`]; `addr` must be 8-byte aligned.

@@ -1,31 +1,30 @@
-//! Times of captured packets: the wall clock, from the processor's counter where the kernel itself
-//! relies on it. Asking the kernel each time was a seventh of what a capture cost.
+//! Timestamps of captured packets: the wall clock, computed from the processor's counter if the
+//! kernel relies on it. Asking the kernel each time took a seventh of the time of a capture.
 
-/// How long one reading of the kernel's clock is gone by, ns. In that time its steering (NTP,
-/// 500 ppm at most) moves it by 5 us at most.
+/// How long one reading of the kernel's clock is used, ns. NTP (500 ppm at most) moves the clock by
+/// 5 us at most in this time.
 const TRUST_NS: u64 = 10_000_000;
-/// The counter's rate is known after so long, ns.
+/// The counter's rate is measured over at least this time, ns.
 const LEARN_NS: u64 = 2_000_000;
 /// Fractional bits of a rate.
 const RATE_BITS: u32 = 32;
-/// Parts of a rate by which two measurements of it may differ: more, and somebody set the clock.
+/// If two measurements of the rate differ by more than one part in this number, the clock was set.
 const RATE_SLACK: u64 = 100;
-/// How often the two clocks are read together, until it took no more than so many ticks: about a
-/// microsecond.
+/// Counter and clock are read together this often at most, until a reading takes [`TOOK_TICKS`].
 const TRIES: u32 = 8;
-/// See above.
+/// Ticks that one reading may take: about a microsecond.
 const TOOK_TICKS: u64 = 3_000;
 
-/// See the module's text.
+/// Computes wall-clock time from the processor's counter.
 #[derive(Debug)]
 pub(super) struct CaptureClock {
-    /// The kernel's time is asked for each time: there is no counter to rely on.
+    /// Every call asks the kernel, because there is no reliable counter.
     plain: bool,
     base_ticks: u64,
     base_ns: u64,
-    /// ns of a tick, with [`RATE_BITS`] behind the point; 0 while it is not known.
+    /// Nanoseconds per tick, with [`RATE_BITS`] fractional bits; 0 while the rate is not known.
     rate: u64,
-    /// Ticks after the base for which the rate is trusted.
+    /// The rate is used for this many ticks after the base.
     trusted_ticks: u64,
     last_ns: u64,
 }
@@ -40,7 +39,7 @@ impl CaptureClock {
         CaptureClock { plain, base_ticks, base_ns, rate: 0, trusted_ticks: 0, last_ns: 0 }
     }
 
-    /// Since 1970, UTC, ns; never less than before, unless the clock was set back.
+    /// Nanoseconds since 1970, UTC. The value never decreases, unless the clock was set back.
     #[inline]
     pub(super) fn now_ns(&mut self) -> u64 {
         let passed = ticks().wrapping_sub(self.base_ticks);
@@ -65,7 +64,7 @@ impl CaptureClock {
         at_ns
     }
 
-    /// Measures the rate since the base, and makes this moment the new one.
+    /// Measures the rate since the base, and makes this reading the new base.
     fn learn(&mut self, ticks: u64, now_ns: u64) {
         let (passed, ns) =
             (ticks.wrapping_sub(self.base_ticks), now_ns.saturating_sub(self.base_ns));
@@ -75,7 +74,7 @@ impl CaptureClock {
         let rate = u64::try_from((u128::from(ns) << RATE_BITS) / u128::from(passed.max(1)));
         let rate = rate.unwrap_or(0);
         let agrees = self.rate.abs_diff(rate) <= self.rate / RATE_SLACK;
-        // A clock that was set says nothing of the rate: it is learnt anew.
+        // If the clock was set, the rate must be measured again.
         self.rate = if self.rate == 0 || agrees { rate } else { 0 };
         self.trusted_ticks = match self.rate {
             0 => 0,
@@ -96,7 +95,7 @@ pub(super) fn wall_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The counter and the kernel's clock at one moment, unless the thread is interrupted each time.
+/// Reads counter and clock at the same moment, unless an interrupt delays each try.
 fn both() -> (u64, u64) {
     let mut found = (0, 0);
     for _ in 0..TRIES {
@@ -111,7 +110,7 @@ fn both() -> (u64, u64) {
     found
 }
 
-/// Whether the kernel keeps its own time by the counter, and so watches that it is fit for it.
+/// Whether the kernel's clock uses this counter, and so checks that the counter is reliable.
 fn kernel_uses_counter() -> bool {
     let current = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")
@@ -135,7 +134,7 @@ fn ticks() -> u64 {
 mod tests {
     use super::*;
 
-    /// CaptureClock lie between the kernel's times before and after, within what a rate can be off.
+    /// The timestamps must lie between the wall clock's before and after, up to the rate's error.
     fn follow(mut stamps: CaptureClock) {
         let (mut last, begin) = (0, wall_ns());
         while wall_ns() < begin + 60_000_000 {

@@ -1,4 +1,4 @@
-//! What a program chooses to be armed, and what it asks of it later.
+//! The interface by which a program selects a capture and fault rules, and queries them later.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,23 @@ use super::CHOSEN;
 use super::faults::Faults;
 use crate::process::Process;
 
-/// What is armed in this process, for those who report what they measured.
+/// The active capture and fault rules of this process, for reports on measurements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HooksState {
     /// The file of the capture.
     pub capture: Option<PathBuf>,
-    /// The user's rules, as they were written.
+    /// The user's rules, as the user wrote them.
     pub faults: Option<String>,
-    /// Packets of this process that one of these met so far.
+    /// Number of packets of this process that one of these rules applied to.
     pub disturbed_packets: u64,
 }
 
-/// Chooses the file of the capture and the rules of faults of this process, where `RDMALAB_CAPTURE`
-/// and `RDMALAB_FAULTS` would otherwise: for a program that must not change its environment. To be
-/// called once, before a device is opened; `None` leaves it to the environment.
+/// Selects the capture file and the fault rules of this process in place of `RDMALAB_CAPTURE` and
+/// `RDMALAB_FAULTS`, for a program that must not change its environment. Must be called once,
+/// before a device is opened. With `None` the environment decides.
 ///
 /// # Errors
-/// That a device was opened already: one line.
+/// A device was opened already: one line.
 pub fn choose_hooks(capture: Option<PathBuf>, faults: Option<String>) -> Result<(), String> {
     if capture.is_none() && faults.is_none() {
         return Ok(());
@@ -33,7 +33,7 @@ pub fn choose_hooks(capture: Option<PathBuf>, faults: Option<String>) -> Result<
     Ok(())
 }
 
-/// What is armed in this process; nothing before a device was opened.
+/// The active capture and fault rules of this process; none before a device was opened.
 pub fn hooks() -> HooksState {
     let Some(hooks) = Process::existing().and_then(|process| process.hooks) else {
         return HooksState::default();

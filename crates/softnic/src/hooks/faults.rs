@@ -1,9 +1,9 @@
-//! Rules at work: what they decide about the packets of this process, and packets that wait. Those
-//! of a profile go before those of a user; both hold.
+//! Applies the fault rules to the packets of this process, and holds delayed packets. The rules of
+//! the profile come before the user's rules; both apply.
 //!
-//! Callers inside verbs send what is due, as precisely as they come by. A thread does it for those
-//! that stay away; it leaves callers a moment's advantage, so that it does not take their processor
-//! for nothing. What waits when the process exits is sent then.
+//! Callers inside verbs send the packets that are due, whenever they make progress. If no caller
+//! comes, a thread sends them. It waits a little longer than a caller, because waking it would take
+//! the processor from the caller. Packets that still wait when the process exits are sent then.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -31,20 +31,20 @@ use crate::ring_push::{ANSWER_SLOTS, push, room_in};
 use crate::signals::{block_signals, restore_signals};
 use crate::udp::socket::Route;
 
-/// How long callers have to send what is due before the thread does, ns.
+/// How long callers have to send a due packet before the thread does, ns.
 const GRACE_NS: u64 = 20_000;
-/// A packet that finds a full ring tries again after so long, ns.
+/// After this time a packet that found the ring full is tried again, ns.
 const FULL_AGAIN_NS: u64 = 50_000;
-/// How long a process that exits waits for what it still holds, ns.
+/// How long an exiting process waits for its deferred packets, ns.
 const EXIT_WAIT_NS: u64 = 500_000_000;
 /// The longest payload of a packet.
 const PACKET_BYTES: u32 = 4096;
 
-/// A packet that waits.
+/// A deferred packet.
 pub(super) enum DeferredPacket {
     /// For a process of this host.
     Ring { peer: Arc<Peer>, train: Train, is_datagram: bool, payload: Box<[u8]> },
-    /// For another host. `intact`: its invariant CRC is to be right.
+    /// For another host. If `intact`, it is sent with a correct invariant CRC.
     Network { route: Route, packet: Box<[u8]>, intact: bool },
 }
 
@@ -57,46 +57,46 @@ impl DeferredPacket {
     }
 }
 
-/// What decisions need, under one lock.
+/// The state that decisions need, under one lock.
 struct State {
     chain: Chain,
     deferred: Deferred<DeferredPacket>,
-    /// The flow of the deferred packet that is just being sent.
+    /// The flow of the deferred packet that is being sent now.
     sending: Option<Flow>,
 }
 
-/// See the module's text.
+/// The fault rules and quirks of this process.
 pub(crate) struct Faults {
-    /// What each rule or quirk is called.
+    /// The name of each rule or quirk.
     labels: Vec<String>,
-    /// Those that are the user's, a bit each; the others are the profile's.
+    /// The labels of the user's rules, one bit each; the other labels are the profile's.
     of_user: u64,
-    /// The user's, as they were written; `None`: none.
+    /// The user's rules as the user wrote them; `None` if there are none.
     text: Option<String>,
-    /// Packets that one of the user's met.
+    /// Number of packets that one of the user's rules applied to.
     disturbed: AtomicU64,
     watches_arrivals: bool,
     watches_completions: bool,
     state: Mutex<State>,
     news: Condvar,
-    /// Held by the one thread that sends what is due, so that it goes in order.
+    /// Held by the thread that sends due packets, so that they leave in order.
     releasing: Mutex<()>,
-    /// Packets that found no room to wait.
+    /// Number of packets that were lost because too many waited.
     overflowed: AtomicU64,
 }
 
-/// The faults of this process, for its end.
+/// The faults of this process, for the exit handler.
 static FAULTS: AtomicPtr<Faults> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Says what is wrong with a specification of faults, if anything is.
+/// Checks a specification of faults.
 ///
 /// # Errors
-/// What is wrong, where, and what is allowed: one line.
+/// The error, its place, and what is allowed: one line.
 pub fn check_faults(text: &str) -> Result<(), String> {
     Specification::parse(text).map(drop).map_err(|error| error.to_string())
 }
 
-/// What `RDMALAB_FAULTS` asks for.
+/// The value of `RDMALAB_FAULTS`, or the rules that the program chose.
 fn asked() -> VerbsResult<Option<String>> {
     let chosen = super::CHOSEN.get().and_then(|(_, faults)| faults.clone());
     let asked = chosen.map(Into::into).or_else(|| std::env::var_os("RDMALAB_FAULTS"));
@@ -105,14 +105,14 @@ fn asked() -> VerbsResult<Option<String>> {
     let text = text.to_string_lossy().trim().to_owned();
     let checked = check_faults(&text).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
-        // The verb's error does not reach the person who asked for faults.
+        // The verb's error may not reach the user, so print it as well.
         crate::warn(&error.to_string());
         error
     });
     checked.map(|()| Some(text))
 }
 
-/// The rules that the profile and `RDMALAB_FAULTS` ask for.
+/// The rules of the profile and of `RDMALAB_FAULTS`.
 pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
     let text = asked()?;
     let profile = crate::profile::named()?.map_or(&[][..], |profile| &profile.rules);
@@ -125,7 +125,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
         crate::warn(&error.to_string());
         error
     })?;
-    // The rest of a queue pair's number is its process's slot, which differs from run to run.
+    // The other bits of a QPN are the process slot, which differs from run to run.
     let asked = asked.with_qp_bits(QP_INDEX_BITS);
     let of_user = asked.labels_after(profile.len());
     let chain = asked.into_chain(now_ns());
@@ -162,8 +162,8 @@ impl Faults {
         spawned.map(drop).map_err(|error| os_error("cannot start the thread for faults", &error))
     }
 
-    /// A packet is about to leave. Also returns when that was decided, for [`Faults::defer`]: a
-    /// delay counts from then, so that packets of one flow stay in order.
+    /// Asks the rules about a packet that is about to leave. Also returns the time of the decision
+    /// for [`Faults::defer`]: delays count from it, so that packets of one flow stay in order.
     pub(super) fn packet_leaves(&self, packet: &PacketInfo) -> (Fate, u64) {
         let mut state = self.state.lock();
         let decided_ns = now_ns();
@@ -173,12 +173,12 @@ impl Faults {
         (fate, decided_ns)
     }
 
-    /// Whether the chain has to be told of packets that arrive.
+    /// Whether a rule needs to see arriving packets.
     pub(crate) fn watches_arrivals(&self) -> bool {
         self.watches_arrivals
     }
 
-    /// A packet has arrived.
+    /// Asks the rules about a packet that has arrived.
     pub(crate) fn packet_arrived(&self, packet: &PacketInfo) -> Reply {
         let reception = self.state.lock().chain.packet_arrived(packet, now_ns());
         self.count_disturbed(reception.met);
@@ -208,22 +208,22 @@ impl Faults {
         self.state.lock().chain.queue_pair_reset(qp);
     }
 
-    /// The user's rules, as they were written.
+    /// The user's rules, as the user wrote them.
     pub(super) fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// Whose a label is.
+    /// Who specified the rule of a label: the profile or the user.
     fn whose(&self, index: usize) -> &'static str {
         if self.of_user >> index & 1 == 0 { "profile" } else { "fault" }
     }
 
-    /// Packets that a rule of the user's met so far.
+    /// Number of packets that one of the user's rules applied to so far.
     pub(super) fn disturbed(&self) -> u64 {
         self.disturbed.load(Ordering::Relaxed)
     }
 
-    /// What a capture says of a packet with this fate.
+    /// The comment in the capture on a packet with this fate.
     pub(super) fn comment(&self, fate: &Fate) -> String {
         let (mut text, mut last) = (String::new(), "");
         for (index, label) in self.labels.iter().enumerate() {
@@ -238,8 +238,7 @@ impl Faults {
         text
     }
 
-    /// Defers what `fate` says, beside or instead of what is sent now. Returns whether the
-    /// packet itself is to be sent now.
+    /// Defers the packet or copies of it. Returns whether the caller sends the packet itself now.
     pub(super) fn defer(
         &self,
         flow: &Flow,
@@ -269,7 +268,7 @@ impl Faults {
 
     fn serve(&self) {
         rdmalab_ring::biased::be_guest();
-        // SAFETY: takes a number, and concerns this thread only: the usual 50 us are too coarse.
+        // SAFETY: takes a number, for this thread only. The default slack of 50 us is too coarse.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
             let mut state = self.state.lock();
@@ -290,7 +289,7 @@ impl Faults {
         }
     }
 
-    /// Sends what is due. Returns when the next is, ns.
+    /// Sends the packets that are due. Returns the time when the next one is due, ns.
     fn release(&self, process: &Process, now: u64) -> Option<u64> {
         let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
         loop {
@@ -309,7 +308,7 @@ impl Faults {
         }
     }
 
-    /// Sends what waits, however long that takes within bounds, and says what the rules did.
+    /// Sends the packets that still wait, for a limited time, and reports what each rule did.
     fn close(&self, process: &Process) {
         let give_up_ns = now_ns() + EXIT_WAIT_NS;
         while let Some(next_ns) = self.release(process, now_ns()) {
@@ -337,7 +336,7 @@ impl Faults {
     }
 }
 
-/// Sends a packet that has waited; gives it back when there is no room.
+/// Sends a deferred packet; returns it if there is no room.
 fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
     match &packet {
         DeferredPacket::Ring { peer, train, is_datagram, payload } => {
@@ -367,12 +366,12 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
 }
 
 impl Process {
-    /// Whether rules disturb what this process sends. (Its peer's are likely to be the same ones.)
+    /// Whether fault rules are active in this process. (Its peer probably has the same rules.)
     pub(crate) fn has_faults(&self) -> bool {
         self.hooks.is_some_and(|hooks| hooks.faults.is_some())
     }
 
-    /// Sends the packets of faults that are due, and asks for attention for the next.
+    /// Sends the deferred packets that are due, and sets a deadline for the next one.
     #[inline]
     pub(crate) fn release_deferred(&self, now: u64) {
         let faults = self.hooks.and_then(|hooks| hooks.faults);

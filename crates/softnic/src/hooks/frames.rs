@@ -1,5 +1,4 @@
-//! What a train of shared memory would look like on a network: its headers, and its frames in a
-//! capture.
+//! Shows a train of shared memory as it would look on a network: its headers and its frames.
 
 use std::borrow::Cow;
 
@@ -16,7 +15,7 @@ use rdmalab_wire::opcode::Transport;
 use super::tap::{Record, Tap};
 use crate::device;
 
-/// The GID of a port of this host whose address has the family of `like`'s.
+/// A GID of a port of this host, of the same address family as `like`.
 pub(super) fn gid_like(device: u32, like: Gid) -> Gid {
     let v4 = address_of(like).is_ipv4();
     let all = (0..device::gid_count()).filter_map(|index| device::gid_of(device, index));
@@ -27,8 +26,8 @@ pub(super) fn first_gid(device: u32) -> Gid {
     device::gid_of(device.min(device::count() - 1), 0).unwrap_or_default()
 }
 
-/// The headers of frames from `source` to `destination`, as if they had not gone through shared
-/// memory. Ports are as adapters choose them, from the sender's queue pair.
+/// The headers of frames from `source` to `destination`, as if they had gone over a network. The
+/// source port is derived from the sender's QPN, as adapters do.
 pub(crate) fn shared_tuple(source: Gid, destination: Gid, src_qpn: Qpn) -> FrameHeaders {
     let tuple = FourTuple {
         source: address_of(source),
@@ -39,7 +38,7 @@ pub(crate) fn shared_tuple(source: Gid, destination: Gid, src_qpn: Qpn) -> Frame
     FrameHeaders::of(tuple, &IpFields { hop_limit: 64, ..IpFields::default() })
 }
 
-/// The ends of a connection on this host: ours and the peer's.
+/// The GIDs of a connection on this host: ours and the peer's.
 pub(crate) fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
     let by_gid = ah.is_global && ah.dgid != Gid::default();
     let theirs = if by_gid { ah.dgid } else { first_gid(u32::from(ah.dlid.0).saturating_sub(1)) };
@@ -62,7 +61,7 @@ pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> FrameHeaders
     }
 }
 
-/// The headers of a datagram that came from this host, to `device`.
+/// The headers of a datagram that `device` received from this host.
 pub(crate) fn received_tuple(train: &Train, device: u32) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, u32::from(train.slid.saturating_sub(1))),
@@ -70,12 +69,12 @@ pub(crate) fn received_tuple(train: &Train, device: u32) -> FrameHeaders {
     }
 }
 
-/// The headers of a datagram to a port of this host, as its own header says: the same at both ends.
+/// The headers of a datagram to a port of this host: the same at both ends.
 fn datagram_path(train: &Train, device: u32) -> FrameHeaders {
     let (source, destination) = device::gids_of(train, device).unwrap_or_default();
     let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
         true => source,
-        // No frame goes from IPv4 to IPv6.
+        // A frame cannot go from IPv4 to IPv6.
         false => gid_like(u32::from(train.slid.saturating_sub(1)), destination),
     };
     shared_tuple(source, destination, train.src_qpn)
@@ -87,10 +86,11 @@ fn datagram_device(ah: &AhAttr) -> u32 {
     by_gid.unwrap_or_else(|| u32::from(ah.dlid.0).saturating_sub(1)).min(device::count() - 1)
 }
 
-/// A train of shared memory as the frames that it would be on a network.
+/// A train of shared memory, shown as frames on a network.
 pub(crate) struct Frames<'a> {
     pub(crate) device: u32,
-    /// A connection's are made once; a copy of them for each train would wait for its own stores.
+    /// Those of a connection are made once. They are borrowed, because the load from a fresh copy
+    /// would have to wait for its own stores.
     pub(crate) headers: Cow<'a, FrameHeaders>,
     pub(crate) mtu: PathMtu,
     pub(crate) transport: Transport,
@@ -107,7 +107,7 @@ impl Frames<'_> {
         spoilt: bool,
     ) {
         if expand::packets_of(train) == 1 {
-            // As it is: a copy is made of pieces that the processor cannot forward, and waits.
+            // Borrow the train: a load from a copy would wait for the copy's smaller stores.
             return self.record_packet(tap, direction, train, bytes, comment, spoilt);
         }
         for index in 0..expand::packets_of(train) {
@@ -142,14 +142,14 @@ impl Frames<'_> {
             comment,
         };
         entry.record(&record, |place| {
-            // All headers are kept of every packet.
+            // The headers of every packet are kept in full.
             let Some((head, place)) = place.split_at_mut_checked(head_bytes) else {
                 return debug_assert!(false, "cut within its headers");
             };
             expand::write_head(packet, opcode, head);
-            // SAFETY: the payload of the train lies at `from`, as its sender or the ring's check
-            // made sure; `place` is part of our own queue, and no longer than the packet's part of
-            // it. A copy by pointer, since the peer may write there.
+            // SAFETY: the sender, or the check of the ring, made sure that the payload lies at
+            // `from`; `place` is part of this process's queue and no longer than the packet's part
+            // of the payload. The copy uses pointers because the peer may write there.
             unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
         });
     }

@@ -1,5 +1,5 @@
-//! What the connection managers of one host say to each other. It goes through sockets of the host;
-//! a capture shows it as the datagrams that it would be on a network.
+//! Captures the messages between the connection managers of one host. They go through host sockets;
+//! the capture shows them as datagrams on a network.
 
 use std::borrow::Cow;
 
@@ -15,24 +15,25 @@ use super::tap::Tap;
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
 
-/// Records a datagram from one GID of this host to another; zeros stand for the first of the port.
+/// Records a datagram from one GID of this host to another. An all-zero GID stands for the first
+/// GID of the port.
 pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u8; MAD_BYTES]) {
     let (from, to) = ends(from, to);
     let own = if direction == Direction::Out { from } else { to };
     let device = device::with_gid(own).unwrap_or(0);
-    // Control messages have no number.
+    // These messages have no PSN.
     let mut train = Train::new(TrainKind::Send, QP1, QP1, Psn::new(0));
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     train.payload_bytes = MAD_BYTES as u32;
     train.qkey = QP1_QKEY;
     let headers = Cow::Owned(shared_tuple(from, to, QP1));
     let frames = Frames { device, headers, mtu: PathMtu::Mtu256, transport: Transport::Ud };
-    // The queue is to be owned by a thread whose packets are many.
+    // The biased lock of the queue shall stay with a thread that captures many packets.
     biased::as_guest(|| frames.record(tap, direction, &train, mad.as_ptr(), "", false));
     tap.write_if_late();
 }
 
-/// Both of one IP version: no frame goes from IPv4 to IPv6.
+/// Returns two GIDs of the same address family: a frame cannot go from IPv4 to IPv6.
 fn ends(from: Gid, to: Gid) -> (Gid, Gid) {
     let named = |gid: Gid| if gid == Gid::default() { first_gid(0) } else { gid };
     let (from, to) = (named(from), named(to));

@@ -1,10 +1,10 @@
-//! What stands between a queue pair and its peers when packets are captured (`RDMALAB_CAPTURE`) or
-//! disturbed (`RDMALAB_FAULTS`), or a profile makes them late (`RDMALAB_PROFILE`).
+//! The hooks between a queue pair and its peers: packets are captured (`RDMALAB_CAPTURE`),
+//! disturbed (`RDMALAB_FAULTS`), or delayed by a profile (`RDMALAB_PROFILE`).
 //!
-//! While either is armed, no operation of this process takes a short cut: the local lane and the
-//! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
-//! the ring as well. The path of each train is then wrapped: [`path::TappedPath`] captures what
-//! passes, and [`path::FaultyPath`] does what the rules say. Packets for the network pass the
+//! While a hook is active, every operation of this process uses the ring: the local lane and the
+//! fast path of small SENDs are off, and the QP words are closed, so that initiators in other
+//! processes use the ring as well. The path of each train is wrapped: [`path::TappedPath`] captures
+//! the trains, and [`path::FaultyPath`] applies the fault rules. Packets for the network pass the
 //! [`network_hook::NetworkHook`].
 
 mod capture_clock;
@@ -25,25 +25,25 @@ use rdmalab_engine::backend::VerbsResult;
 use faults::Faults;
 use tap::Tap;
 
-/// What is armed in this process.
+/// The active hooks of this process.
 pub(crate) struct Hooks {
     pub(crate) tap: Option<&'static Tap>,
     pub(crate) faults: Option<&'static Faults>,
 }
 
-/// What [`choice::choose_hooks`] was told.
+/// The arguments of [`choice::choose_hooks`].
 static CHOSEN: OnceLock<(Option<PathBuf>, Option<String>)> = OnceLock::new();
 
 impl Hooks {
-    /// Whether trains are to be sent packet by packet: rules speak of packets.
+    /// Whether trains are sent packet by packet, because fault rules apply to packets.
     pub(crate) fn cuts_trains(&self) -> bool {
         self.faults.is_some()
     }
 
-    /// What the environment asks for. It lives as long as the process.
+    /// The hooks that the environment asks for. They live as long as the process.
     ///
     /// # Errors
-    /// That the capture cannot be written, or the rules cannot be read.
+    /// The capture cannot be written, or the rules cannot be parsed.
     pub(crate) fn from_environment() -> VerbsResult<Option<&'static Hooks>> {
         let tap = tap::from_environment()?;
         let faults = faults::from_environment()?;
@@ -53,7 +53,7 @@ impl Hooks {
         Ok(Some(Box::leak(Box::new(Hooks { tap, faults }))))
     }
 
-    /// Writes what was captured so far.
+    /// Writes the packets captured so far.
     pub(crate) fn flush(&self) {
         if let Some(tap) = self.tap {
             tap.flush();

@@ -1,4 +1,4 @@
-//! Packets for other hosts, and from them.
+//! The hook for packets to and from other hosts.
 
 use parking_lot::Mutex;
 use rdmalab_link::address::IpFields;
@@ -15,10 +15,10 @@ use super::faults::DeferredPacket;
 use super::tap::Record;
 use crate::process::Process;
 
-/// What a packet has left of its hops when nobody said how many it may take.
+/// The hop limit to show if the context has none.
 const HOPS: u8 = 64;
 
-/// See the module's text.
+/// Captures the packets of the network path, and applies the fault rules to outgoing ones.
 pub(crate) struct NetworkHook {
     hooks: &'static Hooks,
     verifier: Mutex<Verifier>,
@@ -46,7 +46,7 @@ impl NetworkHook {
     }
 }
 
-/// The packet as rules and quirks see it.
+/// The view of a packet that rules and quirks get.
 fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
     let headers = Packet::parse(packet).ok()?.headers;
     let opcode = headers.bth.opcode;
@@ -70,11 +70,11 @@ fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
     })
 }
 
-/// The byte of the BTH that the invariant CRC does not cover: congestion marks, which switches set
-/// (IBA vol. 1, 7.8.1).
+/// The byte of the BTH that the invariant CRC does not cover: it has the congestion marks, which
+/// switches set (IBA vol. 1, 7.8.1).
 const UNCOVERED: usize = 4;
 
-/// Changes one bit of a packet, of those that its receiver checks.
+/// Changes one of the bits of a packet that the receiver checks.
 fn damage(packet: &mut [u8], number: u64) {
     let bit = number as usize % ((packet.len() - 1) * 8);
     let byte = if bit / 8 < UNCOVERED { bit / 8 } else { bit / 8 + 1 };
@@ -112,8 +112,8 @@ impl PacketHook for NetworkHook {
     }
 
     fn incoming(&self, context: &PacketContext, packet: &[u8]) {
-        // A socket does not show the identification, which the invariant CRC covers. One that
-        // cannot be found belongs to a damaged packet, which is shown as such.
+        // A socket does not report the identification, which the invariant CRC covers. If it cannot
+        // be computed, the packet is damaged, and the capture shows that.
         let parsed = Packet::parse(packet).ok();
         let solved = parsed
             .and_then(|parsed| self.verifier.lock().verify(&context.tuple, &parsed, packet).ok());

@@ -1,4 +1,4 @@
-//! Paths that watch or disturb what passes. They wrap the path to one peer of this host.
+//! Paths that capture trains or apply fault rules. They wrap the path to one peer of this host.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use crate::qp::{Place, QpLinks, transport_of};
 /// A path whose trains are captured.
 pub(crate) struct TappedPath<'a, P> {
     inner: &'a mut P,
-    /// `None`: they are not, or were on their way to another member of their group.
+    /// `None` if nothing is captured, or if the trains were captured on another member's path.
     tap: Option<&'static Tap>,
     frames: Frames<'a>,
 }
@@ -68,11 +68,11 @@ impl<P: Path<QpLinks>> Path<QpLinks> for TappedPath<'_, P> {
     }
 }
 
-/// A path whose trains meet the rules of faults, if there are any, packet by packet.
+/// A path that applies the fault rules, if any, to each packet.
 pub(crate) struct FaultyPath<'a, P> {
     tapped: TappedPath<'a, P>,
     faults: Option<&'static Faults>,
-    /// Whose ring a packet goes into that is late.
+    /// The peer whose ring gets the delayed packets.
     peer: &'a Arc<Peer>,
     is_datagram: bool,
 }
@@ -111,7 +111,8 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
             let comment = faults.comment(&fate);
             frames.record(tap, Direction::Out, train, payload.as_ptr(), &comment, is_spoilt);
         }
-        // A receiver drops a damaged packet for its invariant CRC, which rings do not carry.
+        // A damaged packet is not sent: a receiver would drop it because of its invariant CRC,
+        // which rings do not carry.
         if fate.lost || is_spoilt {
             return Ok(());
         }
@@ -131,7 +132,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
 }
 
 impl<P> FaultyPath<'_, P> {
-    /// A train of one packet as rules and quirks see it.
+    /// The view of a train of one packet that rules and quirks get.
     fn packet(&self, train: &Train, is_inline: bool) -> Option<PacketInfo> {
         let frames = &self.tapped.frames;
         let headers = expand::headers_of(train, frames.transport)?;
@@ -152,7 +153,7 @@ impl<P> FaultyPath<'_, P> {
     }
 
     fn flow(&self, train: &Train) -> Flow {
-        // Each process that hears a group is a way of its own.
+        // Each process in a multicast group gets its own flow.
         let member = match train.dst_qpn == Qpn::MULTICAST {
             true => u32::from(self.peer.slot) << crate::layout::QP_INDEX_BITS,
             false => 0,
@@ -161,7 +162,7 @@ impl<P> FaultyPath<'_, P> {
         let path = self.tapped.frames.headers.tuple();
         Flow {
             source: path.source,
-            // As on a network, for which rules are written too.
+            // The same address as on a network, so that the same rules apply.
             destination: destination_of(gid_of(path.destination)),
             destination_qp: train.dst_qpn,
             source_qp: Qpn::new(sender),
@@ -171,9 +172,9 @@ impl<P> FaultyPath<'_, P> {
 }
 
 impl Hooks {
-    /// The path to a peer with what is armed around it. `headers`: those of a connection's
-    /// packets; a datagram's are made when it is addressed. `is_copy`: the same packets are
-    /// captured on their way to another peer.
+    /// Wraps the path to a peer into the active hooks. `headers` are those of a connection's
+    /// packets; for a datagram they are made when it is addressed. With `is_copy` the same packets
+    /// are captured on their way to another peer.
     pub(crate) fn around<'a, P>(
         &self,
         inner: &'a mut P,

@@ -1,5 +1,5 @@
-//! The points beside the paths at which quirks are asked: arrived packets, timers, completions,
-//! resets. Each costs one test while nothing is armed.
+//! The points outside the paths where quirks are called: timers, completions and resets. Each costs
+//! one test while no hook is active.
 
 use rdmalab_engine::qp::TimerKind;
 use rdmalab_engine::vocab::Wc;

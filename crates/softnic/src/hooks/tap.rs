@@ -1,11 +1,11 @@
 //! The capture: packets go into a bounded queue, and a thread writes them to the file.
 //!
-//! Whoever sends or receives pays for a copy into the queue. The thread sleeps until there is
-//! something, lets it gather for some milliseconds, computes the checksums and writes. When the
-//! queue is a quarter full, only the headers of packets are kept, and when it is full, they are
-//! left out; both are counted and said: capturing slows a program down, and never blocks it. What
-//! was queued is written when the process exits or closes its device; a process that is killed
-//! loses the last few milliseconds.
+//! A thread that sends or receives only copies the packet into the queue. The writer thread sleeps
+//! until there is a packet, lets packets gather for some milliseconds, computes the checksums and
+//! writes. When the queue is a quarter full, only the headers of packets are kept; when it is full,
+//! packets are left out. Both are counted and reported. Capturing slows a program down, but never
+//! blocks it. The queue is written out when the process exits or closes its device. A process that
+//! is killed loses the last few milliseconds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -29,40 +29,41 @@ use crate::cancel::NoCancel;
 use crate::device::DEVICES;
 use crate::signals::{block_signals, restore_signals};
 
-/// Bytes of blocks that wait to be written, at most. As many again are being written. What was
-/// never needed is no memory.
+/// Bytes of the queue. A second buffer of the same size is being written. Pages that were never
+/// used take no memory.
 const QUEUE_BYTES: usize = 64 << 20;
-/// Where advice on memory may begin; a page or a multiple of it.
+/// Alignment for `madvise`: a page or a multiple.
 const PAGE_BYTES: usize = 64 << 10;
-/// With so many bytes waiting, packets are cut to their headers: room for 260 000 more. Measured
-/// between near cores at 1 KiB: of half a queue whole packets go at less than half their rate.
+/// When this many bytes wait, only the headers of further packets are kept: room for 260 000
+/// packets. With a limit of half the queue, packets of 1 KiB between near cores went at less than
+/// half their rate.
 const CUT_AT_BYTES: usize = QUEUE_BYTES / 4;
-/// With so many bytes waiting, the thread is told not to wait for more.
+/// When this many bytes wait, the writer thread stops waiting for more.
 const HURRY_AT_BYTES: usize = 2 << 20;
-/// How long packets gather before they are written, unless there is much already.
+/// How long packets gather before they are written, unless many wait already.
 const GATHER: Duration = Duration::from_millis(4);
-/// Where processors are short, the program goes first. Measured with two spinning programs on two
-/// processors: at 5 the writer cost them three quarters of their message rate at 1 KiB.
+/// If processors are scarce, the program has priority. With two spinning programs on two
+/// processors, a writer at nice 5 cost them three quarters of their message rate at 1 KiB.
 const WRITER_NICE: i32 = 19;
-/// Bytes of a frame that are kept by default, and at most: all that a packet can have.
+/// Bytes of a frame that are kept by default: no packet is longer.
 const SNAP_BYTES: usize = 65_535;
-/// Room for the headers of every packet, and what is left of one that is cut.
+/// The least snap length: every packet's headers fit. A cut packet keeps this many bytes.
 const SNAP_BYTES_MIN: usize = 128;
 
 /// A packet to capture.
 pub(crate) struct Record<'a> {
     pub(crate) direction: Direction,
     pub(crate) headers: &'a FrameHeaders,
-    /// BTH to the end of the payload; of a packet that is complete, to its end.
+    /// Bytes from the BTH to the end of the payload; for a complete packet to the end of the ICRC.
     pub(crate) bytes: usize,
     pub(crate) complete: bool,
     pub(crate) spoilt: bool,
     pub(crate) comment: &'a str,
 }
 
-/// See the module's text.
+/// The capture of this process.
 pub(crate) struct Tap {
-    /// Nearly always one thread's, and the writer's a few hundred times a second.
+    /// One thread takes this lock nearly always, the writer a few hundred times a second.
     queue: BiasedLock<Queue>,
     writer: OnceLock<Thread>,
     output: Mutex<Output>,
@@ -70,41 +71,41 @@ pub(crate) struct Tap {
     path: PathBuf,
     /// This is the copy of a tap in a forked child.
     defunct: AtomicBool,
-    /// The process ends: nobody writes any more what is queued.
+    /// The process exits: the writer thread no longer empties the queue.
     closed: AtomicBool,
 }
 
-/// Room for one packet in the queue, which is locked meanwhile.
+/// Room for one packet in the queue. The queue is locked as long as this exists.
 pub(crate) struct Entry<'a> {
     tap: &'a Tap,
     queue: BiasedGuard<'a, Queue>,
     device: usize,
     snap: usize,
-    /// Less is kept than asked for.
+    /// Less is kept than the user's snap length.
     cuts: bool,
 }
 
-/// What the writer is doing.
+/// State of the writer thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Sleeps until there is something.
+    /// Sleeps until there is a packet.
     Asleep,
     /// Lets packets gather.
     Gathering,
-    /// Was told that there is much.
+    /// Was woken because many bytes wait.
     Hurried,
 }
 
 struct Queue {
-    /// Blocks, of which the first `used` bytes hold some.
+    /// Holds pcapng blocks in its first `used` bytes.
     buffer: Box<[u8]>,
     used: usize,
     writer: Writer,
     seen: [u64; DEVICES as usize],
     dropped: [u64; DEVICES as usize],
-    /// Dropped since the last packet that was kept.
+    /// Packets left out since the last one that was kept.
     dropped_since: u64,
-    /// Cut to their headers for want of room.
+    /// Packets cut to their headers for lack of room.
     cut: u64,
     stamps: CaptureClock,
 }
@@ -113,17 +114,17 @@ struct Output {
     file: File,
     /// The queue's other buffer.
     spare: Box<[u8]>,
-    /// Nothing can be written any more.
+    /// Writing failed; nothing more is written.
     failed: bool,
 }
 
-/// Pages of it cost nothing until they are used: large ones where the system has them, since each
-/// new page is paid for by the packet that is the first in it.
+/// Allocates a buffer whose pages take no memory until they are used. Asks for huge pages, because
+/// the first packet in each new page has to wait for that page.
 fn buffer() -> Box<[u8]> {
     let mut buffer = vec![0; QUEUE_BYTES].into_boxed_slice();
     let inside = buffer.as_mut_ptr().align_offset(PAGE_BYTES);
     // SAFETY: whole pages of the buffer, which is longer than one. Advice changes no content, and
-    // whether it is taken is of no matter.
+    // may fail.
     unsafe {
         let start = buffer.as_mut_ptr().add(inside);
         libc::madvise(start.cast(), QUEUE_BYTES - PAGE_BYTES, libc::MADV_HUGEPAGE);
@@ -131,10 +132,10 @@ fn buffer() -> Box<[u8]> {
     buffer
 }
 
-/// The tap of this process, for its end.
+/// The tap of this process, for the exit handler.
 static TAP: AtomicPtr<Tap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The file that was chosen, or that `RDMALAB_CAPTURE` names.
+/// The file that the program chose, or that `RDMALAB_CAPTURE` names.
 fn asked() -> Option<OsString> {
     let chosen = super::CHOSEN.get().and_then(|(capture, _)| capture.clone());
     let asked = chosen.map(OsString::from).or_else(|| std::env::var_os("RDMALAB_CAPTURE"));
@@ -150,7 +151,7 @@ pub(crate) fn is_asked_for() -> bool {
 pub(super) fn from_environment() -> VerbsResult<Option<&'static Tap>> {
     let Some(path) = asked() else { return Ok(None) };
     let refused = |error: VerbsError| {
-        // Whoever asked for a capture is to know why there is none: this is no verb's matter.
+        // The verb's error may not reach the user, so print it as well.
         crate::warn(&error.to_string());
         error
     };
@@ -174,7 +175,7 @@ fn snap() -> VerbsResult<usize> {
     })
 }
 
-/// The file of a process that is not the first: with its number before the suffix.
+/// The file name of a process that is not the first: with its process ID before the suffix.
 fn numbered(path: &FilePath, pid: u32) -> PathBuf {
     let mut name = path.file_stem().map_or_else(OsString::new, OsStr::to_owned);
     name.push(format!("-{pid}"));
@@ -185,7 +186,7 @@ fn numbered(path: &FilePath, pid: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes the file, under another name where it is there: another process's.
+/// Creates the file, under another name if another process has created it already.
 fn create(path: &FilePath) -> std::io::Result<(File, PathBuf)> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -201,10 +202,10 @@ fn lock(file: &File) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Makes room for a capture at `path`: an older one goes, unless a process still writes it.
+/// Makes room for a capture at `path`: removes an older capture, unless a process still writes it.
 ///
 /// # Errors
-/// That something else lies there, or that nothing can be written there: one line.
+/// Another kind of file is there, or nothing can be written there: one line.
 pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
     let shown = path.display();
     let failed = |error: std::io::Error| format!("{shown}: {error}");
@@ -222,7 +223,7 @@ pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
             if lock(&old) { std::fs::remove_file(path).map_err(failed) } else { Ok(()) }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // What cannot be made is better known before the program runs.
+            // Report now, before the program runs, that the file cannot be created.
             File::create(path).map_err(failed)?;
             std::fs::remove_file(path).map_err(failed)
         }
@@ -300,8 +301,8 @@ impl Tap {
         &self.path
     }
 
-    /// Counts a packet of `packet_bytes` (BTH to ICRC), and makes room for it; `None` where there
-    /// is none, so that no time goes into what nobody will see.
+    /// Counts a packet of `packet_bytes` (BTH to ICRC), and reserves room for it. `None` if there
+    /// is no room, so that the caller spends no time on a packet that is left out.
     #[inline]
     pub(crate) fn entry(&self, device: u32, packet_bytes: usize) -> Option<Entry<'_>> {
         let device = device as usize % DEVICES as usize;
@@ -327,8 +328,8 @@ impl Tap {
     fn write_for_ever(&self) {
         biased::be_guest();
         let ordinary = libc::sched_param { sched_priority: 0 };
-        // SAFETY: numbers and a live structure; both concern this thread only, which zero means.
-        // A program of real-time priority has given it to us as well.
+        // SAFETY: numbers and a live structure. Both calls affect this thread only, which zero
+        // means. It may have inherited the real-time priority of the program.
         unsafe {
             libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary);
             libc::setpriority(libc::PRIO_PROCESS, 0, WRITER_NICE);
@@ -349,7 +350,7 @@ impl Tap {
         }
     }
 
-    /// Writes what is queued.
+    /// Writes the queued packets.
     pub(crate) fn flush(&self) {
         if !self.defunct.load(Ordering::Relaxed) {
             self.write_queued(&mut self.output.lock());
@@ -379,7 +380,7 @@ impl Tap {
         }
     }
 
-    /// Writes what is queued and the sums, and says what is missing.
+    /// Writes the queued packets and the statistics, and reports which packets are missing.
     fn close(&self) {
         if self.defunct.load(Ordering::Relaxed) {
             return;
@@ -399,7 +400,7 @@ impl Tap {
         let _ = output.file.write_all(&sums);
         let (seen, dropped): (u64, u64) = (seen.iter().sum(), dropped.iter().sum());
         if dropped + cut > 0 {
-            // In one piece: both ends of a run often say it at the same moment.
+            // In one write, because two processes often print this at the same moment.
             let line = format!(
                 "rdmalab: of {seen} packets, {dropped} are missing in the capture {} and {cut} \
                  have only their headers: it could not be written as fast as they came \
@@ -410,7 +411,7 @@ impl Tap {
         }
     }
 
-    /// Writes what was queued after [`Tap::close`], unless somebody does.
+    /// Writes packets that were queued after [`Tap::close`], unless another thread does.
     pub(crate) fn write_if_late(&self) {
         if self.closed.load(Ordering::SeqCst)
             && !self.defunct.load(Ordering::Relaxed)
@@ -427,7 +428,7 @@ impl Tap {
 }
 
 impl Entry<'_> {
-    /// Queues the packet; `fill` writes its payload, as much as is kept.
+    /// Queues the packet; `fill` writes the part of its bytes that is kept.
     #[inline]
     pub(crate) fn record(mut self, record: &Record<'_>, fill: impl FnOnce(&mut [u8])) {
         let queue = &mut *self.queue;
@@ -504,7 +505,7 @@ mod tests {
             spoilt: false,
             comment: "",
         };
-        // Nobody writes.
+        // There is no writer thread.
         for _ in 0..400_000 {
             if let Some(entry) = tap.entry(0, 12 + 1024 + 4) {
                 entry.record(&record, |place| place.fill(7));

@@ -1,4 +1,4 @@
-//! Which peer a datagram of a queue pair goes to.
+//! Chooses the peer of a datagram.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::datagram::PeerLookup;
 use crate::peer::Peer;
 
 impl QpInner {
-    /// The next datagram's destination decides whose ring it goes into. `false`: its process is
-    /// still being met.
+    /// Chooses the peer whose ring gets the next datagram. Returns `false` while the handshake with
+    /// that peer is not complete.
     pub(crate) fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) -> bool {
         let address = *self.qp.sq.ud(self.qp.sq.begun);
         let slot = crate::layout::process_of(address.remote_qpn);
@@ -26,8 +26,8 @@ impl QpInner {
         true
     }
 
-    /// Whether datagrams to this peer, whose ring is full, are to be dropped: it has not taken
-    /// anything for so long that it must be stopped, and others wait behind them.
+    /// Whether datagrams to this peer, whose ring is full, are to be dropped. The peer has taken
+    /// nothing for so long that it must be stopped, and other datagrams wait behind these.
     pub(crate) fn is_stuck(&self, peer: &Peer) -> bool {
         let consumed = peer.out.lock().consumed();
         self.links.datagram && peer.ring_stall.is_stuck(consumed, crate::clock::now_ns())

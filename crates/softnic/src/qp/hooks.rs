@@ -1,4 +1,4 @@
-//! What passes a queue pair's paths while something is armed: out through wrapped paths, and in.
+//! Sends and receives of a queue pair while a hook is active.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ use crate::hooks::path::FaultyPath;
 use crate::ring_path::RingPath;
 
 impl QpInner {
-    /// Sends over a peer's ring with what is armed around it.
+    /// Sends over a peer's ring, wrapped into the hooks.
     #[inline(never)]
     pub(super) fn through(
         &mut self,
@@ -32,7 +32,7 @@ impl QpInner {
         send: impl FnOnce(&mut QpInner, &mut FaultyPath<'_, RingPath<'_>>) -> Step,
     ) -> Step {
         let peer = ring.peer;
-        // Taken out for the time being, so that it can be used beside the rest.
+        // Taken out, so that it can be borrowed together with the rest of `self`.
         let known = self.links.shared_paths.take();
         let headers = match &known {
             Some(known) => Cow::Borrowed(&known[0]),
@@ -44,7 +44,7 @@ impl QpInner {
         sent
     }
 
-    /// The headers of what it sends, as long as nobody knows them better.
+    /// The headers of sent packets; those of a datagram are set when it is addressed.
     pub(super) fn headers(&self) -> FrameHeaders {
         match self.links.datagram {
             true => shared_tuple(Gid::default(), Gid::default(), self.qp.qpn),
@@ -52,7 +52,7 @@ impl QpInner {
         }
     }
 
-    /// Of a connection on this host: the headers of what it sends, and of what it receives.
+    /// For a connection on this host: the headers of sent packets, and of received ones.
     #[cold]
     fn make_shared_paths(&self) -> Box<[FrameHeaders; 2]> {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
@@ -60,13 +60,13 @@ impl QpInner {
         Box::new([shared_tuple(ours, theirs, qpn), shared_tuple(theirs, ours, remote_qpn)])
     }
 
-    /// After the address or the peer of a connection was set: remembers its headers.
+    /// Stores the headers of a connection, after its address or peer was set.
     pub(crate) fn remember_shared_paths(&mut self) {
         let is_needed = self.links.hooks.is_some() && !self.links.datagram;
         self.links.shared_paths = is_needed.then(|| self.make_shared_paths());
     }
 
-    /// Captures a train that came through the ring; its payload lies at `bytes`.
+    /// Captures a train from the ring; its payload lies at `bytes`.
     #[inline(never)]
     pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
         let Some(tap) = self.links.hooks.and_then(|hooks| hooks.tap) else { return };
@@ -76,7 +76,7 @@ impl QpInner {
         frames.record(tap, Direction::In, train, bytes, "", false);
     }
 
-    /// The headers of a train that came through the ring.
+    /// The headers of a train from the ring.
     fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
         match &self.links.shared_paths {
             _ if self.links.datagram => {
@@ -87,26 +87,26 @@ impl QpInner {
         }
     }
 
-    /// Captures a train that came through the ring, whose payload lies at `bytes`, and asks quirks
-    /// about it. Returns whether the engine takes it.
+    /// Captures a train from the ring, whose payload lies at `bytes`, and asks the quirks about it.
+    /// Returns whether the engine shall take it.
     #[inline(never)]
     pub(crate) fn ring_arrival(&mut self, train: &Train, bytes: *const u8) -> bool {
         self.tap_in(train, bytes);
         self.ring_accepted(train)
     }
 
-    /// Asks quirks about a train that came through the ring, as for [`QpInner::ring_arrival`].
+    /// Asks the quirks about a train from the ring, as [`QpInner::ring_arrival`] does.
     pub(crate) fn ring_accepted(&mut self, train: &Train) -> bool {
         let Some(faults) = self.arrival_faults() else { return true };
         let tuple = *self.arrival_headers(train).tuple();
         self.is_accepted(faults, train, &tuple, Medium::Memory).is_ok_and(|accepted| accepted)
     }
 
-    /// Asks quirks about a packet from the network. Returns whether the engine takes it; not when
-    /// they answered it.
+    /// Asks the quirks about a packet from the network. Returns whether the engine shall take it;
+    /// `false` if a quirk answered it.
     ///
     /// # Errors
-    /// They dropped it.
+    /// A quirk dropped the packet.
     #[inline(never)]
     pub(crate) fn network_arrival(
         &mut self,
@@ -119,7 +119,7 @@ impl QpInner {
         }
     }
 
-    /// The faults that have to be told of packets that arrive.
+    /// The fault rules, if one of them needs to see arriving packets.
     fn arrival_faults(&self) -> Option<&'static Faults> {
         let faults = self.links.hooks.and_then(|hooks| hooks.faults)?;
         (faults.watches_arrivals() && self.qp.state.can_receive()).then_some(faults)
@@ -136,7 +136,7 @@ impl QpInner {
         match faults.packet_arrived(&packet) {
             Reply::Accept => return Ok(true),
             Reply::Drop => return Err(Drop::Hook),
-            // Only a request of a reliable connection is answered, after those before it.
+            // A request of a reliable connection can be answered only after all requests before it.
             Reply::Answer(_) if !packet.in_order => return Err(Drop::Hook),
             Reply::Answer(Answer::RnrNak) => self.qp.answer_rnr_nak(packet.psn),
             Reply::Answer(Answer::Nak(code)) => {
@@ -146,7 +146,7 @@ impl QpInner {
         Ok(false)
     }
 
-    /// An arrived train as quirks see it.
+    /// The view of an arrived train that quirks get.
     fn arrived(&self, train: &Train, tuple: &FourTuple, medium: Medium) -> Option<PacketInfo> {
         let opcode = expand::opcode_of(train, transport_of(self.qp.qp_type))?;
         let is_response = train.kind.is_response();

@@ -1,4 +1,4 @@
-//! What the driver asks of a queue pair's process: its memory, its windows, its headers.
+//! Implements for the driver the memory, the windows and the headers of a queue pair's process.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use crate::copy;
 use crate::keys::KeyUsers;
 use crate::layout;
 
-/// Where a path wants payload.
+/// The destination of a payload.
 pub(crate) struct Place<'a> {
     at: *mut u8,
     memory: PhantomData<&'a mut [u8]>,
@@ -21,19 +21,19 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// # Safety
-    /// As many bytes as will be put there lie at `at`, and no Rust reference covers them.
+    /// All bytes that will be put there must lie at `at`, and no Rust reference may cover them.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *mut u8) -> Self {
         Place { at, memory: PhantomData }
     }
 
-    /// Memory of our own.
+    /// A place in memory of this process.
     #[inline(always)]
     pub(crate) fn of(bytes: &mut [u8]) -> Place<'_> {
         Place { at: bytes.as_mut_ptr(), memory: PhantomData }
     }
 
-    /// Its first byte, to be read once it was written.
+    /// The first byte, which may be read after it was written.
     pub(crate) fn start(&self) -> *const u8 {
         self.at
     }
@@ -47,14 +47,15 @@ pub(crate) struct Arrived<'a> {
 
 impl Arrived<'_> {
     /// # Safety
-    /// The whole payload of the train that it belongs to lies at `at`. Others may write there.
+    /// The whole payload of the train must lie at `at`. Other threads and processes may write
+    /// there.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *const u8) -> Self {
         Arrived { at, memory: PhantomData }
     }
 }
 
-/// Executes an atomic; returns the value before it. It survives memory that is not there.
+/// Executes an atomic and returns the former value. Memory that is not mapped is an error.
 ///
 /// # Safety
 /// As for [`copy::cmp_swap`].
@@ -84,8 +85,8 @@ impl Memory for QpLinks {
 
     #[inline(always)]
     fn put(bytes: &[u8], to: &mut Place<'_>) -> Result<(), CopyError> {
-        // SAFETY: the place has room, as its maker promised; the copy survives memory that is not
-        // there, which a peer's may be.
+        // SAFETY: the maker of the place promised that it has room; the copy reports unmapped
+        // memory, which a peer's may be.
         unsafe { copy::copy(to.at, bytes.as_ptr(), bytes.len()) }.map_err(|_| CopyError::Fault)?;
         to.at = to.at.wrapping_add(bytes.len());
         Ok(())
@@ -99,8 +100,8 @@ impl Memory for QpLinks {
         bytes: u32,
         to: &mut Place<'_>,
     ) -> Result<(), CopyError> {
-        // SAFETY: the driver checked the source against its region just now, and the copy survives
-        // memory that is not there; the place has room, as its maker promised.
+        // SAFETY: the driver checked the source against its region just now, and the copy reports
+        // unmapped memory; the maker of the place promised that it has room.
         unsafe { copy::copy(to.at, host_addr as *const u8, bytes as usize) }
             .map_err(|_| CopyError::Fault)?;
         to.at = to.at.wrapping_add(bytes as usize);
@@ -116,8 +117,8 @@ impl Memory for QpLinks {
         from: &mut Arrived<'_>,
     ) -> Result<(), CopyError> {
         // SAFETY: the target was checked against its region just now, which cannot go away while
-        // the QP's lock is held; so many bytes arrived, as the maker of `from` promised; the copy
-        // survives memory that is not there.
+        // the QP's lock is held; the maker of `from` promised that the bytes are there; the copy
+        // reports unmapped memory.
         unsafe { copy::copy(host_addr as *mut u8, from.at, bytes as usize) }
             .map_err(|_| CopyError::Fault)?;
         from.at = from.at.wrapping_add(bytes as usize);
@@ -154,8 +155,8 @@ impl Host for QpLinks {
 }
 
 impl QpLinks {
-    /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
-    /// for those that used the window before. `None` when it must not be changed.
+    /// Changes the key table for the bind or local invalidate at `position`, and begins to wait for
+    /// the threads that may still use the former binding. `None` if the change is not allowed.
     fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Invalidation>> {
         let (process, object) = (self.process, self.object);
         let wqe = qp.sq.wqe(position);
@@ -164,7 +165,7 @@ impl QpLinks {
                 if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
                     return None;
                 }
-                // A type 2 window is its QP's, and so its QP's peer's alone.
+                // A type 2 window belongs to this QP, so only this QP's peer uses it.
                 let peer = layout::process_of(qp.remote_qpn);
                 KeyUsers::Peer(peer, layout::index_of(qp.remote_qpn))
             }

@@ -1,11 +1,11 @@
-//! The local lane: one-sided operations that the initiator executes itself in its peer's memory,
-//! so that they complete when the target never calls its library.
+//! The local lane: the initiator executes one-sided operations itself in the memory of its peer, so
+//! that they complete even if the target never calls the library.
 //!
-//! The initiator takes a seat in the target's lane, looks at the target's QP word and key table,
-//! has the engine check rights exactly as the responder would, copies, and leaves. Whoever takes a
-//! region, window or QP away first retracts it from the tables and then waits until every seat that
-//! was taken before is empty (`rdmalab_ring::epoch`). Whatever the lane cannot do, or would refuse,
-//! goes through the ring instead, where the responder answers it.
+//! The initiator enters the target's lane, and reads the target's QP word and key table. The engine
+//! checks the rights exactly as the responder would. Then the initiator copies and leaves the lane.
+//! A thread that removes a region, window or QP first retracts it from the tables. Then it waits
+//! until every initiator that was in the lane has left (`rdmalab_ring::epoch`). Operations that the
+//! lane cannot execute, or would refuse, go through the ring, where the responder answers them.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::layout::{self, QpWord};
 use crate::peer::{MappedMemory, Peer, key_entry};
 use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
 
-/// Executes the WQE at `position`; `false` when it has to take the ring.
+/// Executes the WQE at `position`; `false` if it must go through the ring.
 #[inline]
 pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     if peer.known_dead() || !inner.links.process.lane_enabled() {
@@ -33,8 +33,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
         }
         inner.links.pushed = 0;
     }
-    // Within one process the QP's lock, which we hold, is what the taking back of regions waits
-    // for (`Process::wait_for_copies`).
+    // Within one process there is no lane: a thread that removes a region waits for the QP's lock,
+    // which this thread holds (`Process::wait_for_copies`).
     let guard = if peer.is_self { None } else { peer.lane.enter() };
     if guard.is_none() && !peer.is_self {
         return false;
@@ -55,8 +55,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     done
 }
 
-/// Checks the operation as the responder would, and finds its memory; `None` when it has to take
-/// the ring. Also says which mapping to remember.
+/// Checks the operation as the responder would, and finds its memory; `None` if it must go through
+/// the ring. Also returns the mapping to remember.
 #[inline]
 fn find(inner: &QpInner, peer: &Peer, position: u32) -> Option<(Remote, Option<MappedMemory>)> {
     let qp = &inner.qp;
@@ -83,7 +83,7 @@ fn find(inner: &QpInner, peer: &Peer, position: u32) -> Option<(Remote, Option<M
     (!denied).then_some((Remote::Foreign(host_addr), None))
 }
 
-/// Where `addr` of the peer lies in our address space, if we have mapped its memory.
+/// Finds the peer's address `addr` in this process, if the peer's memory is mapped here.
 #[inline]
 fn in_mapping(
     inner: &QpInner,
@@ -112,13 +112,13 @@ fn in_mapping(
     inside.then(|| (at.wrapping_add(offset as usize), fresh))
 }
 
-/// How the target's memory can be reached.
+/// The way to reach the target's memory.
 enum Remote {
-    /// There is none: zero bytes.
+    /// Not needed: zero bytes.
     Nothing,
-    /// It is in our address space.
+    /// By a mapping in this process.
     Mapped(*mut u8),
-    /// Through the kernel, at this address of the target.
+    /// Through the kernel, at this address in the target.
     Foreign(u64),
 }
 
@@ -151,15 +151,15 @@ fn atomic_mapped(qp: &Qp, links: &QpLinks, position: u32, remote: *mut u8) -> bo
     if !(remote as u64).is_multiple_of(8) {
         return false;
     }
-    // The result must have somewhere to go before the memory changes.
+    // The result buffer must be writable before the target memory changes.
     let first = qp.sq.sges(position).first();
     let Some(sge) = first.filter(|sge| sge.length >= 8) else { return false };
     let sge = Sge { length: 8, ..*sge };
     let Ok((_, host)) = driver::local_address(links, qp.pd, &sge, true) else { return false };
     let mut before = [0u8; 8];
     let probe = before.as_mut_ptr();
-    // SAFETY: a local range that was checked, and the adapter's until the completion; the copy
-    // survives memory that is not there. Writing what it holds finds out whether it can be.
+    // SAFETY: a checked local range, which belongs to the adapter until the completion; the copy
+    // reports unmapped memory. Writing back the old bytes tests whether the range is writable.
     let probed = unsafe {
         copy::copy(probe, host as *const u8, 8).and_then(|()| copy::copy(host as *mut u8, probe, 8))
     };
@@ -171,8 +171,8 @@ fn atomic_mapped(qp: &Qp, links: &QpLinks, position: u32, remote: *mut u8) -> bo
     let original = unsafe { execute_atomic(remote, lane::atomic_of(qp, position)) };
     let Ok(original) = original else { return false };
     let from = (&raw const original).cast::<u8>();
-    // SAFETY: as for the probe above. A fault now can only mean that the program took its
-    // result buffer away this very moment; the operation itself is done.
+    // SAFETY: as for the probe above. A fault here means that the program unmapped its result
+    // buffer after the probe; the operation itself is done.
     let _ = unsafe { copy::copy(host as *mut u8, from, 8) };
     true
 }
@@ -195,14 +195,14 @@ fn run_foreign(inner: &QpInner, peer: &Peer, position: u32, host_addr: u64) -> b
             count += 1;
         }
     }
-    // The pid must still be the process that published the region, not one that was given its
-    // number, or another program in its place.
+    // The process ID must still belong to the process that published the region: the ID may have
+    // been reused, or that process may run another program now.
     if !peer.was_alive_lately() {
         return false;
     }
     let (local, bytes) = (&pieces[..count], wqe.length as usize);
-    // SAFETY: the local pieces were checked against their regions, or lie in the queue; the
-    // kernel survives memory that is not there, on both sides.
+    // SAFETY: the local pieces were checked against their regions, or lie in the queue; the kernel
+    // reports unmapped memory on both sides.
     let result = unsafe {
         match wqe.opcode {
             WrOpcode::Write => vm::vm_write(peer.pid, local, host_addr, bytes),

@@ -1,8 +1,8 @@
-//! Queue pairs: the engine's state machine with everything it is connected to.
+//! Queue pairs: the engine's state machine and the objects that it works with.
 //!
-//! The driver (`rdmalab_driver`) does the engine's steps. Here stands what it works on ([`QpLinks`]
-//! is its memory and host), which path a queue pair sends on, and the short ways: small SENDs
-//! (`single`) and the local lane (`lane`).
+//! The driver (`rdmalab_driver`) runs the engine's steps. This module has the driver's memory and
+//! host ([`QpLinks`]), selects the path that a queue pair sends on, and implements two fast paths:
+//! small SENDs (`single`) and the local lane (`lane`).
 
 mod datagram;
 mod hooks;
@@ -42,8 +42,8 @@ use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::epoch::Visits;
 use rdmalab_wire::opcode::Transport;
 
-/// The place of a queue pair. Places are never freed, only used again, so that whoever found one
-/// by its number can lock it and look whether somebody lives there.
+/// The place of a queue pair. Places are reused but never freed, so a thread that found one by its
+/// number can lock it and check whether it holds a queue pair.
 pub(crate) struct QpObject {
     pub(crate) process: &'static Process,
     /// Its index within this process.
@@ -75,17 +75,17 @@ pub(crate) struct QpInner {
     pub(crate) links: QpLinks,
 }
 
-/// What a begun bind or local invalidate waits for.
+/// The threads that a bind or local invalidate waits for.
 pub(crate) struct Invalidation {
-    /// The request's place in its send queue.
+    /// Position of the work request in its send queue.
     pub(crate) position: u32,
-    /// Initiators of other processes that may still copy.
+    /// Initiators in other processes that may still copy.
     pub(crate) visits: Visits,
-    /// QPs of this process that may: those copy under their locks.
+    /// QPs of this process that may still copy; they copy under their locks.
     pub(crate) local_qps: Vec<&'static QpObject>,
 }
 
-/// What a queue pair is connected to.
+/// The objects that a queue pair works with.
 pub(crate) struct QpLinks {
     pub(crate) object: &'static QpObject,
     pub(crate) process: &'static Process,
@@ -96,28 +96,28 @@ pub(crate) struct QpLinks {
     pub(crate) cookie: u64,
     /// The peer that trains go to: the connection's, or the last datagram's.
     pub(crate) peer: Option<Arc<Peer>>,
-    /// Ring position after the last train that was pushed; 0 when the peer is known to have it.
+    /// Ring position after the last train that was pushed; 0 if the peer is known to have taken it.
     pub(crate) pushed: u64,
-    /// Posts since the peer's latest small message.
+    /// Number of posts since the peer's latest small message.
     pub(crate) stream: StreamDetector,
-    /// What the QP word says now.
+    /// The QP word as published last.
     pub(crate) published: QpWord,
     /// Whether this is a UD QP.
     pub(crate) datagram: bool,
-    /// Trains that went nowhere because there is no such peer.
+    /// Number of trains that were lost because there is no such peer.
     pub(crate) lost: u64,
-    /// What a begun bind or local invalidate waits for.
+    /// The bind or local invalidate that is in progress.
     pub(crate) invalidation: Option<Box<Invalidation>>,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
-    /// Of a connection to another host: the way there.
+    /// For a connection to another host: the route to it.
     pub(crate) route: Option<Route>,
-    /// Of a connection on this host, while something is armed: the headers that captures show, of
-    /// what it sends and of what it receives.
+    /// For a connection on this host, while a hook is active: the headers that captures show for
+    /// sent and for received packets.
     pub(crate) shared_paths: Option<Box<[FrameHeaders; 2]>>,
-    /// How promptly its program answers what comes from another host.
+    /// Decides whether ACKs to another host are delayed.
     pub(crate) delayed_ack: DelayedAck,
-    /// What captures or disturbs its packets.
+    /// The hooks that capture or disturb its packets.
     pub(crate) hooks: Option<&'static Hooks>,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,
@@ -153,8 +153,9 @@ impl Env for QpLinks {
     }
 
     fn invalidate(&mut self, rkey: u32) -> bool {
-        // Nobody is copying by it: a type 2 window is the peer's of this QP alone, whose earlier
-        // operations were over before it sent the message that takes the window back.
+        // No thread copies by this key: only the peer of this QP uses a type 2 window, and the
+        // peer's earlier operations were complete before it sent the message that invalidates the
+        // window.
         self.process.keys.retract_window(rkey, self.object.index)
     }
 
@@ -163,7 +164,7 @@ impl Env for QpLinks {
     }
 }
 
-/// Its name in packets.
+/// The transport service in packets of a QP type.
 pub(crate) fn transport_of(qp_type: QpType) -> Transport {
     match qp_type {
         QpType::Rc => Transport::Rc,
@@ -173,7 +174,7 @@ pub(crate) fn transport_of(qp_type: QpType) -> Transport {
 }
 
 impl QpInner {
-    /// Publishes what initiators of one-sided operations must know, if it changed.
+    /// Publishes the QP word for initiators of one-sided operations, if it changed.
     pub(crate) fn publish(&mut self) {
         let qp = &self.qp;
         let word = QpWord {
@@ -181,7 +182,7 @@ impl QpInner {
             can_receive: qp.state.can_receive()
                 && qp.qp_type != QpType::Ud
                 && self.links.route.is_none()
-                // What an initiator executes itself sends no packet.
+                // An operation that the initiator executes itself sends no packet for the hooks.
                 && self.links.hooks.is_none(),
             pd: qp.pd,
             access: qp.attr.qp_access_flags,
@@ -194,7 +195,7 @@ impl QpInner {
         }
     }
 
-    /// After anything that may have changed what the QP waits for.
+    /// Watches or arms the timer, after anything that may have changed what the QP waits for.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.qp.state == QpState::Err && self.links.published.can_receive {
@@ -215,12 +216,12 @@ impl QpInner {
         }
     }
 
-    /// Whether the peer's process is one that trains can still reach.
+    /// Whether the peer's process is alive, so that trains can reach it.
     pub(crate) fn peer_alive(&self) -> bool {
         self.links.peer.as_ref().is_some_and(|peer| peer.is_alive())
     }
 
-    /// Whether the ring's other end has taken everything that this QP pushed.
+    /// Whether the peer has taken everything that this QP pushed into the ring.
     pub(crate) fn carried(&self) -> bool {
         match &self.links.peer {
             Some(peer) => peer.out.lock().consumed() >= self.links.pushed,
@@ -228,19 +229,19 @@ impl QpInner {
         }
     }
 
-    /// What to do with a train that arrived.
+    /// Handles a train that arrived.
     #[inline]
     pub(crate) fn take(&mut self, train: &Train, bytes: Arrived<'_>) {
         match driver::take(&mut self.qp, &mut self.links, train, bytes) {
             Taken::Done => {}
-            // What is posted is fetched at once, so nothing stalls.
+            // Posted requests are fetched at once, so nothing stalls.
             Taken::Dropped(_) | Taken::Stalled => {
                 self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// The process slot that this QP's connection leads to.
+    /// The process slot of this QP's peer.
     pub(crate) fn remote_process(&self) -> u16 {
         layout::process_of(self.qp.remote_qpn)
     }

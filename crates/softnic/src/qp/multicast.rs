@@ -1,4 +1,4 @@
-//! Datagrams to a group: into the ring of every process of the host, and to the network.
+//! Sends multicast datagrams into the ring of every process of the host, and to the network.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,9 +23,8 @@ impl QpInner {
         sq.begun != sq.fetched() && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
     }
 
-    /// Sends the next datagram to every process of the host, once each has room for it, as one peer
-    /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
-    /// empty does.
+    /// Sends the next datagram to every process of the host, as soon as each ring has room for it.
+    /// A process that is stopped misses it, as a member with an empty receive queue does.
     pub(super) fn send_multicast(&mut self) -> Step {
         let Some(peers) = self.links.process.multicast_peers() else { return Step::Blocked };
         let Some(mut rings) = self.rings_with_room(&peers) else { return Step::Blocked };
@@ -42,14 +41,14 @@ impl QpInner {
             }
         };
         rings.into_iter().for_each(RingPath::ring_bell);
-        // The system call comes when others may write into the rings again.
+        // The system call comes after the rings were unlocked.
         if let Some(path) = on_network {
             path.flush();
         }
         sent
     }
 
-    /// The datagram is in the rings afterwards, and waits for its flush on the path to the network.
+    /// Puts the datagram into the rings. On the path to the network it still waits for the flush.
     fn send_to_group<P: Path<QpLinks>>(
         &mut self,
         rings: &mut [P],
@@ -60,9 +59,9 @@ impl QpInner {
         (sent, group.on_network)
     }
 
-    /// The rings of those that get a datagram now, held so that nobody fills them before it is in:
-    /// all that have room. `None` while one that may still empty its ring has none. Who holds
-    /// several takes them in the order of their slots.
+    /// Locks the rings that have room, so that they still have room when the datagram is pushed.
+    /// `None` while a ring is full whose process may still empty it. Threads that lock several
+    /// rings do so in the order of their slots.
     fn rings_with_room<'a>(&self, peers: &'a [Arc<Peer>]) -> Option<Vec<RingPath<'a>>> {
         let mut rings = Vec::with_capacity(peers.len());
         let mut has_to_wait = false;
@@ -71,7 +70,7 @@ impl QpInner {
             if ring.request_room(&self.qp).is_some() {
                 rings.push(ring);
             } else {
-                // All are asked, so that those that are stopped are waited for at the same time.
+                // Check all rings, so that waits for stopped processes run at the same time.
                 let consumed = ring.out.consumed();
                 has_to_wait |= !peer.ring_stall.is_stuck(consumed, crate::clock::now_ns());
             }
@@ -80,13 +79,13 @@ impl QpInner {
     }
 }
 
-/// The paths to everybody who hears a group.
+/// The paths to all members of a group.
 struct Group<'a, P> {
-    /// Of this host; all have room.
+    /// The rings of this host; all have room.
     rings: &'a mut [P],
     network: Option<&'static Network>,
     mtu: PathMtu,
-    /// The way to the members on other hosts.
+    /// The path to the members on other hosts.
     on_network: Option<NetworkPath<'static>>,
 }
 
@@ -119,7 +118,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
             result = result.and(ring.push(train, is_inline, &mut fill));
         }
         if let Some(path) = &mut self.on_network {
-            // What cannot be read was told by the copies for this host.
+            // A payload that cannot be read was reported by the copies for this host.
             let _ = path.push(train, is_inline, &mut fill);
         }
         result

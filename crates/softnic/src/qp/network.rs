@@ -1,4 +1,4 @@
-//! What a queue pair sends to other hosts, and takes from them.
+//! Sends to other hosts, and receives from them.
 
 use std::net::IpAddr;
 
@@ -16,8 +16,7 @@ use crate::udp::socket::Route;
 use crate::udp::{Arrival, Network, NetworkPath, WINDOW_PACKETS};
 
 impl QpInner {
-    /// After the address of a connection was set: the way to its peer, where that is on another
-    /// host.
+    /// Sets the route of a connection, after its address was set, if the peer is on another host.
     pub(crate) fn route_to_peer(&mut self) {
         let network = self.links.process.network();
         let route = network.and_then(|network| network.route(&self.qp.attr.ah_attr));
@@ -26,15 +25,15 @@ impl QpInner {
         self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
     }
 
-    /// Sends what a connection to another host has to send: answers first, then requests; but an
-    /// acknowledgement alone after the first of them.
+    /// Sends the responses and requests of a connection to another host. Responses go first, but a
+    /// lone ACK goes after the first request.
     pub(super) fn transmit_network(&mut self, route: &Route) -> Step {
         let Some(network) = self.links.process.network() else { return Step::Idle };
         if self.qp.may_send() {
             self.note_requests_sent(network);
         }
         let mut path = NetworkPath::new(network, route, transport_of(self.qp.qp_type), self.qp.mtu);
-        // A lone acknowledgement comes behind the answer to what it acknowledges.
+        // A lone ACK goes after the program's answer to the message that it acknowledges.
         if !self.qp.has_only_ack() {
             self.respond_on(&mut path);
         }
@@ -51,8 +50,7 @@ impl QpInner {
         if sent == Step::Blocked { Step::Blocked } else { Step::Idle }
     }
 
-    /// Sends datagrams as long as the next one goes to another host. Returns whether there was
-    /// one.
+    /// Sends datagrams as long as the next one goes to another host. Returns whether it sent any.
     pub(super) fn send_datagrams_network(&mut self) -> bool {
         let Some(network) = self.links.process.network() else { return false };
         let (mut path, mut any) = (None, false);
@@ -77,7 +75,7 @@ impl QpInner {
         any
     }
 
-    /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
+    /// Called after messages arrived for a caller: whether only an ACK is to be sent, and it can
     /// wait for the program's answer.
     pub(crate) fn may_delay_ack(&mut self, network: &Network) -> bool {
         if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
@@ -86,13 +84,13 @@ impl QpInner {
         self.links.delayed_ack.on_message(network.caller_polls(), crate::clock::now_ns())
     }
 
-    /// Requests are about to be sent.
+    /// Updates the delayed ACK, because requests are about to be sent.
     fn note_requests_sent(&mut self, network: &Network) {
         self.links.delayed_ack.on_send(network.caller_polls(), crate::clock::now_ns);
         network.forget_delayed_ack(self.links.object);
     }
 
-    /// Sends an acknowledgement that is owed.
+    /// Sends the delayed ACK, if there is one.
     pub(crate) fn send_delayed_ack(&mut self) {
         self.links.delayed_ack.on_sent_alone();
         if self.links.route.is_some() && self.qp.has_response() {
@@ -100,7 +98,7 @@ impl QpInner {
         }
     }
 
-    /// What this queue pair takes from the network.
+    /// The values that packets from the network are checked against.
     fn expected(&self) -> Expected {
         let (qp, links) = (&self.qp, &self.links);
         let between: Option<(IpAddr, IpAddr)> =
@@ -137,7 +135,7 @@ impl QpInner {
         Ok(())
     }
 
-    /// A datagram for a group that this queue pair is in.
+    /// Takes a datagram for a multicast group of this queue pair.
     pub(crate) fn take_group_copy(
         &mut self,
         arrival: &Arrival<'_>,

@@ -1,4 +1,4 @@
-//! Posting: a work request enters its queue, its inline payload with it.
+//! Posting of work requests, and the copy of inline payload into the queue.
 
 use rdmalab_engine::backend::{PostError, SendWr};
 use rdmalab_engine::vocab::{QpState, SendFlags};
@@ -22,8 +22,8 @@ impl QpInner {
         let mut to = self.qp.sq.inline_mut(position).as_mut_ptr();
         for sge in wr.sges {
             let from = sge.addr as *const u8;
-            // SAFETY: the queue has room for the sum of the lengths, which it checked; the copy
-            // survives a source that is not there.
+            // SAFETY: the queue checked that it has room for the sum of the lengths; the copy
+            // reports an unmapped source.
             if unsafe { copy::copy(to, from, sge.length as usize) }.is_err() {
                 self.qp.sq.unpush();
                 return Err(PostError::Fault);
@@ -34,7 +34,7 @@ impl QpInner {
         Ok(())
     }
 
-    /// Fetches what was posted, and sends it, or flushes it when the QP's state says so.
+    /// Fetches the posted work requests, and sends or flushes them, depending on the QP's state.
     #[inline]
     pub(crate) fn start_sending(&mut self) {
         self.qp.fetch_sends();
@@ -50,7 +50,7 @@ impl QpInner {
         }
     }
 
-    /// After RESET: the completions, the peer and the counters of the QP's earlier life go.
+    /// After RESET: drops completions, peer and counters of the QP's earlier connection.
     pub(crate) fn forget_everything(&mut self) {
         let qp_num = self.qp.qpn.get();
         self.links.send_cq.purge(qp_num);

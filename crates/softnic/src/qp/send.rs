@@ -1,4 +1,4 @@
-//! What a queue pair sends: answers first, then requests, over the path that leads to its peer.
+//! Sending: responses first, then requests, over the path to the peer.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::peer::Peer;
 use crate::ring_path::{Nowhere, RingPath};
 
 impl QpInner {
-    /// Sends what can be sent now; blocked when something is left.
+    /// Sends what can be sent now; `Blocked` if something is left.
     #[inline]
     pub(crate) fn transmit(&mut self) -> Step {
         let (has_response, may_send) = (self.qp.has_response(), self.qp.may_send());
@@ -21,7 +21,7 @@ impl QpInner {
         if let Some(route) = self.links.route {
             sent = self.transmit_network(&route);
         } else {
-            // Taken out for the time being, so that it can be used beside the rest.
+            // Taken out, so that it can be borrowed together with the rest of `self`.
             let mut peer = self.links.peer.take().or_else(|| self.late_peer());
             if has_response {
                 sent = self.respond(peer.as_ref());
@@ -40,7 +40,7 @@ impl QpInner {
         sent
     }
 
-    /// The peer of a connection that did not say hello in time when it was made, but has since.
+    /// The peer of a connection, if it answered the hello too late for the connection's setup.
     #[cold]
     fn late_peer(&self) -> Option<Arc<Peer>> {
         let connected = !self.links.datagram && crate::device::is_here(&self.qp.attr.ah_attr);
@@ -59,7 +59,7 @@ impl QpInner {
         sent
     }
 
-    /// Sends responses until there is none, or the path is full.
+    /// Sends responses until none is left, or the path is full.
     #[inline(always)]
     pub(crate) fn respond_on(&mut self, path: &mut impl Path<QpLinks>) -> Step {
         loop {
@@ -103,7 +103,7 @@ impl QpInner {
         }
     }
 
-    /// Sends requests into a peer's ring, until something else is to be done first.
+    /// Sends requests into a peer's ring until another step must come first.
     #[inline(always)]
     fn request_ring(&mut self, peer: &Arc<Peer>) -> Step {
         let mut ring = RingPath::new(peer, &self.links);
@@ -129,7 +129,7 @@ impl QpInner {
         }
     }
 
-    /// Sends requests until there is none, the path is full, or the next one may go elsewhere.
+    /// Sends requests until none is left, the path is full, or the next one may take another path.
     #[inline(always)]
     fn request_on(&mut self, path: &mut impl Path<QpLinks>) -> Step {
         loop {
@@ -141,7 +141,7 @@ impl QpInner {
         }
     }
 
-    /// Sends one request over the network if it goes there, and to nobody otherwise.
+    /// Sends datagrams over the network if they go there; otherwise drops one request.
     fn send_nowhere(&mut self) -> Step {
         if self.links.datagram && self.send_datagrams_network() {
             return Step::Done;

@@ -1,9 +1,9 @@
-//! The short way of small SENDs through the ring, out and in.
+//! The fast path of small SENDs through the ring, for sending and receiving.
 //!
-//! Most messages of most programs are a SEND that fits into a slot, from a queue pair with nothing
-//! to repeat to one that expects it. The engine says when that is so (`plan_single`,
-//! `accept_single`), and nothing has changed until the payload was moved; whatever comes in
-//! between leaves the message to the ways for everything.
+//! Most messages of most programs are a SEND that fits into a slot. Usually the sender has nothing
+//! to retransmit, and the receiver expects the message. The engine checks this (`plan_single`,
+//! `accept_single`) and changes no state until the payload was copied. In any other case the
+//! message takes the general path.
 
 use std::mem::size_of;
 
@@ -24,11 +24,11 @@ type Payload = [u64; 4];
 const _: () = assert!(size_of::<Payload>() == SHORT_BYTES as usize);
 
 impl QpInner {
-    /// Sends small SENDs from the head of the queue. Returns whether nothing else is left to send.
+    /// Sends small SENDs from the head of the queue. Returns whether nothing is left to send.
     #[inline(always)]
     pub(crate) fn transmit_singles(&mut self) -> bool {
         let QpInner { qp, links } = self;
-        // Answers go first.
+        // Responses go first.
         let plain = !qp.has_response() && links.hooks.is_none();
         let Some(peer) = links.peer.as_ref().filter(|_| plain) else { return false };
         let mut out = peer.out.lock();
@@ -48,13 +48,13 @@ impl QpInner {
         !qp.may_send()
     }
 
-    /// Takes a slot that holds a small SEND, as usual ones are. Returns whether it did: if not,
-    /// nothing was done.
+    /// Takes a slot that holds a small SEND in the usual case. Returns whether it did; if not,
+    /// nothing has changed.
     #[inline(always)]
     pub(crate) fn take_single(&mut self, slot: &Slot, from: u16) -> bool {
         let QpInner { qp, links } = self;
         let Some(short) = codec::decode_short_send(slot.head, &slot.body) else { return false };
-        // A connected QP hears its peer only (IBA vol. 1, 9.6.1).
+        // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
         let is_peer = short.src_qpn == qp.remote_qpn && layout::process_of(short.src_qpn) == from;
         if !is_peer || links.route.is_some() || links.hooks.is_some() {
             return false;
@@ -66,8 +66,8 @@ impl QpInner {
         let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
         let bytes = short.payload_bytes as usize;
         // SAFETY: the target was checked against its region just now, which cannot go away while
-        // we hold the QP's lock, and decoding made sure that the slot holds so many bytes; the
-        // copy survives memory that is not there.
+        // the QP's lock is held; decoding made sure that the slot holds these bytes; the copy
+        // reports unmapped memory.
         let copied = unsafe { copy::copy(host as *mut u8, payload, bytes) };
         if copied.is_err() {
             return false;
@@ -113,8 +113,8 @@ fn gather(links: &QpLinks, single: &SingleSend<'_>) -> Option<Payload> {
     let [sge] = single.sges() else { return None };
     let (_, _, pd) = single.ends();
     let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
-    // SAFETY: the source was checked against its region just now, and the copy survives memory
-    // that is not there; the engine says that it is at most as long as the payload of a slot.
+    // SAFETY: the source was checked against its region just now, and the copy reports unmapped
+    // memory; the engine checked that it is at most as long as the payload of a slot.
     unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()?;
     Some(payload)
 }

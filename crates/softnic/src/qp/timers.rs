@@ -1,4 +1,4 @@
-//! What a queue pair does when one of its times has come.
+//! The expiry of a queue pair's timers.
 
 use rdmalab_engine::qp::{Timer, TimerKind};
 use rdmalab_engine::vocab::WcStatus;
@@ -11,7 +11,7 @@ impl QpInner {
         matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
     }
 
-    /// When the time-out that passed is judged, over a network or what is made to be like one.
+    /// When an expired ACK time-out leads to a retransmission, on a network or with fault rules.
     pub(crate) fn retransmit_at_ns(&self) -> u64 {
         match self.qp.timer() {
             Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
@@ -22,7 +22,7 @@ impl QpInner {
         }
     }
 
-    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too long.
+    /// Whether an overdue ACK may still be unread, so that the time-out may wait for it.
     pub(crate) fn may_postpone_timeout(&self, now_ns: u64) -> bool {
         match self.qp.timer() {
             Timer::At(TimerKind::Ack, due_ns) if now_ns >= due_ns => {
@@ -36,8 +36,8 @@ impl QpInner {
         if kind == TimerKind::Ack {
             let alive = self.peer_alive();
             if alive && (!self.carried() || self.qp.attr.timeout == 0) {
-                // The request still lies in the ring, or the program wants no time-out: a peer
-                // that is alive will come to it.
+                // The request is still in the ring, or the program wants no time-out. A peer that
+                // is alive will execute the request.
                 return self.qp.postpone_timer();
             }
             if self.qp.attr.timeout == 0 {
