@@ -1,14 +1,14 @@
-//! What `<infiniband/verbs.h>` defines as inline functions, with the same fall-backs.
+//! The inline functions of `<infiniband/verbs.h>`, with the same fall-backs.
 //!
-//! Three ways lead to an operation: the slots of [`ibv_context::ops`], which are always there;
-//! those of [`verbs_context`], which may be absent and are asked for first; and the function
-//! pointers within extended completion queues and queue pairs. Where the header falls back to
-//! an exported function, the [`VerbsTable`] comes as the first argument.
+//! Operations are called through the slots of [`ibv_context::ops`], which always exist; those of
+//! [`verbs_context`], which may be absent and are checked first; and the function pointers in
+//! extended completion queues and queue pairs. Functions for which the header falls back to an
+//! exported function take the [`VerbsTable`] as the first argument.
 //!
 //! # Safety
-//! All functions here take pointers as C gives them. Each must point to a live object of its
-//! type that came from the same library, and must stay so during the call; out-parameters must
-//! be valid for writes. What the operation itself demands is in its manual page.
+//! All functions here take raw C pointers. Each must point to a live object of its type that came
+//! from the same library, and must stay so during the call; out-parameters must be valid for
+//! writes. The manual page of each operation lists its further conditions.
 #![allow(clippy::missing_safety_doc)] // One contract for all of them, above.
 
 use crate::consts::*;
@@ -19,11 +19,11 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;
 use core::ptr::null_mut;
 
-/// Reads a slot of the context around `ctx`, if whoever allocated it knew of the slot.
+/// Reads a slot of the context around `ctx`, if the library that allocated it has the slot.
 ///
-/// The slot is addressed by its distance from `ctx`, without going through a reference: an
-/// older library allocated less memory in front than today's structure has. `_which` only names
-/// the type of the slot.
+/// The slot is addressed by its distance from `ctx`, without a reference: an older library
+/// allocated less memory before `ctx` than today's structure has. `_which` only gives the type of
+/// the slot.
 unsafe fn slot<T: Copy>(
     ctx: *mut ibv_context,
     offset: usize,
@@ -35,7 +35,7 @@ unsafe fn slot<T: Copy>(
     }
     let base = ctx.wrapping_byte_sub(offset_of!(verbs_context, context));
     let sz = base.wrapping_byte_add(offset_of!(verbs_context, sz)).cast::<usize>();
-    // SAFETY: an extended context has its size just in front.
+    // SAFETY: an extended context has its size directly before it.
     let sz = unsafe { sz.read() };
     if sz < size_of::<verbs_context>() - offset {
         return None;
@@ -53,8 +53,8 @@ macro_rules! ctx_op {
     };
 }
 
-/// Inline functions that go through an optional slot and answer `$absent` without it:
-/// `C function(context expression): slot(arguments) -> type, or value;`.
+/// Inline functions that call an optional slot and return `$absent` without it: `C function(context
+/// expression): slot(arguments) -> type, or value;`.
 macro_rules! optional {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty,
         via $ctx:expr, $op:ident, or $absent:expr;)*) => {$(
@@ -72,14 +72,14 @@ macro_rules! optional {
     )*};
 }
 
-/// Sets `errno` to "not supported" and is null.
+/// Sets `errno` to "not supported" and returns null.
 fn unsupported<T>() -> *mut T {
     set_errno(libc::EOPNOTSUPP);
     null_mut()
 }
 
-/// The extended context around `ctx`, or null if it has none. Its slots may lie in front of the
-/// allocation: use this to compare, and the functions below to call.
+/// The extended context around `ctx`, or null if it has none. Slots that an older library lacks lie
+/// before its allocation: only compare this pointer, and call the functions below.
 pub unsafe fn verbs_get_ctx(ctx: *mut ibv_context) -> *mut verbs_context {
     // SAFETY: the caller's contract: the context is live.
     if unsafe { (*ctx).abi_compat } != VERBS_ABI_IS_EXTENDED {
@@ -98,7 +98,7 @@ optional! {
     /// Advice on paging; 0, or an error number.
     fn ibv_advise_mr(pd: *mut ibv_pd, advice: u32, flags: u32, sg_list: *mut ibv_sge,
         num_sge: u32) -> c_int, via (*pd).context, advise_mr, or libc::EOPNOTSUPP;
-    /// A region that swallows and yields zeroes; null and `errno`.
+    /// A region that discards writes and reads as zeroes; null and `errno`.
     fn ibv_alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr,
         via (*pd).context, alloc_null_mr, or unsupported();
     /// Number of an SRQ; 0, or an error number.
@@ -162,8 +162,8 @@ pub unsafe fn ibv_query_gid_ex(
     }
 }
 
-/// What a device can do, with all that came later; without the slot, or if the slot does not
-/// work, the old attributes with zeroes behind them. 0, or an error number.
+/// The capabilities of a device, with all extensions; without the slot, or if it is not supported,
+/// the old attributes and zeroes for the rest. 0, or an error number.
 pub unsafe fn ibv_query_device_ex(
     table: &VerbsTable,
     context: *mut ibv_context,
@@ -188,8 +188,8 @@ pub unsafe fn ibv_query_device_ex(
     }
 }
 
-/// A region: the old function where the rights are all old, else the one that may ignore the
-/// optional ones. Null and `errno`.
+/// Registers a region: by the old function unless there are optional rights, else by the one that
+/// may ignore them. Null and `errno`.
 pub unsafe fn ibv_reg_mr(
     table: &VerbsTable,
     pd: *mut ibv_pd,
@@ -207,7 +207,8 @@ pub unsafe fn ibv_reg_mr(
     }
 }
 
-/// An SRQ with types and domains; without any, the old function. Null and `errno`.
+/// Creates an SRQ with types and domains; by the old function if it needs neither. Null and
+/// `errno`.
 pub unsafe fn ibv_create_srq_ex(
     table: &VerbsTable,
     context: *mut ibv_context,
@@ -228,7 +229,8 @@ pub unsafe fn ibv_create_srq_ex(
     }
 }
 
-/// A QP with all that came later; with nothing but a domain, the old function. Null and `errno`.
+/// Creates a QP with all extensions; by the old function if only a domain is given. Null and
+/// `errno`.
 pub unsafe fn ibv_create_qp_ex(
     table: &VerbsTable,
     context: *mut ibv_context,
@@ -278,17 +280,17 @@ pub unsafe fn ibv_bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bi
     }
 }
 
-/// The key with its low 8 bits, which are the program's, counted up.
+/// The key with its low 8 bits, which belong to the program, incremented.
 pub const fn ibv_inc_rkey(rkey: u32) -> u32 {
     (rkey & !0xff) | (rkey.wrapping_add(1) & 0xff)
 }
 
-/// The plain view of an extended CQ, which starts as one.
+/// The extended CQ as an `ibv_cq`, with which it begins.
 pub const fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
     cq.cast()
 }
 
-/// Inline functions that call a slot without asking: where C would jump to null, these panic.
+/// Inline functions that call a slot without a check: where C would jump to null, these panic.
 macro_rules! direct {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?,
         via $slot:expr;)*) => {$(
@@ -393,19 +395,19 @@ direct! {
         info: *const ibv_mw_bind_info), via (*qp).wr_bind_mw;
     /// Starts the invalidation of a key.
     fn ibv_wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32), via (*qp).wr_local_inv;
-    /// Says where a datagram goes.
+    /// Sets the destination of a datagram.
     fn ibv_wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32,
         remote_qkey: u32), via (*qp).wr_set_ud_addr;
-    /// Names the one piece of memory.
+    /// Sets the one piece of memory.
     fn ibv_wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32),
         via (*qp).wr_set_sge;
-    /// Names the pieces of memory.
+    /// Sets the pieces of memory.
     fn ibv_wr_set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *const ibv_sge),
         via (*qp).wr_set_sge_list;
-    /// Takes the bytes at once.
+    /// Copies the bytes at once (inline).
     fn ibv_wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize),
         via (*qp).wr_set_inline_data;
-    /// Takes the bytes of several pieces at once.
+    /// Copies the bytes of several pieces at once (inline).
     fn ibv_wr_set_inline_data_list(qp: *mut ibv_qp_ex, num_buf: usize,
         buf_list: *const ibv_data_buf), via (*qp).wr_set_inline_data_list;
 }

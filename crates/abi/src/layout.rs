@@ -1,7 +1,7 @@
-//! The macros in which layouts and constants are written, and what they tell about themselves.
+//! The macros that declare layouts and constants, and the descriptions that they generate.
 //!
-//! A layout is written once, with its offsets, and from it follow the type, the compile-time
-//! assertions and the description that the comparison with the C header walks over.
+//! A layout is written once, with its offsets. The macro generates the type, the compile-time
+//! assertions and the description for the comparison with the C header.
 
 /// One field of a C structure or union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,11 @@ pub struct Layout {
 
 /// A type whose memory layout is that of a C type.
 pub trait CLayout: Sized {
-    /// What the layout is.
+    /// The description of the layout.
     const LAYOUT: Layout;
 }
 
-/// Strips the prefix of a raw identifier: C knows `priv`, Rust writes `r#priv`.
+/// Strips the prefix of a raw identifier: C has `priv` where Rust has `r#priv`.
 ///
 /// # Panics
 /// At compile time, when the prefix is not followed by valid UTF-8 (it always is).
@@ -47,8 +47,8 @@ pub const fn c_name(name: &'static str) -> &'static str {
     }
 }
 
-/// A slot of a table of C functions: nullable, and able to be unwound through (a simulated rank
-/// that is dropped while it waits unwinds through the table).
+/// A slot of a table of C functions: nullable, and allowed to unwind (dropping a simulated rank
+/// that waits unwinds through the table).
 macro_rules! op {
     (($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?) => {
         Option<unsafe extern "C-unwind" fn($($arg: $ty),*) $(-> $ret)?>
@@ -99,7 +99,7 @@ macro_rules! layout {
     )*};
 }
 
-/// Declares types that are only ever seen behind a pointer.
+/// Declares opaque types, which are only used behind a pointer.
 macro_rules! opaque {
     ($($name:ident, $doc:literal;)*) => {$(
         #[doc = $doc]

@@ -1,7 +1,7 @@
 //! The exported functions of libibverbs as one table.
 //!
-//! The table comes from a shared library on this machine ([`VerbsTable::load`]) or is filled in
-//! by hand by a provider that lives in this process. Whoever uses it cannot tell which.
+//! The table comes from a shared library on this machine ([`VerbsTable::load`]) or from a provider
+//! in this process. Its users need not know which.
 
 use crate::errno::set_errno;
 use crate::types::*;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// The name under which the dynamic linker finds the system's library.
 pub const LIBIBVERBS_SONAME: &CStr = c"libibverbs.so.1";
 
-/// A symbol that our own drop-in library has and no other: it tells them apart.
+/// A symbol that only this project's replacement library has: it identifies that library.
 const OUR_MARK: &CStr = c"__rdmalab_ibv_get_device_list";
 
 /// Why a library could not be used.
@@ -21,18 +21,18 @@ const OUR_MARK: &CStr = c"__rdmalab_ibv_get_device_list";
 pub enum LoadError {
     /// The library was not found, or could not be loaded.
     Open {
-        /// What was asked for.
+        /// The requested library.
         library: String,
-        /// What the dynamic linker says.
+        /// The dynamic linker's message.
         reason: String,
     },
-    /// The library has no such function: it is too old, or something else.
+    /// The library has no such function: it is too old, or another library.
     Symbol {
         /// The library.
         library: String,
         /// The function.
         name: &'static str,
-        /// The version that was asked for.
+        /// The requested version.
         version: &'static str,
     },
 }
@@ -50,7 +50,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// What a function answers that is not there.
+/// The result of a missing function.
 trait Failure {
     fn failure() -> Self;
 }
@@ -90,9 +90,9 @@ impl Failure for () {
 macro_rules! verbs_table {
     ($($field:ident: fn($($arg:ident: $ty:ty),*) $(-> $ret:ty)?,
         $symbol:literal $version:literal, $doc:literal;)*) => {
-        /// The exported functions that a user of verbs needs. Each behaves as its manual page
-        /// says; the C conventions for errors (null, -1 and `errno`, or an error number) differ
-        /// from one to the next and are named with each.
+        /// The exported functions that a user of verbs needs. Each behaves as its manual page says.
+        /// The error convention (null, -1 and `errno`, or an error number) differs between
+        /// functions; the text of each names it.
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]
         pub struct VerbsTable {
@@ -122,8 +122,8 @@ macro_rules! verbs_table {
                 })
             }
 
-            /// A table of which every function fails: null, or `EOPNOTSUPP`. With
-            /// `..VerbsTable::UNSUPPORTED`, a table by hand names only what it has.
+            /// A table in which every function fails: null, or `EOPNOTSUPP`. A table by hand can
+            /// list only the functions that it has, followed by `..VerbsTable::UNSUPPORTED`.
             pub const UNSUPPORTED: Self = Self {
                 $($field: {
                     unsafe extern "C-unwind" fn absent($(_: $ty),*) $(-> $ret)? {
@@ -240,10 +240,10 @@ verbs_table! {
 }
 
 impl VerbsTable {
-    /// Loads a library and takes its functions. `None` means the one that the dynamic linker
-    /// finds as `libibverbs.so.1`; under `LD_LIBRARY_PATH` that may be ours, see [`is_ours`].
+    /// Loads a library and takes its functions. `None` means the one that the dynamic linker finds
+    /// as `libibverbs.so.1`; under `LD_LIBRARY_PATH` that may be this project's, see [`is_ours`].
     ///
-    /// The library stays loaded for the life of the process: its threads and its drivers do not
+    /// The library stays loaded for the life of the process, because its threads and drivers do not
     /// survive an unload.
     ///
     /// # Errors
@@ -252,8 +252,8 @@ impl VerbsTable {
     /// [`is_ours`]: VerbsTable::is_ours
     pub fn load(path: Option<&CStr>) -> Result<Self, LoadError> {
         let library = Library::open(path.unwrap_or(LIBIBVERBS_SONAME))?;
-        // SAFETY: a library that exports these names under these versions is libibverbs, or
-        // stands in for it; `Library` never closes it.
+        // SAFETY: a library that exports these names under these versions is libibverbs, or a
+        // replacement for it; `Library` never closes it.
         unsafe { Self::from_library(&library) }
     }
 
@@ -273,7 +273,7 @@ impl VerbsTable {
         Some(PathBuf::from(std::ffi::OsStr::new(name.to_str().ok()?)))
     }
 
-    /// Whether a library is our drop-in one: then a "system" device would be soft after all.
+    /// Whether a library is this project's replacement: then a "system" device is a soft device.
     ///
     /// # Errors
     /// [`LoadError::Open`] if it cannot be loaded.
@@ -325,7 +325,7 @@ impl Library {
     }
 }
 
-/// What the dynamic linker says about the last failure of this thread.
+/// The dynamic linker's message for the last failure of this thread.
 fn dl_reason() -> String {
     // SAFETY: `dlerror` returns null or a C string that is valid until the next call on this
     // thread; it is copied at once.

@@ -8,14 +8,14 @@ use crate::types::*;
 /// The name under which the dynamic linker finds the system's connection manager.
 pub const LIBRDMACM_SONAME: &CStr = c"librdmacm.so.1";
 
-/// Where our own connection manager takes a loan.
+/// The function through which this project's connection manager receives a [`CmLoan`].
 const BORROW: &CStr = c"__rdmalab_borrow";
 
 /// Declares the table, as `verbs_table!` does.
 macro_rules! cm_table {
     ($($field:ident: fn($($arg:ident: $ty:ty),*) $(-> $ret:ty)?,
         $symbol:literal, $doc:literal;)*) => {
-        /// The functions that making connections needs. Each behaves as its manual page says.
+        /// The functions for making connections. Each behaves as its manual page says.
         #[derive(Clone, Copy, Debug)]
         pub struct CmTable {
             $(#[doc = $doc] pub $field: unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)?,)*
@@ -88,54 +88,54 @@ cm_table! {
         "rdma_get_src_port", "Our port, network byte order.";
 }
 
-/// Datagrams of connection managers to and from other hosts: what our own libibverbs exports for
-/// our own librdmacm. Addresses are GIDs of 16 bytes, datagrams 256 bytes; what is received is
-/// the sender's GID, ours, and the datagram.
+/// Sends and receives datagrams of connection managers to and from other hosts: this project's
+/// libibverbs exports it for this project's librdmacm. Addresses are GIDs of 16 bytes, datagrams
+/// have 256 bytes; a received record is the sender's GID, the local GID, and the datagram.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MadPort {
-    /// A descriptor that is readable while datagrams wait, or a negative error number; `-ENODEV`
-    /// where no way to other hosts was asked for, and only there.
+    /// A descriptor that is readable while datagrams wait, or a negative error number; `-ENODEV` if
+    /// and only if no interface to other hosts was configured.
     pub open: unsafe extern "C" fn() -> c_int,
     /// Sends (from, to, datagram); 0, or an error number.
     pub send: unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int,
-    /// Takes the next one; 1, or 0 when there is none.
+    /// Takes the next datagram; 1, or 0 when there is none.
     pub receive: unsafe extern "C" fn(*mut u8) -> c_int,
-    /// Shows a capture a datagram that takes another way (from, to, datagram, whether it came); 0,
-    /// or another number where nothing is captured and never will be.
+    /// Adds a datagram on another path to the capture (from, to, datagram, whether it was
+    /// received); 0, or another number if nothing is or will be captured.
     pub note: unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int,
 }
 
-/// Verbs of this process, lent to our own connection manager, which looks for a libibverbs
-/// otherwise: a second soft device in one process would be another one.
+/// Verbs of this process for this project's connection manager. Without them it would load a
+/// libibverbs, and a second soft device in one process would be a separate one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CmLoan {
-    /// Bytes of this structure: another build's are refused.
+    /// Bytes of this structure: a loan of another size is refused.
     bytes: usize,
-    /// What it was built from, likewise.
+    /// A hash of the sources that it was built from: a loan with another hash is refused.
     build: u64,
     /// The verbs.
     pub verbs: VerbsTable,
-    /// The way to other hosts.
+    /// The port for datagrams to other hosts.
     pub mads: MadPort,
 }
 
 impl CmLoan {
-    /// A loan of these.
+    /// A loan of these functions.
     #[must_use]
     pub const fn new(verbs: VerbsTable, mads: MadPort) -> Self {
         Self { bytes: size_of::<Self>(), build: BUILD, verbs, mads }
     }
 
-    /// Takes a copy of one that another shared object made; `None` when that is of another build,
-    /// so far as the sources of this interface differ.
+    /// Copies a loan that another shared object made; `None` if that object was built from other
+    /// sources of this interface.
     ///
     /// # Safety
-    /// Two words can be read there, and if they are those of this build, a loan.
+    /// Two words can be read at `from`, and if they are those of this build, a loan.
     #[must_use]
     pub const unsafe fn take(from: *const Self) -> Option<Self> {
-        // SAFETY: the caller's contract; each word is looked at before what lies behind it.
+        // SAFETY: the caller's contract; the first two words are checked before the rest is read.
         unsafe {
             if (*from).bytes != size_of::<Self>() || (*from).build != BUILD {
                 return None;
@@ -148,7 +148,7 @@ impl CmLoan {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let words = |loan: *const Self| {
-            // SAFETY: a live structure of nothing but words, without gaps between them.
+            // SAFETY: a live structure that consists of words only, without padding.
             unsafe { core::slice::from_raw_parts(loan.cast::<usize>(), WORDS) }
         };
         words(self) == words(other)
@@ -163,7 +163,7 @@ const _: () = assert!(
         && size_of::<usize>() == size_of::<u64>()
 );
 
-/// A hash of the sources that say what is lent: their functions, in order, and what those mean.
+/// A hash of the sources that declare the lent functions, their order and their meaning.
 const BUILD: u64 = {
     let version = fnv(0xcbf2_9ce4_8422_2325, env!("CARGO_PKG_VERSION"));
     fnv(fnv(version, include_str!("manager.rs")), include_str!("loader.rs"))
@@ -181,19 +181,19 @@ const fn fnv(mut hash: u64, text: &str) -> u64 {
 
 impl CmTable {
     /// Loads the connection manager that the dynamic linker finds as `librdmacm.so.1`, which uses
-    /// the `libibverbs.so.1` that it finds. It stays loaded.
+    /// the `libibverbs.so.1` that the linker finds. It stays loaded.
     ///
     /// # Errors
-    /// [`LoadError::Open`] if it is not there, [`LoadError::Symbol`] if it is something else.
+    /// [`LoadError::Open`] if it is not there, [`LoadError::Symbol`] if it is another library.
     pub fn load() -> Result<Self, LoadError> {
         let library = Library::open(LIBRDMACM_SONAME)?;
-        // SAFETY: a library that exports these names under these versions is librdmacm, or stands
-        // in for it; `Library` never closes it.
+        // SAFETY: a library that exports these names under these versions is librdmacm, or a
+        // replacement for it; `Library` never closes it.
         unsafe { Self::from_library(&library) }
     }
 
-    /// Loads our own connection manager from a file and lends it these verbs. Whoever did so first
-    /// in this process has lent; the same loan again is no error.
+    /// Loads this project's connection manager from a file and lends it these verbs. The first loan
+    /// in a process is kept; the same loan again is no error.
     ///
     /// # Errors
     /// As [`CmTable::load`]; also when it is of another build, or uses other verbs already.
@@ -203,15 +203,15 @@ impl CmTable {
         let refused = |reason: &str| LoadError::Open { library: name(), reason: reason.to_owned() };
         let borrow = library.plain_symbol(BORROW);
         let borrow = borrow.ok_or_else(|| refused("it is no connection manager of this build"))?;
-        // SAFETY: only our own library has that symbol, and exports a function of this signature
-        // under it in every build.
+        // SAFETY: only this project's library has that symbol, and in every build it is a function
+        // of this signature.
         let borrow = unsafe {
             core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const CmLoan) -> c_int>(
                 borrow,
             )
         };
-        // SAFETY: a live loan, which it copies, after a look at the first words, which tell its
-        // size and build: older ones look at the size alone, and theirs is another.
+        // SAFETY: a live loan, which the function copies after it has checked the size and build in
+        // the first words. Older builds check the size alone, which differs from this one.
         match unsafe { borrow(loan) } {
             // SAFETY: as in `load`.
             0 => unsafe { Self::from_library(&library) },

@@ -6,14 +6,14 @@ use rdmalab_engine::qp::{AtomicOp, Qp};
 use rdmalab_engine::vocab::{Access, PdId, WrOpcode};
 use rdmalab_wire::ids::Qpn;
 
-/// What an initiator knows of the queue pair at the other end.
+/// The initiator's knowledge of the queue pair at the other end.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Whether it takes requests.
+    /// Whether its state accepts requests.
     pub can_receive: bool,
     /// Its protection domain.
     pub pd: PdId,
-    /// What it lets its peer do.
+    /// The accesses that it grants its peer.
     pub access: Access,
     /// Which queue pair it is connected to.
     pub remote_qpn: Qpn,
@@ -22,7 +22,7 @@ pub struct Target {
 /// Memory of the target that the operation may touch.
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
-    /// Its first byte, as the target sees it.
+    /// Address of the first byte in the target process.
     pub host_addr: u64,
     /// How many bytes.
     pub bytes: u64,
@@ -31,8 +31,8 @@ pub struct Granted {
 }
 
 /// Checks the one-sided operation at `position` as the target's responder would; `key` looks up a
-/// key of the target. `Some(None)`: the operation has no byte. `None`: it has to take the path,
-/// where the responder answers it.
+/// key of the target. `Some(None)`: the operation transfers no byte. `None`: the operation must be
+/// sent on the path, where the responder answers it.
 #[inline]
 pub fn check(
     qp: &Qp,

@@ -2,9 +2,8 @@
 //! retire.
 //!
 //! The engine decides and moves no byte. A driver owns the bytes: it knows where trains go
-//! ([`Path`]), how memory is read and written ([`Memory`]), and what else the queue pair is
-//! connected to ([`Host`]). The functions here do one step each, for any of these, with static
-//! dispatch:
+//! ([`Path`]), how memory is read and written ([`Memory`]), and the other objects of the queue pair
+//! ([`Host`]). Each function here does one step, for any of these, with static dispatch:
 //!
 //! - [`send_request`]: plan a request, put its payload on the path, retire it; local operations
 //!   (bind, invalidate) are executed on the way;
@@ -14,7 +13,8 @@
 //!   void in between;
 //! - [`lane::check`]: whether an initiator may execute a one-sided operation itself.
 //!
-//! Which queue pair goes next, who holds which lock, and when to stop is each driver's own matter.
+//! Each driver decides by itself which queue pair goes next, which locks are held, and when to
+//! stop.
 #![forbid(unsafe_code)]
 
 pub mod lane;

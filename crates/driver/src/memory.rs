@@ -1,4 +1,4 @@
-//! The memory of the process that a queue pair belongs to, and what else its driver answers for.
+//! The memory of the process that a queue pair belongs to, and the driver's other services.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{PdId, Sge};
 
-/// Memory that payload is read from and written to. Every address was checked against its region
-/// just now, and may be unmapped all the same: that is a [`CopyError::Fault`].
+/// Memory that payload is read from and written to. Every address was just checked against its
+/// region, but may be unmapped all the same: that is a [`CopyError::Fault`].
 pub trait Memory {
     /// Where a path wants payload to be written: a cursor.
     type Place<'a>;
     /// Payload that arrived: a cursor.
     type Bytes<'a>;
 
-    /// A cursor over bytes of the driver's own.
+    /// A cursor over bytes of the driver itself.
     fn bytes(bytes: &[u8]) -> Self::Bytes<'_>;
-    /// Moves a cursor on.
+    /// Advances a cursor.
     fn skip(bytes: &mut Self::Bytes<'_>, count: u32);
-    /// Writes bytes of the driver's own to a place, and moves that on.
+    /// Writes bytes of the driver itself to a place, and advances the place.
     fn put(bytes: &[u8], to: &mut Self::Place<'_>) -> Result<(), CopyError>;
 
-    /// Copies bytes of a region to a place, and moves that on.
+    /// Copies bytes of a region to a place, and advances the place.
     fn read(
         &self,
         region: &KeyEntry,
@@ -31,8 +31,8 @@ pub trait Memory {
         to: &mut Self::Place<'_>,
     ) -> Result<(), CopyError>;
 
-    /// Copies bytes that arrived into a region, and moves their cursor on. Their last eight become
-    /// visible last.
+    /// Copies bytes that arrived into a region, and advances their cursor. The last eight bytes
+    /// become visible last.
     fn write(
         &mut self,
         region: &KeyEntry,
@@ -48,8 +48,8 @@ pub trait Memory {
 
 /// Everything that a queue pair is connected to.
 pub trait Host: Env + Memory {
-    /// Executes the bind or local invalidate at `position`, and says whether it succeeded; `None`
-    /// while somebody may still copy by what it takes back: to be tried again.
+    /// Executes the bind or local invalidate at `position`, and says whether it succeeded. `None`
+    /// while a copy that uses the old key may still run: try again later.
     fn execute_local(&mut self, qp: &Qp, position: u32) -> Option<bool>;
 
     /// The 40 bytes in front of a datagram that has a routing header (IBA vol. 1, 11.4.2.1).

@@ -1,4 +1,4 @@
-//! Where trains go.
+//! The paths on which trains are sent.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::memory::Memory;
 pub struct Unsent {
     /// Why.
     pub error: CopyError,
-    /// Packets of the train that were sent before.
+    /// Packets of the train that were sent before the error.
     pub packets: u32,
 }
 
@@ -25,24 +25,23 @@ impl Unsent {
     }
 }
 
-/// A way to a peer: a ring in shared memory, a socket, a simulated link. It carries trains in
-/// order, and may lose them. Another path may wrap it, to watch or to disturb what passes.
+/// A path to a peer: a ring in shared memory, a socket, a simulated link. It carries trains in
+/// order, and may lose them. A path may wrap another one, to watch its trains or to inject faults.
 pub trait Path<M: Memory> {
     /// Payload bytes that the next request of `qp` may carry, at least one MTU; `None` when there
     /// is no room for it now.
     fn request_room(&mut self, qp: &Qp) -> Option<u32>;
 
-    /// The same for the next response.
+    /// [`Path::request_room`] for the next response.
     fn response_room(&mut self, qp: &Qp) -> Option<u32> {
         self.request_room(qp)
     }
 
-    /// Adds to a datagram what only the port knows: where it comes from.
+    /// Adds the source address, which only the port knows, to a datagram.
     fn address(&mut self, _train: &mut Train, _to: &UdAddress) {}
 
-    /// Takes a train for which there is room. `fill` writes a range of its payload where the path
-    /// wants it, and is not asked for empty ones. `is_inline`: the payload lies in the work
-    /// request.
+    /// Sends a train for which there is room. The path calls `fill` to have a non-empty range of
+    /// the payload written to a place. `is_inline`: the payload is in the work request.
     fn push(
         &mut self,
         train: &Train,

@@ -7,18 +7,18 @@ use rdmalab_engine::train::{Train, TrainFlags};
 
 use crate::memory::{Host, scatter};
 
-/// What came of a train that was offered.
+/// The result of offering a train to a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// Everything that it asks for was done.
+    /// The train was processed.
     Done,
-    /// It was dropped.
+    /// The train was dropped.
     Dropped(DropReason),
-    /// It is to be offered again.
+    /// The train must be offered again.
     Stalled,
 }
 
-/// Takes a train that arrived, whose payload lies at `bytes`: both halves of the step at once.
+/// Processes a train that arrived with its payload at `bytes`: both halves of the step at once.
 #[inline(always)]
 pub fn take<H: Host>(qp: &mut Qp, host: &mut H, train: &Train, bytes: H::Bytes<'_>) -> Taken {
     match qp.accept(train, host) {
@@ -32,8 +32,8 @@ pub fn take<H: Host>(qp: &mut Qp, host: &mut H, train: &Train, bytes: H::Bytes<'
     }
 }
 
-/// The second half of a step that [`Qp::accept`] began: moves the bytes, and tells the engine what
-/// came of it. There is none for a train that was done, dropped or stalled.
+/// The second half of a step that [`Qp::accept`] began: moves the bytes, and reports the outcome to
+/// the engine. A train that was done, dropped or stalled has no second half.
 #[inline(always)]
 pub fn finish<H: Host>(
     qp: &mut Qp,
@@ -59,8 +59,8 @@ pub fn finish<H: Host>(
     }
 }
 
-/// The second half of a step whose queue pair entered ERR or RESET meanwhile: the program may have
-/// taken its buffers back, so no byte is moved.
+/// The second half of a step whose queue pair has entered ERR or RESET meanwhile: moves no byte,
+/// because the program may have freed its buffers.
 pub fn abandon<H: Host>(qp: &mut Qp, host: &mut H, train: &Train, accepted: &Accept) {
     match accepted {
         Accept::Place(placement) => qp.retire_request(train, placement, Ok(()), host),

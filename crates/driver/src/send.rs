@@ -7,12 +7,12 @@ use rdmalab_engine::vocab::QpType;
 use crate::memory::{Host, read_wqe};
 use crate::path::Path;
 
-/// What came of an attempt to send.
+/// The result of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// There is nothing to send now.
     Idle,
-    /// The path is full, or a local operation waits for others: to be tried again.
+    /// The path is full, or a local operation waits for running copies: try again later.
     Blocked,
     /// One train was sent, or one local operation executed; more may follow.
     Done,
@@ -73,7 +73,7 @@ pub fn send_response<H: Host>(qp: &mut Qp, path: &mut impl Path<H>, host: &mut H
                     let addr = host_addr.wrapping_add(u64::from(range.start));
                     host.read(region, addr, range.end - range.start, &mut to)
                 }
-                // There is a region wherever there are bytes.
+                // Without a region there is no byte to read.
                 None => Ok(()),
             });
             (train, pushed)

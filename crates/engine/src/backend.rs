@@ -72,7 +72,7 @@ impl core::fmt::Display for VerbsError {
 
 impl std::error::Error for VerbsError {}
 
-/// What a verb gives, or its error number and why.
+/// The result of a verb, or its error number and why.
 pub type VerbsResult<T> = Result<T, VerbsError>;
 
 /// Why a work request was refused when it was posted; nothing of it was queued.
@@ -88,7 +88,7 @@ pub enum PostError {
     TooManySges,
     /// More inline bytes than the QP was created with (`EINVAL`).
     InlineTooLong,
-    /// READ and atomics bring data home, which cannot be inline (`EINVAL`).
+    /// READ and atomics return data, so they cannot be inline (`EINVAL`).
     InlineAnswer,
     /// READ or an atomic on a QP whose `max_rd_atomic` is 0 (`EINVAL`).
     NoRdAtomic,
@@ -126,7 +126,7 @@ pub enum LinkLayer {
 pub struct DeviceInfo {
     /// What `ibv_get_device_name` returns, e.g. `soft0`.
     pub name: String,
-    /// What names the character device elsewhere, e.g. `uverbs0`.
+    /// Name of the character device that a kernel device would have, e.g. `uverbs0`.
     pub dev_name: String,
     /// The node GUID, in host order.
     pub guid: u64,
@@ -171,11 +171,11 @@ pub struct DeviceCaps {
     pub max_mr: u32,
     /// Protection domains.
     pub max_pd: u32,
-    /// READs and atomics of its peer that a queue pair answers at a time.
+    /// READs and atomics that a queue pair holds at a time as responder.
     pub max_qp_rd_atom: u32,
-    /// READs and atomics that all queue pairs answer at a time.
+    /// READs and atomics that all queue pairs hold at a time as responders.
     pub max_res_rd_atom: u32,
-    /// READs and atomics of its own that a queue pair has in flight.
+    /// READs and atomics that a queue pair has in flight as requester.
     pub max_qp_init_rd_atom: u32,
     /// 0 none, 1 within the adapter, 2 also with the CPU (`enum ibv_atomic_cap`).
     pub atomic_cap: u32,
@@ -197,11 +197,11 @@ pub struct DeviceCaps {
     pub max_srq_sge: u32,
     /// Entries of a port's P_Key table.
     pub max_pkeys: u16,
-    /// How long an acknowledgement may take to leave it: 4.096 us x 2^this.
+    /// How long the device may delay an acknowledgement: 4.096 us x 2^this.
     pub local_ca_ack_delay: u8,
     /// Ports.
     pub phys_port_cnt: u8,
-    /// Bytes that a request may carry itself.
+    /// Inline bytes of a send request.
     pub max_inline_data: u32,
     /// Completion time stamps: valid bits, 0 when there are none.
     pub completion_timestamp_mask: u64,
@@ -212,7 +212,7 @@ pub struct DeviceCaps {
 /// The state of a port (`struct ibv_port_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Whether it takes and gives data.
+    /// Whether the port is active: it sends and receives.
     pub active: bool,
     /// As `enum ibv_mtu`.
     pub max_mtu: u32,
@@ -240,7 +240,7 @@ pub struct PortInfo {
     pub active_speed: u8,
     /// State of the physical layer: 5 is up.
     pub phys_state: u8,
-    /// What it is made of.
+    /// Its link layer.
     pub link_layer: LinkLayer,
 }
 
@@ -287,7 +287,7 @@ pub struct CqInit<'a, Ch> {
     pub timestamps: bool,
     /// On overflow drop the new completion silently (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub ignore_overrun: bool,
-    /// The caller's word for it.
+    /// The caller's cookie; events carry it.
     pub cookie: u64,
 }
 
@@ -298,9 +298,9 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// Pieces of memory of a request.
     pub max_sge: u32,
-    /// Fewer requests than this raise an event; 0: none does.
+    /// The limit event is raised when fewer requests than this wait; 0 raises none.
     pub srq_limit: u32,
-    /// The caller's word for it.
+    /// The caller's cookie; events carry it.
     pub cookie: u64,
 }
 
@@ -311,7 +311,7 @@ pub struct SrqInfo {
     pub max_wr: u32,
     /// Pieces of memory of a request.
     pub max_sge: u32,
-    /// Fewer requests than this raise an event; 0: none does.
+    /// The limit event is raised when fewer requests than this wait; 0 raises none.
     pub srq_limit: u32,
 }
 
@@ -324,13 +324,13 @@ pub struct QpInit<'a, Cq, Srq> {
     pub send_cq: &'a Cq,
     /// Where completions of receives go.
     pub recv_cq: &'a Cq,
-    /// Where receives come from, instead of a queue of its own.
+    /// The shared receive queue that supplies receives, if the QP has no receive queue.
     pub srq: Option<&'a Srq>,
     /// How much must fit.
     pub cap: QpCap,
     /// Whether every send has a completion.
     pub sq_sig_all: bool,
-    /// The caller's word for it.
+    /// The caller's cookie; events carry it.
     pub cookie: u64,
 }
 
@@ -408,7 +408,7 @@ pub struct MrChange<'a, Pd> {
     pub access: Option<Access>,
 }
 
-/// A completion as polled, with what only extended CQs show.
+/// A completion as polled, with the time stamp that only extended CQs give.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtendedWc {
     /// The completion.
@@ -438,8 +438,8 @@ pub enum Deadline {
     Never,
 }
 
-/// An RNIC, of which a process may have several: an instance is a value. See the module's text for
-/// what handles are. Verbs on objects of different contexts are refused with `EINVAL`.
+/// An RNIC. A process may have several instances. See the module's text for handles. Verbs on
+/// objects of different contexts are refused with `EINVAL`.
 pub trait Backend: Send + Sync + Sized + 'static {
     /// An open device.
     type Context: Clone + Send + Sync;
@@ -458,7 +458,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// A queue pair.
     type Qp: Clone + Send + Sync;
 
-    /// The devices there are; an error when this process cannot have one, saying why.
+    /// Lists the devices; an error says why this process cannot have one.
     fn devices(&self) -> VerbsResult<Vec<DeviceInfo>>;
     /// Opens a device by its index.
     fn open(&self, index: u32) -> VerbsResult<Self::Context>;
@@ -488,7 +488,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Frees it; `EBUSY` while objects use it.
     fn dealloc_pd(pd: &Self::Pd) -> VerbsResult<()>;
 
-    /// Registers `length` bytes at `addr`, which peers and work requests call `iova`.
+    /// Registers `length` bytes at `addr`; peers and work requests address them from `iova` on.
     fn reg_mr(
         pd: &Self::Pd,
         addr: u64,
@@ -498,7 +498,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     ) -> VerbsResult<(Self::Mr, MrInfo)>;
     /// Changes a region in place; its keys may change.
     fn rereg_mr(mr: &Self::Mr, change: MrChange<'_, Self::Pd>) -> VerbsResult<MrInfo>;
-    /// Takes a region back: when this returns, nobody reads or writes it any more. `EBUSY` while
+    /// Deregisters a region: after this returns, no adapter or peer accesses it. `EBUSY` while
     /// windows are bound to it.
     fn dereg_mr(mr: &Self::Mr) -> VerbsResult<()>;
     /// Allocates a window; returns it and its remote key.
@@ -532,10 +532,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Takes up to `out.len()` completions and says how many of `out` it initialised. Makes
     /// progress.
     fn poll_cq(cq: &Self::Cq, out: &mut [MaybeUninit<Wc>]) -> VerbsResult<usize>;
-    /// Takes one completion with its time stamp. When there is none it makes progress and looks
-    /// again, unless `is_next`: within a batch only what is there counts. Otherwise a program that
-    /// asked for an event and then empties its CQ would find what the event will be about, and an
-    /// empty CQ after the event (`ibv_rc_pingpong -t -e` fails there).
+    /// Takes one completion with its time stamp. If the CQ is empty, makes progress and looks
+    /// again, unless `is_next` is set (within a batch). A program that requested an event and then
+    /// empties its CQ must not get the completion that raises the event: after the event it would
+    /// find an empty CQ (`ibv_rc_pingpong -t -e` fails there).
     fn poll_cq_extended(cq: &Self::Cq, is_next: bool) -> VerbsResult<Option<ExtendedWc>>;
     /// Asks for an event at the next (solicited) completion.
     fn req_notify_cq(cq: &Self::Cq, solicited_only: bool) -> VerbsResult<()>;
@@ -563,7 +563,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn modify_qp(qp: &Self::Qp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState>;
     /// Everything about it.
     fn query_qp(qp: &Self::Qp) -> VerbsResult<QpAttr>;
-    /// Destroys it: its completions are purged from its CQs, and nothing of it runs afterwards.
+    /// Destroys it: its completions are purged from its CQs, and it makes no further progress.
     fn destroy_qp(qp: &Self::Qp) -> VerbsResult<()>;
     /// Posts sends in order; on refusal says how many were taken, and why the next was not.
     fn post_send<'a>(
@@ -590,9 +590,9 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn check_ah(pd: &Self::Pd, attr: &AhAttr) -> VerbsResult<()>;
 }
 
-/// A back end that stands behind the exported functions of libibverbs. Those take no instance, so
-/// it has one for the whole process.
+/// A back end for the exported functions of libibverbs. These take no instance, so there is one for
+/// the whole process.
 pub trait ProcessBackend: Backend {
-    /// That instance.
+    /// The instance of this process.
     fn of_process() -> Arc<Self>;
 }

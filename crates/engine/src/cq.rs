@@ -2,7 +2,7 @@
 
 use crate::vocab::WcStatus;
 
-/// What a CQ was asked to tell about (`ibv_req_notify_cq`; IBA vol. 1, 11.4.2.2).
+/// Which completions raise an event (`ibv_req_notify_cq`; IBA vol. 1, 11.4.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Notify {

@@ -1,7 +1,7 @@
-//! Who may touch which memory: the checks of keys, ranges, rights and protection domains.
+//! The checks of memory access: keys, ranges, rights and protection domains.
 //!
-//! Every device of ours asks these functions, so that a soft and a simulated adapter cannot
-//! differ. They see an entry of the owner's key table by value, a consistent snapshot.
+//! Every device calls these functions, so that soft and simulated adapters cannot differ. They get
+//! an entry of the owner's key table by value, a consistent snapshot.
 
 use crate::vocab::{Access, PdId, Sge};
 use rdmalab_wire::ids::Qpn;
@@ -18,7 +18,7 @@ pub enum KeyKind {
     WindowType2 = 3,
 }
 
-/// Where the bytes of a region live, for those who can map them.
+/// Where the bytes of a region are, for processes that can map them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backing {
     /// Which shared segment of the owner; 0: private memory of its process.
@@ -34,7 +34,7 @@ pub struct KeyEntry {
     pub key: u32,
     /// What it names.
     pub kind: KeyKind,
-    /// First address as peers and work requests say it.
+    /// First address, as peers and work requests use it.
     pub iova: u64,
     /// Bytes.
     pub length: u64,
@@ -55,7 +55,7 @@ pub struct KeyEntry {
 /// Why an access was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// No such key, or one that was taken back.
+    /// There is no such key, or it was invalidated.
     Key,
     /// The key belongs to another protection domain, or the window to another QP.
     Domain,
@@ -106,8 +106,8 @@ pub fn check_local(
     Ok(entry.host_address(sge.addr))
 }
 
-/// Checks an access by a peer through QP `qpn` (IBA vol. 1, 9.7.4.1.5 and 10.6.3, 10.6.7). A
-/// request of zero bytes is checked by nobody: callers do not ask (C9-88).
+/// Checks an access by a peer through QP `qpn` (IBA vol. 1, 9.7.4.1.5 and 10.6.3, 10.6.7). Callers
+/// do not check requests of zero bytes (C9-88).
 #[inline]
 pub fn check_remote(
     entry: Option<&KeyEntry>,

@@ -169,9 +169,9 @@ impl Train {
         self.first_psn.add(self.packets.wrapping_sub(1))
     }
 
-    /// Whether the fields agree with each other on a path of `mtu`, whoever sent them: a train
-    /// comes from a ring or a network and may hold anything. What a responder answers with a NAK
-    /// (a payload that does not fill its packets) passes.
+    /// Whether the fields agree with each other on a path of `mtu`. A train comes from a ring or a
+    /// network and may hold anything. Errors that a responder answers with a NAK (a payload that
+    /// does not fill its packets) pass.
     #[inline]
     pub const fn is_plausible(&self, mtu: PathMtu) -> bool {
         match self.kind {

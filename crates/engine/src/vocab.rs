@@ -173,7 +173,7 @@ impl WrOpcode {
 }
 
 c_enum! {
-    /// What a completion is of (`enum ibv_wc_opcode`).
+    /// The operation that completed (`enum ibv_wc_opcode`).
     WcOpcode {
         /// A SEND of any kind left and, on RC, was acknowledged.
         Send = 0,
@@ -219,7 +219,7 @@ c_enum! {
         LocAccessErr = 8,
         /// The responder refused the form of the request.
         RemInvReqErr = 9,
-        /// The responder found the key, range or rights wanting.
+        /// The responder refused the key, the range or the rights.
         RemAccessErr = 10,
         /// The responder could not complete the request.
         RemOpErr = 11,
@@ -440,8 +440,8 @@ c_bits! {
     }
 }
 
-/// Attributes of a queue pair as the caller gave them (`struct ibv_qp_attr`): raw numbers, checked
-/// by `qp::attr::check_modify` before anything believes them.
+/// Attributes of a queue pair as the caller gave them (`struct ibv_qp_attr`): raw numbers, which
+/// `qp::attr::check_modify` checks before they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct QpAttr {
@@ -569,7 +569,7 @@ impl AsyncEventType {
     }
 }
 
-/// Where a datagram goes: an address vector and what only the sender of a UD message names.
+/// The destination of a datagram: address vector, QP and queue key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdAddress {
     /// The address vector.

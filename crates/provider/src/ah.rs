@@ -1,4 +1,4 @@
-//! Address handles, and addresses taken from received datagrams.
+//! Address handles, and addresses of the senders of datagrams.
 
 use core::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::object::{AhObject, AhOwn, PdObject};
 use crate::registry::new_cookie;
 use crate::{context, convert};
 
-/// Hop limit of an answer: the largest, since how far the sender is cannot be told.
+/// Hop limit of a reply: the largest, since the distance to the sender is unknown.
 const HOP_LIMIT: u8 = 0xff;
 
 /// Makes an address handle.
@@ -34,7 +34,7 @@ pub(crate) unsafe fn create<B: Backend>(
 /// Frees an address handle.
 ///
 /// # Safety
-/// `ah` is of this backend, and nobody uses it afterwards.
+/// `ah` is of this backend, and not used afterwards.
 pub(crate) unsafe fn destroy<B: Backend>(ah: *mut ibv_ah) {
     // SAFETY: by the contract; a PD with address handles is not freed.
     unsafe {
@@ -43,7 +43,7 @@ pub(crate) unsafe fn destroy<B: Backend>(ah: *mut ibv_ah) {
     }
 }
 
-/// The address of whoever sent a datagram.
+/// The address of the sender of a datagram.
 ///
 /// # Safety
 /// `context` is of this backend; `grh` points to the 40 bytes before the payload when `wc` says
@@ -80,7 +80,7 @@ pub(crate) unsafe fn from_wc<B: Backend>(
     Ok(convert::ah_attr_to_c(&attr))
 }
 
-/// Who sent a datagram to whom.
+/// Sender and receiver of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 struct Route {
     from: Gid,
@@ -127,10 +127,10 @@ fn mapped(address: [u8; 4]) -> Gid {
     Gid(gid)
 }
 
-/// Our own index of the GID that a datagram was sent to.
+/// The index of the local GID that a datagram was sent to.
 fn source_index<B: Backend>(ctx: &B::Context, port_num: u8, to: Gid) -> VerbsResult<u8> {
     if to.is_multicast() {
-        // The answer goes to one; it comes from the port's first GID.
+        // A reply is unicast, and is sent from the port's first GID.
         return Ok(0);
     }
     let entries = B::query_port(ctx, port_num)?.gid_tbl_len.min(u32::from(u8::MAX) + 1);
@@ -139,8 +139,8 @@ fn source_index<B: Backend>(ctx: &B::Context, port_num: u8, to: Gid) -> VerbsRes
         // An index without an entry is skipped: tables have holes.
         let Ok(entry) = B::query_gid(ctx, port_num, index) else { continue };
         if entry.gid == to {
-            // The same address may be there for several versions of RoCE; the routable one is
-            // what arrives here.
+            // An address may have entries for several versions of RoCE. Only datagrams of the
+            // routable version arrive here.
             if entry.gid_type != GidType::RoceV1 {
                 return Ok(index as u8);
             }

@@ -1,4 +1,4 @@
-//! How a verb tells a C caller that it failed: each manual page wants it differently.
+//! Converts results to the return values of C functions, by the conventions of the manual pages.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -16,9 +16,9 @@ pub(crate) fn set_errno(errno: c_int) {
 /// Notes the error, sets `errno`, and returns its number, which is always positive.
 #[cold]
 pub(crate) fn number(verb: &'static str, error: &VerbsError) -> c_int {
-    // A backend that says "failed with 0" must not look like success.
+    // An error with number 0 must not look like success.
     let errno = if error.errno > 0 { error.errno } else { libc::EIO };
-    // Nothing is waiting: an everyday answer on a non-blocking descriptor, not an error.
+    // `EAGAIN` on a non-blocking descriptor is normal, not an error.
     if errno != libc::EAGAIN {
         diag::note(verb, &error.message);
     }
@@ -26,7 +26,7 @@ pub(crate) fn number(verb: &'static str, error: &VerbsError) -> c_int {
     errno
 }
 
-/// 0, or the error's number: most verbs.
+/// 0, or the error's number: the convention of most verbs.
 pub(crate) fn status(verb: &'static str, result: VerbsResult<()>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -34,7 +34,7 @@ pub(crate) fn status(verb: &'static str, result: VerbsResult<()>) -> c_int {
     }
 }
 
-/// 0, or -1 with `errno` set: the oldest verbs.
+/// 0, or -1 with `errno` set: the convention of the oldest verbs.
 pub(crate) fn minus_one(verb: &'static str, result: VerbsResult<()>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -45,7 +45,7 @@ pub(crate) fn minus_one(verb: &'static str, result: VerbsResult<()>) -> c_int {
     }
 }
 
-/// The pointer, or null with `errno` set: whatever makes an object.
+/// The pointer, or null with `errno` set: the convention of verbs that create objects.
 pub(crate) fn pointer<T>(verb: &'static str, result: VerbsResult<*mut T>) -> *mut T {
     match result {
         Ok(pointer) => pointer,
@@ -56,7 +56,7 @@ pub(crate) fn pointer<T>(verb: &'static str, result: VerbsResult<*mut T>) -> *mu
     }
 }
 
-/// The error of a verb that no device of ours has.
+/// The error of a verb that this project's devices do not support.
 pub(crate) fn not_here(verb: &'static str) -> VerbsError {
     VerbsError::unsupported(format!("this device has no {verb}"))
 }

@@ -9,10 +9,10 @@ use rdmalab_engine::vocab::{QpCap, SendFlags, Sge};
 
 use crate::spin_lock::SpinLock;
 
-/// A request of the batch. Its elements are a range of those of the batch.
+/// A request of the batch. Its elements are a range of the elements of the batch.
 pub(crate) struct Staged {
     pub(crate) wr: SendWr<'static>,
-    /// Whether a setter has named its payload.
+    /// Whether a data setter was called for it.
     pub(crate) has_data: bool,
     pub(crate) first_sge: u32,
     pub(crate) sges: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Builder {
     pub(crate) max_requests: usize,
     pub(crate) max_sges: usize,
     pub(crate) max_inline: usize,
-    /// Touched only by whoever holds the lock.
+    /// Accessed only with the lock held.
     pub(crate) batch: UnsafeCell<Batch>,
 }
 
@@ -62,14 +62,14 @@ impl Batch {
         self.error = None;
     }
 
-    /// Keeps the first error; later calls of the batch are then ignored by `wr_complete`.
+    /// Keeps the first error, which `wr_complete` returns; it ignores later ones.
     #[cold]
     pub(crate) fn fail(&mut self, errno: c_int, sentence: &'static str) {
         self.error.get_or_insert((errno, sentence));
     }
 
-    /// The request that the setters are about; without one that is an error. Nothing is collected
-    /// for a batch that has failed.
+    /// The request to which setters apply; it is an error to call one without a request. `None`
+    /// also after the batch has failed.
     #[inline]
     pub(crate) fn last(&mut self) -> Option<&mut Staged> {
         if self.error.is_some() {
@@ -81,8 +81,8 @@ impl Batch {
         self.staged.last_mut()
     }
 
-    /// Whether the last request may be given its payload now: each request takes one data setter,
-    /// which also bounds what a batch can hold.
+    /// Whether the last request may get its payload now: each request takes one data setter, which
+    /// also bounds the size of a batch.
     #[inline]
     pub(crate) fn takes_data(&mut self) -> bool {
         match self.last() {
@@ -98,7 +98,7 @@ impl Batch {
         }
     }
 
-    /// Gives the last request the elements from `first` on.
+    /// Assigns the elements from `first` on to the last request.
     #[inline]
     pub(crate) fn take_sges(&mut self, first: usize) {
         let sges = (self.sges.len() - first) as u32;

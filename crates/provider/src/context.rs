@@ -1,4 +1,4 @@
-//! An open device: our part of the context, and who uses it.
+//! An open device: the private part of its context, and its reference count.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -9,17 +9,17 @@ use rdmalab_engine::backend::{Backend, VerbsResult};
 use crate::object::Object;
 use crate::registry::Registry;
 
-/// Completion vectors: one, since which vector a CQ names makes no difference to a device without
+/// Completion vectors: one, since the choice of a vector makes no difference to a device without
 /// interrupts.
 pub(crate) const COMP_VECTORS: i32 = 1;
 
 /// An open device.
 pub(crate) type ContextObject<B> = Object<verbs_context, ContextOwn<B>>;
 
-/// Our part of an open device.
+/// The private part of an open device.
 pub(crate) struct ContextOwn<B: Backend> {
     pub(crate) backend: B::Context,
-    /// The objects that events may name.
+    /// The objects that events may refer to.
     pub(crate) registry: Registry,
     /// References: one of the program until it closes the device, and one of each object. Objects
     /// need the tables in the context, and some programs (perftest) close a device before its
@@ -41,7 +41,7 @@ pub(crate) unsafe fn hold<B: Backend>(context: *mut ibv_context) {
 /// # Safety
 /// As for [`own`], and the caller has held it and does not use it afterwards.
 pub(crate) unsafe fn release<B: Backend>(context: *mut ibv_context) {
-    // SAFETY: by the contract the context is alive, and after the last user nobody uses it.
+    // SAFETY: by the contract the context is alive, and it is not used after the last reference.
     unsafe {
         if own::<B>(context).users.fetch_sub(1, Ordering::AcqRel) == 1 {
             libc::pthread_mutex_destroy(&raw mut (*context).mutex);
@@ -50,7 +50,7 @@ pub(crate) unsafe fn release<B: Backend>(context: *mut ibv_context) {
     }
 }
 
-/// Our part of the context that programs hold a pointer to.
+/// The private part of the context that programs hold a pointer to.
 ///
 /// # Safety
 /// `context` came from [`open`](crate::open::open) with the same backend, and is not closed during
@@ -73,7 +73,7 @@ unsafe fn surrounding(context: *mut ibv_context) -> *mut verbs_context {
 /// Closes a device; on an error it stays open. Objects that are still alive keep the context.
 ///
 /// # Safety
-/// `context` came from [`open`](crate::open::open) for the same backend, and nobody uses it
+/// `context` came from [`open`](crate::open::open) for the same backend, and is not used
 /// afterwards.
 pub(crate) unsafe fn close<B: Backend>(context: *mut ibv_context) -> VerbsResult<()> {
     // SAFETY: by the contract the context is alive, and the program's part in it ends here.

@@ -1,4 +1,4 @@
-//! C structures from and to the vocabulary of the engine.
+//! Converts C structures to and from the vocabulary of the engine.
 
 use core::ffi::c_int;
 
@@ -15,7 +15,7 @@ pub(crate) fn gid_from_c(gid: &ibv_gid) -> Gid {
     Gid(unsafe { gid.raw })
 }
 
-/// A GID as C sees it.
+/// A GID as a C structure.
 pub(crate) fn gid_to_c(gid: Gid) -> ibv_gid {
     ibv_gid { raw: gid.0 }
 }
@@ -37,7 +37,7 @@ pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AhAttr {
     }
 }
 
-/// An address as C sees it.
+/// An address as a C structure.
 pub(crate) fn ah_attr_to_c(attr: &AhAttr) -> ibv_ah_attr {
     let mut c = ibv_ah_attr::zeroed();
     c.grh.dgid = gid_to_c(attr.dgid);
@@ -65,7 +65,7 @@ pub(crate) fn cap_from_c(cap: &ibv_qp_cap) -> QpCap {
     }
 }
 
-/// Capacities as C sees them.
+/// Capacities as a C structure.
 pub(crate) fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: cap.max_send_wr,
@@ -104,7 +104,7 @@ pub(crate) fn attr_mask_from_c(mask: c_int) -> VerbsResult<QpAttrMask> {
     Ok(QpAttrMask(mask as u32))
 }
 
-/// A state, if the mask carries it; programs leave the field as it was otherwise.
+/// A state, if the mask names it; otherwise the field may hold anything.
 fn state_from_c(value: u32, is_given: bool, member: &str) -> VerbsResult<QpState> {
     if !is_given {
         return Ok(QpState::Reset);
@@ -113,7 +113,7 @@ fn state_from_c(value: u32, is_given: bool, member: &str) -> VerbsResult<QpState
         .ok_or_else(|| VerbsError::invalid(format!("{member} {value} is no state of a QP (0..=6)")))
 }
 
-/// Attributes of a QP; raw numbers, since the engine judges them.
+/// Attributes of a QP as raw numbers; the engine checks them.
 pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr, mask: QpAttrMask) -> VerbsResult<QpAttr> {
     let has = |bit| mask.contains(bit);
     Ok(QpAttr {
@@ -146,7 +146,7 @@ pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr, mask: QpAttrMask) -> VerbsResul
     })
 }
 
-/// Attributes of a QP as C sees them.
+/// Attributes of a QP as a C structure.
 pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: attr.qp_state as u32,
@@ -178,12 +178,12 @@ pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     }
 }
 
-/// A count for a C `int`: a limit beyond it is as good as none.
+/// A count as a C `int`; larger limits become `INT_MAX`.
 fn count(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-/// What `ibv_query_device` answers.
+/// The result of `ibv_query_device`.
 pub(crate) fn device_attr_to_c(caps: &DeviceCaps) -> ibv_device_attr {
     let mut c = ibv_device_attr::zeroed();
     put_string(&mut c.fw_ver, &caps.fw_ver);
@@ -221,8 +221,8 @@ pub(crate) fn device_attr_to_c(caps: &DeviceCaps) -> ibv_device_attr {
     c
 }
 
-/// What `ibv_query_device_ex` answers. What is not set stays zero: on-demand paging, TSO, RSS, raw
-/// packets, tag matching, moderation, device memory and PCI atomics are not there.
+/// The result of `ibv_query_device_ex`. Fields that are not set stay zero: this device has no
+/// on-demand paging, TSO, RSS, raw packets, tag matching, moderation, device memory or PCI atomics.
 pub(crate) fn device_attr_ex_to_c(caps: &DeviceCaps) -> ibv_device_attr_ex {
     let mut c = ibv_device_attr_ex::zeroed();
     c.orig_attr = device_attr_to_c(caps);
@@ -233,7 +233,7 @@ pub(crate) fn device_attr_ex_to_c(caps: &DeviceCaps) -> ibv_device_attr_ex {
     c
 }
 
-/// What `ibv_query_port` answers.
+/// The result of `ibv_query_port`.
 pub(crate) fn port_attr_to_c(info: &PortInfo) -> ibv_port_attr {
     let mut c = ibv_port_attr::zeroed();
     c.state = if info.active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };

@@ -1,4 +1,4 @@
-//! Completion queues: made by the classic and by the extended verb alike.
+//! Completion queues, created by the classic or the extended verb.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -15,13 +15,13 @@ use crate::registry::{Element, new_cookie};
 use crate::spin_lock::SpinLock;
 use crate::sync::acks;
 
-/// How a CQ is to be made.
+/// The attributes of a new CQ.
 pub(crate) struct Wanted {
     pub(crate) cqe: u32,
     pub(crate) cq_context: *mut c_void,
     pub(crate) channel: *mut ibv_comp_channel,
     pub(crate) comp_vector: u32,
-    /// What an extended poll will read: bits of `ibv_create_cq_wc_flags`.
+    /// The fields that extended polls will read: bits of `ibv_create_cq_wc_flags`.
     pub(crate) wc_flags: u64,
     pub(crate) timestamps: bool,
     pub(crate) ignore_overrun: bool,
@@ -71,7 +71,7 @@ pub(crate) unsafe fn create<B: Backend>(
     let lock = (!wanted.single_threaded).then(SpinLock::default);
     let current = UnsafeCell::new(ExtendedWc { wc: NOTHING, timestamp: 0 });
     let cq = CqObject::<B>::leak(public, CqOwn { backend, cookie, lock, current });
-    // SAFETY: the object is new, so nobody else uses it; the channel is alive by the contract.
+    // SAFETY: the object is new and not used elsewhere; the channel is alive by the contract.
     unsafe {
         acks!(cq, comp_events_completed).init();
         use_channel(wanted.channel, 1);
@@ -81,7 +81,7 @@ pub(crate) unsafe fn create<B: Backend>(
     Ok(cq)
 }
 
-/// What the readers of an extended CQ see before the first completion.
+/// The completion that readers of an extended CQ get before the first poll.
 const NOTHING: Wc = Wc {
     wr_id: 0,
     status: WcStatus::Success,
@@ -101,10 +101,10 @@ const NOTHING: Wc = Wc {
 /// Destroys a CQ, once the program has acknowledged its events; on an error it stays.
 ///
 /// # Safety
-/// `cq` is of this backend, and nobody else uses it, but to acknowledge events.
+/// `cq` is of this backend, and not used elsewhere, except to acknowledge events.
 pub(crate) unsafe fn destroy<B: Backend>(cq: *mut ibv_cq) -> VerbsResult<()> {
-    // SAFETY: by the contract. The CQ leaves the registry before its counters are looked at, so
-    // no event is delivered afterwards; it is freed when all that were delivered came back.
+    // SAFETY: by the contract. The CQ leaves the registry before its counters are read, so no event
+    // is delivered afterwards; it is freed when all delivered events are acknowledged.
     unsafe {
         let own = CqObject::<B>::own(cq.cast());
         B::destroy_cq(&own.backend)?;
@@ -126,7 +126,7 @@ pub(crate) unsafe fn destroy<B: Backend>(cq: *mut ibv_cq) -> VerbsResult<()> {
 /// `channel` is null or alive.
 unsafe fn use_channel(channel: *mut ibv_comp_channel, change: i32) {
     if !channel.is_null() {
-        // SAFETY: the counter is aligned and alive, and all of us change it atomically.
+        // SAFETY: the counter is aligned and alive, and this crate only changes it atomically.
         let refcnt = unsafe { AtomicI32::from_ptr(&raw mut (*channel).refcnt) };
         refcnt.fetch_add(change, Ordering::AcqRel);
     }

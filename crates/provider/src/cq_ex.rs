@@ -1,7 +1,7 @@
 //! Completions read field by field: the functions inside an `ibv_cq_ex`.
 //!
 //! `start_poll` ... `end_poll` is a critical section, as the manual page promises, unless the CQ
-//! was made for one thread. Its lock is ours alone: pushing completions never needs it.
+//! was created for one thread. Only this module takes its lock: pushing completions never needs it.
 
 use core::ffi::{c_int, c_uint};
 
@@ -11,10 +11,11 @@ use rdmalab_engine::backend::{Backend, ExtendedWc, VerbsError};
 use crate::object::CqObject;
 use crate::{answer, diag};
 
-/// What an extended CQ can be asked to read; time stamps only where the device has a clock.
+/// The fields that an extended CQ can read; time stamps only if the device has a clock.
 pub(crate) const READABLE: u64 = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
 
-/// Writes the functions of a CQ. What the program did not ask for reads as 0 and says why.
+/// Writes the functions of a CQ. Fields that the program did not request read as 0, and the read is
+/// noted as an error.
 pub(crate) fn fill<B: Backend>(cq: &mut ibv_cq_ex, wc_flags: u64) {
     let has = |flag| wc_flags & flag != 0;
     cq.start_poll = Some(start_poll::<B>);
@@ -59,8 +60,8 @@ unsafe fn advance<B: Backend>(cq: *mut ibv_cq_ex, is_next: bool) -> c_int {
     let own = unsafe { CqObject::<B>::own(cq) };
     match B::poll_cq_extended(&own.backend, is_next) {
         Ok(Some(found)) => {
-            // SAFETY: nobody else touches the current completion inside the critical section;
-            // `status` and `wr_id` are where the program reads them.
+            // SAFETY: no other thread accesses the current completion inside the critical section;
+            // the program reads `status` and `wr_id` from the public structure.
             unsafe {
                 (*cq).status = found.wc.status as u32;
                 (*cq).wr_id = found.wc.wr_id;
@@ -89,7 +90,7 @@ unsafe extern "C-unwind" fn start_poll<B: Backend>(
     if let Some(lock) = &own.lock {
         lock.enter();
     }
-    // SAFETY: the section was just entered, or the program promised to be alone.
+    // SAFETY: the section was just entered, or the program promised to use one thread.
     let outcome = unsafe { advance::<B>(cq, false) };
     if outcome != 0 {
         // Without a completion the program does not call end_poll.
@@ -113,12 +114,12 @@ unsafe extern "C-unwind" fn end_poll<B: Backend>(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Declares the readers: what each takes from the current completion.
+/// Declares the readers, each with the value that it takes from the current completion.
 macro_rules! readers {
     ($($name:ident -> $ty:ty = |$found:ident| $value:expr;)*) => {$(
         unsafe extern "C-unwind" fn $name<B: Backend>(cq: *mut ibv_cq_ex) -> $ty {
-            // SAFETY: the program is between start_poll and end_poll, so nobody writes the
-            // current completion.
+            // SAFETY: the program is between start_poll and end_poll, so the current completion is
+            // not written.
             let $found: &ExtendedWc = unsafe { &*CqObject::<B>::own(cq).current.get() };
             $value
         }
@@ -139,7 +140,7 @@ readers! {
     read_completion_ts -> u64 = |found| found.timestamp;
 }
 
-/// Says that a field was read which the CQ was not made for.
+/// Notes that a field was read for which the CQ was not created.
 #[cold]
 fn not_granted() {
     diag::note(

@@ -1,7 +1,7 @@
-//! The devices as C sees them.
+//! The devices as C structures.
 //!
-//! A device keeps its address from list to list: programs keep pointers to devices, and compare
-//! them. There are as many as the machine has, so nothing grows.
+//! A device has the same address in every list: programs keep pointers to devices, and compare
+//! them. There are only as many as the machine has, so memory use is bounded.
 
 use core::any::{Any, TypeId};
 use core::ffi::{c_char, c_int};
@@ -14,10 +14,10 @@ use rdmalab_engine::backend::{Backend, DeviceInfo, ProcessBackend, VerbsResult};
 
 use crate::answer;
 
-/// A device with room behind the public structure.
+/// A device with spare bytes after the public structure.
 ///
-/// The vendors' direct-verbs libraries recognise their own devices by a pointer right behind the
-/// public structure; they must find memory there, and a pointer that is not theirs.
+/// The vendors' direct-verbs libraries recognise their devices by a pointer directly after the
+/// public structure. They must find memory there, and a pointer that is not theirs.
 #[repr(C)]
 struct DeviceObject<B: Backend> {
     public: ibv_device,
@@ -25,25 +25,25 @@ struct DeviceObject<B: Backend> {
     own: DeviceOwn<B>,
 }
 
-/// Our part of a device.
+/// The private part of a device.
 pub(crate) struct DeviceOwn<B: Backend> {
-    /// What the backend said about it.
+    /// The backend's description of it.
     pub(crate) info: DeviceInfo,
-    /// Whose it is.
+    /// The backend that it belongs to.
     pub(crate) backend: Arc<B>,
 }
 
-/// Zeroed bytes behind the public structure: twice what is known to be read.
+/// Zeroed bytes after the public structure: twice what vendors' libraries are known to read.
 const SPARE: usize = 2 * IBV_DEVICE_ALLOCATION - size_of::<ibv_device>();
 
-/// The devices of one instance of a backend, as C sees them. They live as long as it; who keeps it
-/// keeps it at least as long as any of its devices is used or open.
+/// The devices of one instance of a backend, as C structures. They live as long as this value; its
+/// owner must keep it while any of its devices is used or open.
 pub struct Devices<B: Backend> {
     backend: Arc<B>,
     known: Mutex<Vec<NonNull<DeviceObject<B>>>>,
 }
 
-// SAFETY: nothing of a device is written after it was made, and the backend is `Send` and `Sync`.
+// SAFETY: a device is not written after it was created, and the backend is `Send` and `Sync`.
 unsafe impl<B: Backend> Send for Devices<B> {}
 // SAFETY: as above; the list is locked.
 unsafe impl<B: Backend> Sync for Devices<B> {}
@@ -54,11 +54,11 @@ impl<B: Backend> Devices<B> {
         Self { backend, known: Mutex::default() }
     }
 
-    /// Those that there are now; the error number when there can be none, with a sentence as for a
-    /// failed `ibv_get_device_list`. A device that was listed before keeps its address.
+    /// The present devices; or the error number, with a message as for a failed
+    /// `ibv_get_device_list`. A device that was listed before keeps its address.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's error.
     pub fn list(&self) -> Result<Vec<NonNull<ibv_device>>, c_int> {
         self.present().map_err(|error| answer::number("ibv_get_device_list", &error))
     }
@@ -84,7 +84,7 @@ impl<B: Backend> Devices<B> {
 impl<B: Backend> Drop for Devices<B> {
     fn drop(&mut self) {
         for device in self.known.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            // SAFETY: it came from a box, and nobody uses it any more, as the type says.
+            // SAFETY: it came from a box, and is not used any more, as the type demands.
             drop(unsafe { Box::from_raw(device.as_ptr()) });
         }
     }
@@ -100,12 +100,12 @@ pub(crate) fn of_process<B: ProcessBackend>() -> &'static Devices<B> {
     devices.downcast_ref().expect("the devices of this type")
 }
 
-/// Our part of a device.
+/// The private part of a device.
 ///
 /// # Safety
 /// `device` came from [`Devices`] of the same backend, which lives during `'a`.
 pub(crate) unsafe fn own<'a, B: Backend>(device: *mut ibv_device) -> &'a DeviceOwn<B> {
-    // SAFETY: it is in a device object; C is given no business with our part, which is immutable.
+    // SAFETY: it is in a device object; C does not access the private part, which is immutable.
     unsafe { &(*device.cast::<DeviceObject<B>>()).own }
 }
 

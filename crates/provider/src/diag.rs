@@ -1,7 +1,7 @@
-//! The sentence behind an error number.
+//! The messages for error numbers.
 //!
-//! C callers get `errno`, which says little. The sentence that says what was wrong, the limit and
-//! what to do is kept per thread, and printed when `RDMALAB_DEBUG=1` asks for it.
+//! C callers get only `errno`. A message with the cause, the limit and what to do is kept per
+//! thread, and printed if `RDMALAB_DEBUG=1` is set.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -11,18 +11,18 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What the last failed verb of this thread had to say, as `verb: sentence`; `None` when none has
+/// The message of the last failed verb of this thread, as `verb: sentence`; `None` when none has
 /// failed yet. A later success does not clear it.
 pub fn last_error() -> Option<String> {
-    // A thread that is being torn down has no sentence any more.
+    // The message is gone while the thread is being torn down.
     LAST.try_with(|last| last.borrow().clone()).ok().flatten()
 }
 
-/// Keeps the sentence of a verb that failed, and prints it if asked.
+/// Keeps the message of a verb that failed, and prints it if requested.
 #[cold]
 pub(crate) fn note(verb: &str, sentence: &str) {
     if is_wanted() {
-        // Standard error may be closed; that is no reason to panic in a C program.
+        // Standard error may be closed; that must not cause a panic in a C program.
         let _ = writeln!(std::io::stderr(), "rdmalab: {verb}: {sentence}");
     }
     let _ = LAST.try_with(|last| {
@@ -32,7 +32,7 @@ pub(crate) fn note(verb: &str, sentence: &str) {
     });
 }
 
-/// Whether `RDMALAB_DEBUG=1` is in the environment, asked once.
+/// Whether `RDMALAB_DEBUG=1` is in the environment; read once.
 fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1"))

@@ -1,14 +1,13 @@
-//! Any [`Backend`](rdmalab_engine::backend::Backend) seen as the C objects and tables of
-//! libibverbs.
+//! The C objects and tables of libibverbs for any [`Backend`](rdmalab_engine::backend::Backend).
 //!
 //! * [`exports`]: the device-related functions that libibverbs exports, generic over the backend.
-//!   The shared library wraps them; [`table::table`] hands them to the safe crate directly.
-//! * `ops` and `extended`: what the header calls through the tables of an open context.
-//! * `cq_ex`, `qp_ex`: what programs call through pointers inside extended objects.
-//! * [`diag`]: the sentence behind the last error.
+//!   The shared library wraps them; [`table::table`] gives them to the safe crate directly.
+//! * `ops` and `extended`: functions that the header calls through the tables of an open context.
+//! * `cq_ex`, `qp_ex`: functions that programs call through pointers in extended objects.
+//! * [`diag`]: the message of the last error.
 //!
-//! Nothing here catches a panic or prints unless asked (see [`diag`]). All functions of the tables
-//! are `extern "C-unwind"`, so that a suspended coroutine can be unwound through them.
+//! This crate catches no panic, and prints only if requested (see [`diag`]). All functions of the
+//! tables are `extern "C-unwind"`, so that a suspended coroutine can be unwound through them.
 //!
 //! ```text
 //! a program ── ibv_context.ops ──> ops ─┐

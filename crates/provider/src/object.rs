@@ -1,8 +1,8 @@
-//! A C object with our own part behind it.
+//! A C object with a private part after it.
 //!
-//! Programs see the public structure of libibverbs and read and write it as they like; what we need
-//! to know about the object lies behind it, at an address that only we compute. Rust references
-//! are made to our part alone, never to the part that C may write.
+//! Programs see the public structure of libibverbs and may read and write it; the data that this
+//! crate needs about the object lies after it, at an address that only this crate computes. Rust
+//! references refer to the private part alone, never to the part that C may write.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -18,7 +18,7 @@ use rdmalab_engine::vocab::AhAttr;
 use crate::batch::Builder;
 use crate::spin_lock::SpinLock;
 
-/// A public structure `C` and our own part `P` behind it, at a stable address.
+/// A public structure `C` and a private part `P` after it, at a stable address.
 #[repr(C)]
 pub(crate) struct Object<C, P> {
     public: C,
@@ -26,12 +26,12 @@ pub(crate) struct Object<C, P> {
 }
 
 impl<C, P> Object<C, P> {
-    /// Makes an object; it lives until [`Object::free`].
+    /// Creates an object; it lives until [`Object::free`].
     pub(crate) fn leak(public: C, own: P) -> *mut C {
         Box::into_raw(Box::new(Self { public, own })).cast()
     }
 
-    /// Our own part of an object.
+    /// The private part of an object.
     ///
     /// # Safety
     /// `public` came from [`Object::leak`] with the same `C` and `P`, and is not freed during `'a`.
@@ -45,7 +45,7 @@ impl<C, P> Object<C, P> {
     /// Frees an object.
     ///
     /// # Safety
-    /// As for [`Object::own`], and nobody uses the object afterwards.
+    /// As for [`Object::own`], and the object is not used afterwards.
     pub(crate) unsafe fn free(public: *mut C) {
         // SAFETY: the allocation is that of `leak`, and by the contract this is its last use.
         drop(unsafe { Box::from_raw(public.cast::<Self>()) });
@@ -69,32 +69,32 @@ pub(crate) type QpObject<B> = Object<ibv_qp_ex, QpOwn<B>>;
 /// An address handle.
 pub(crate) type AhObject = Object<ibv_ah, AhOwn>;
 
-/// Our part of a protection domain.
+/// The private part of a protection domain.
 pub(crate) struct PdOwn<B: Backend> {
     pub(crate) backend: B::Pd,
-    /// Address handles of it, which the backend does not know: they keep it busy.
+    /// Its address handles, which the backend does not know; it is busy while there are any.
     pub(crate) address_handles: AtomicU32,
 }
 
-/// Our part of a memory region.
+/// The private part of a memory region.
 pub(crate) struct MrOwn<B: Backend> {
     pub(crate) backend: B::Mr,
 }
 
-/// Our part of a memory window.
+/// The private part of a memory window.
 pub(crate) struct MwOwn<B: Backend> {
     pub(crate) backend: B::Mw,
 }
 
-/// Our part of a completion channel.
+/// The private part of a completion channel.
 pub(crate) struct ChannelOwn<B: Backend> {
     pub(crate) backend: B::Channel,
 }
 
-/// Our part of a completion queue.
+/// The private part of a completion queue.
 pub(crate) struct CqOwn<B: Backend> {
     pub(crate) backend: B::Cq,
-    /// Names it in the registry of its context.
+    /// Its key in the registry of its context.
     pub(crate) cookie: u64,
     /// Held between `start_poll` and `end_poll`; `None` when one thread polls at a time.
     pub(crate) lock: Option<SpinLock>,
@@ -102,27 +102,27 @@ pub(crate) struct CqOwn<B: Backend> {
     pub(crate) current: UnsafeCell<ExtendedWc>,
 }
 
-/// Our part of a shared receive queue.
+/// The private part of a shared receive queue.
 pub(crate) struct SrqOwn<B: Backend> {
     pub(crate) backend: B::Srq,
-    /// Names it in the registry of its context.
+    /// Its key in the registry of its context.
     pub(crate) cookie: u64,
 }
 
-/// Our part of a queue pair.
+/// The private part of a queue pair.
 pub(crate) struct QpOwn<B: Backend> {
     pub(crate) backend: B::Qp,
     /// Whether a send carries an address.
     pub(crate) is_ud: bool,
-    /// Names it in the registry of its context.
+    /// Its key in the registry of its context.
     pub(crate) cookie: u64,
-    /// How it was made, for `ibv_query_qp`.
+    /// The attributes with which it was created, for `ibv_query_qp`.
     pub(crate) made: QpMade,
     /// The batch of `ibv_wr_start`; `None` when the QP was not made for it.
     pub(crate) builder: Option<Builder>,
 }
 
-/// How a QP was made: what `ibv_query_qp` says in its `init_attr`.
+/// The attributes with which a QP was created: `ibv_query_qp` returns them in `init_attr`.
 #[derive(Clone, Copy)]
 pub(crate) struct QpMade {
     pub(crate) qp_context: *mut c_void,
@@ -134,7 +134,7 @@ pub(crate) struct QpMade {
     pub(crate) sq_sig_all: i32,
 }
 
-/// Our part of an address handle.
+/// The private part of an address handle.
 pub(crate) struct AhOwn {
     pub(crate) attr: AhAttr,
 }

@@ -15,7 +15,7 @@ use crate::{device, extended, ops, stubs};
 /// Opens a device.
 ///
 /// # Safety
-/// `device` came from [`Devices`](device::Devices) of the same backend, which live.
+/// `device` came from a live [`Devices`](device::Devices) of the same backend.
 pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*mut ibv_context> {
     // SAFETY: by the contract.
     let own = unsafe { device::own::<B>(device) };
@@ -25,14 +25,14 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
         verbs_context::zeroed(),
         ContextOwn { backend, registry: Registry::default(), users: AtomicUsize::new(1) },
     );
-    // SAFETY: the object is new, so nobody else uses it, and all its fields may be written.
+    // SAFETY: the object is new and not used elsewhere, and all its fields may be written.
     unsafe {
         extended::fill::<B>(object);
         (*object).sz = size_of::<verbs_context>();
         let context = &raw mut (*object).context;
         (*context).device = device;
         (*context).ops = table::<B>();
-        // There is no kernel behind this context; -1 makes every use of it fail cleanly.
+        // This context has no kernel device; with -1 every use of the descriptor fails cleanly.
         (*context).cmd_fd = -1;
         (*context).async_fd = async_fd;
         (*context).num_comp_vectors = COMP_VECTORS;
@@ -42,7 +42,7 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
     }
 }
 
-/// The operations that the header calls without asking whether they are there.
+/// The operations that the header calls without checking whether they exist.
 fn table<B: Backend>() -> ibv_context_ops {
     ibv_context_ops {
         _compat_query_device: Some(ibv_query_device::<B>),

@@ -1,4 +1,4 @@
-//! Queue pairs: made by the classic and by the extended verb alike.
+//! Queue pairs, created by the classic or the extended verb.
 
 use rdmalab_abi::{IBV_QPS_RESET, ibv_pd, ibv_qp, ibv_qp_ex, ibv_qp_init_attr};
 use rdmalab_engine::backend::{Backend, QpInit, VerbsError, VerbsResult};
@@ -11,12 +11,12 @@ use crate::registry::{Element, new_cookie};
 use crate::sync::acks;
 use crate::{context, convert};
 
-/// Makes a QP and says in `init.cap` how much it holds. `send_ops` are the operations that will be
-/// posted through `ibv_wr_*`; `None` makes a QP without them.
+/// Creates a QP and writes its capacities to `init.cap`. `send_ops` are the operations that will be
+/// posted through `ibv_wr_*`; `None` creates a QP without them.
 ///
 /// # Safety
-/// `pd` and what `init` names are of this backend. Of `init` only the fields are valid: the bytes
-/// behind the last one belong to the extended structure.
+/// `pd` and the objects in `init` are of this backend. Only the fields of `init` are valid: bytes
+/// after the last one belong to the extended structure.
 pub(crate) unsafe fn create<B: Backend>(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
@@ -69,7 +69,7 @@ pub(crate) unsafe fn create<B: Backend>(
     let is_ud = qp_type == QpType::Ud;
     let own = QpOwn { backend, is_ud, cookie, made, builder };
     let qp = QpObject::<B>::leak(public, own).cast::<ibv_qp>();
-    // SAFETY: the object is new, so nobody else uses it; the rest is by the contract.
+    // SAFETY: the object is new and not used elsewhere; the rest is by the contract.
     unsafe {
         (*init).cap = made.cap;
         acks!(qp, events_completed).init();
@@ -82,7 +82,7 @@ pub(crate) unsafe fn create<B: Backend>(
 /// # Safety
 /// The fields of `init` are valid.
 unsafe fn read_made(init: *const ibv_qp_init_attr) -> QpMade {
-    // SAFETY: by the contract; field by field, because the padding is not ours.
+    // SAFETY: by the contract; field by field, because the padding may belong to other fields.
     unsafe {
         QpMade {
             qp_context: (*init).qp_context,
@@ -96,12 +96,12 @@ unsafe fn read_made(init: *const ibv_qp_init_attr) -> QpMade {
     }
 }
 
-/// Says how a QP was made.
+/// Writes the attributes with which a QP was created.
 ///
 /// # Safety
 /// `init` is the caller's variable.
 pub(crate) unsafe fn write_made(made: &QpMade, init: *mut ibv_qp_init_attr) {
-    // SAFETY: by the contract; field by field, because the padding is not ours.
+    // SAFETY: by the contract; field by field, because the padding may belong to other fields.
     unsafe {
         (*init).qp_context = made.qp_context;
         (*init).send_cq = made.send_cq;
@@ -116,7 +116,7 @@ pub(crate) unsafe fn write_made(made: &QpMade, init: *mut ibv_qp_init_attr) {
 /// Destroys a QP, once the program has acknowledged its events; on an error it stays.
 ///
 /// # Safety
-/// `qp` is of this backend, and nobody else uses it, but to acknowledge events.
+/// `qp` is of this backend, and not used elsewhere, except to acknowledge events.
 pub(crate) unsafe fn destroy<B: Backend>(qp: *mut ibv_qp) -> VerbsResult<()> {
     // SAFETY: by the contract; see `cq::destroy` for the order.
     unsafe {

@@ -1,9 +1,9 @@
-//! Requests posted call by call: the functions inside an `ibv_qp_ex`.
+//! Requests built by several calls: the functions inside an `ibv_qp_ex`.
 //!
 //! `wr_start` ... `wr_complete` is a critical section, as the manual page promises. In between the
-//! requests are staged here: elements and inline bytes are copied when they are named, so that the
-//! program may reuse them at once, and errors are kept for `wr_complete`. The buffers are reused;
-//! in steady state nothing is allocated.
+//! requests are staged here: elements and inline bytes are copied when a setter passes them, so
+//! that the program may reuse them at once, and errors are kept for `wr_complete`. The buffers are
+//! reused; in steady state nothing is allocated.
 
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -17,7 +17,7 @@ use crate::batch::{Batch, Builder, Staged};
 use crate::object::QpObject;
 use crate::ops::post::{SEND_FLAGS, address, blank, sentence, window};
 
-/// What can be posted on every connected transport.
+/// Operations of every connected transport.
 const CONNECTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -25,7 +25,7 @@ const CONNECTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW;
 
-/// What can be posted on RC only.
+/// Operations of RC only.
 const RELIABLE: u64 = IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
@@ -72,7 +72,8 @@ pub(crate) fn fill<B: Backend>(qp: &mut ibv_qp_ex) {
     qp.wr_flush = Some(wr_flush::<B>);
 }
 
-/// The builder of a QP. A QP without one gives its `ibv_qp_ex` to nobody.
+/// The builder of a QP; `None` if the QP was created without send operations, and then programs get
+/// no `ibv_qp_ex`.
 ///
 /// # Safety
 /// `qp` is of this backend.
@@ -85,11 +86,11 @@ unsafe fn builder<'a, B: Backend>(qp: *mut ibv_qp_ex) -> Option<&'a Builder> {
 /// The open batch of a QP.
 ///
 /// # Safety
-/// `qp` is of this backend, the caller is in its critical section, and lets go of the batch before
-/// it asks again.
+/// `qp` is of this backend, the caller is in its critical section, and drops the batch before it
+/// calls this again.
 #[inline(always)]
 unsafe fn batch<'a, B: Backend>(qp: *mut ibv_qp_ex) -> Option<&'a mut Batch> {
-    // SAFETY: by the contract nobody else has the batch.
+    // SAFETY: by the contract there is no other reference to the batch.
     unsafe { builder::<B>(qp).map(|builder| &mut *builder.batch.get()) }
 }
 
@@ -122,14 +123,14 @@ unsafe fn stage<B: Backend>(
     if batch.staged.len() == builder.max_requests {
         return batch.fail(libc::ENOMEM, "more requests in one batch than the send queue holds");
     }
-    // Whether a request is inline is said by its setter.
+    // The data setter decides whether a request is inline.
     let mut wr = blank(wr_id, opcode, SendFlags(flags & !IBV_SEND_INLINE));
     set(&mut wr);
     batch.staged.push(Staged { wr, has_data: false, first_sge: 0, sges: 0 });
 }
 
 unsafe extern "C-unwind" fn wr_start<B: Backend>(qp: *mut ibv_qp_ex) {
-    // SAFETY: the header calls with a QP whose function this is; the batch is ours once we are in.
+    // SAFETY: the header calls with a QP whose function this is; the lock protects the batch.
     unsafe {
         if let Some(builder) = builder::<B>(qp) {
             builder.lock.enter();
@@ -177,7 +178,7 @@ unsafe extern "C-unwind" fn wr_complete<B: Backend>(qp: *mut ibv_qp_ex) -> c_int
     answer::status("ibv_wr_complete", result)
 }
 
-/// Declares the operations: the bit that must be granted, the opcode, and what goes into the
+/// Declares the operations: the bit that must be granted, the opcode, and the code that fills the
 /// request.
 macro_rules! operations {
     ($(
@@ -246,7 +247,8 @@ unsafe extern "C-unwind" fn wr_set_ud_addr<B: Backend>(
     remote_qpn: u32,
     remote_qkey: u32,
 ) {
-    // SAFETY: the program is in its critical section; `ah` is null or an address handle of ours.
+    // SAFETY: the program is in its critical section; `ah` is null or an address handle of this
+    // provider.
     unsafe {
         let Some(batch) = batch::<B>(qp) else { return };
         let to = address(ah, remote_qpn, remote_qkey);
@@ -331,7 +333,7 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list<B: Backend>(
     }
 }
 
-/// Keeps an error of the open batch.
+/// Records an error of the open batch.
 ///
 /// # Safety
 /// As for [`batch`].
@@ -343,7 +345,7 @@ unsafe fn fail<B: Backend>(qp: *mut ibv_qp_ex, errno: c_int, sentence: &'static 
     }
 }
 
-/// Declares operations that no QP of ours has: the batch fails.
+/// Declares operations that this project's QPs do not support: the batch fails.
 macro_rules! missing {
     ($($name:ident($($ty:ty),*), $sentence:literal;)*) => {$(
         unsafe extern "C-unwind" fn $name<B: Backend>(qp: *mut ibv_qp_ex $(, _: $ty)*) {

@@ -1,8 +1,8 @@
-//! Which objects of a context are alive, so that an event never names one that is gone.
+//! The live objects of a context, so that an event never refers to a destroyed one.
 //!
 //! An event carries a cookie. Between the moment a thread takes an event from the backend and the
-//! moment it looks at the object, another thread may destroy the object; the registry's lock
-//! decides who was first. Cookies are never reused, so a stale one finds nothing.
+//! moment it reads the object, another thread may destroy the object; the registry's lock orders
+//! the two. Cookies are never reused, so a stale one finds nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdmalab_abi::{ibv_cq, ibv_qp, ibv_srq};
 use rdmalab_engine::vocab::AsyncEventObject;
 
-/// An object that events may name.
+/// An object that events may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Cq(*mut ibv_cq),
@@ -30,7 +30,7 @@ impl Element {
     }
 }
 
-/// How many events were handed to the program, modulo 2^32.
+/// How many events were delivered to the program, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) completions: u32,
@@ -56,17 +56,17 @@ pub(crate) fn new_cookie() -> u64 {
 
 impl Registry {
     fn live(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
-        // Nothing panics while the lock is held, and the map is whole between operations.
+        // No code panics while the lock is held, and the map is consistent between operations.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on events may name the object.
+    /// Adds an object, so that events may refer to it.
     pub(crate) fn add(&self, cookie: u64, element: Element) {
         self.live().insert(cookie, Entry { element, delivered: Delivered::default() });
     }
 
-    /// From now on no event names the object; returns how many have, which the program has to
-    /// acknowledge before the object may be freed.
+    /// Removes an object, so that no event refers to it; returns how many events did, which the
+    /// program has to acknowledge before the object may be freed.
     pub(crate) fn remove(&self, cookie: u64) -> Delivered {
         self.live().remove(&cookie).map_or_else(Delivered::default, |entry| entry.delivered)
     }

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A lock that one call takes and a later call of the same thread gives back, with the program's
-/// code in between. It is ours alone: no backend needs it to make progress, so a program that
-/// sits in its critical section holds up only those who want to enter the same one.
+/// A lock that one call takes and a later call of the same thread releases, with the program's code
+/// in between. Backends never take it, so a program that stays in its critical section delays only
+/// threads that want to enter the same one.
 #[derive(Debug, Default)]
 pub(crate) struct SpinLock(AtomicBool);
 

@@ -1,4 +1,4 @@
-//! Shared receive queues: made by the classic and by the extended verb alike.
+//! Shared receive queues, created by the classic or the extended verb.
 
 use core::ffi::c_void;
 
@@ -10,7 +10,7 @@ use crate::object::{PdObject, SrqObject, SrqOwn};
 use crate::registry::{Element, new_cookie};
 use crate::sync::acks;
 
-/// Makes an SRQ and says in `attr` how much it holds.
+/// Creates an SRQ and writes its capacities to `attr`.
 ///
 /// # Safety
 /// `pd` is of this backend; `attr` is the caller's variable.
@@ -31,7 +31,7 @@ pub(crate) unsafe fn create<B: Backend>(
     public.pd = pd;
     public.handle = cookie as u32;
     let srq = SrqObject::<B>::leak(public, SrqOwn { backend, cookie });
-    // SAFETY: the object is new, so nobody else uses it; the rest is by the contract.
+    // SAFETY: the object is new and not used elsewhere; the rest is by the contract.
     unsafe {
         (*attr).max_wr = info.max_wr;
         (*attr).max_sge = info.max_sge;
@@ -45,7 +45,7 @@ pub(crate) unsafe fn create<B: Backend>(
 /// Destroys an SRQ, once the program has acknowledged its events; on an error it stays.
 ///
 /// # Safety
-/// `srq` is of this backend, and nobody else uses it, but to acknowledge events.
+/// `srq` is of this backend, and not used elsewhere, except to acknowledge events.
 pub(crate) unsafe fn destroy<B: Backend>(srq: *mut ibv_srq) -> VerbsResult<()> {
     // SAFETY: by the contract; see `cq::destroy` for the order.
     unsafe {
@@ -61,7 +61,7 @@ pub(crate) unsafe fn destroy<B: Backend>(srq: *mut ibv_srq) -> VerbsResult<()> {
     Ok(())
 }
 
-/// The state of an SRQ as C sees it.
+/// The state of an SRQ as a C structure.
 pub(crate) fn info_to_c(info: &SrqInfo) -> ibv_srq_attr {
     ibv_srq_attr { max_wr: info.max_wr, max_sge: info.max_sge, srq_limit: info.srq_limit }
 }

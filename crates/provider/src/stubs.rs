@@ -1,5 +1,5 @@
-//! The slots of the tables for what no device of ours has. Each answers `EOPNOTSUPP` in the way of
-//! its kind; a header that finds an empty slot would do the same, or crash.
+//! Table slots for operations that no device of this project supports. Each reports `EOPNOTSUPP` by
+//! its own convention; with an empty slot a header would do the same, or crash.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -8,7 +8,7 @@ use rdmalab_abi::*;
 
 use crate::answer;
 
-/// Declares functions that answer `EOPNOTSUPP`: as their number, or by null and `errno`.
+/// Declares functions that report `EOPNOTSUPP`: as their result, or by null and `errno`.
 macro_rules! missing {
     ($($verb:literal $name:ident($($ty:ty),*) $(-> *mut $object:ty)?;)*) => {$(
         missing!(@one $verb $name($($ty),*) $(-> *mut $object)?);

@@ -1,7 +1,7 @@
 //! Acknowledgement of events, by the lock, condition and counters in the public structures.
 //!
-//! They are public only because old programs' headers touched them; we keep their meaning, so that
-//! such a program and ours count the same events.
+//! These fields are public only because old programs' headers used them; they keep their meaning,
+//! so that such programs and this crate count the same events.
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
@@ -39,7 +39,7 @@ impl Acks {
         }
     }
 
-    /// Counts `events` more as acknowledged and wakes whoever destroys the object.
+    /// Counts `events` more as acknowledged and wakes the thread that destroys the object.
     ///
     /// # Safety
     /// The object is initialised and alive.
@@ -62,7 +62,8 @@ impl Acks {
         // SAFETY: as for `acknowledge`; the condition is waited for with the lock held.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
-            // A program that acknowledges too much does not hang: only what is missing counts.
+            // If the program acknowledged too many events, the difference is negative and this
+            // returns.
             while (delivered.wrapping_sub(*self.completed) as i32) > 0 {
                 libc::pthread_cond_wait(self.cond, self.mutex);
             }
@@ -75,7 +76,7 @@ impl Acks {
     /// # Safety
     /// The object is initialised, and no thread uses it any more.
     pub(crate) unsafe fn destroy(self) {
-        // SAFETY: nobody holds the lock or waits, by the contract.
+        // SAFETY: by the contract no thread holds the lock or waits.
         unsafe {
             libc::pthread_cond_destroy(self.cond);
             libc::pthread_mutex_destroy(self.mutex);

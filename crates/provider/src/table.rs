@@ -1,4 +1,4 @@
-//! The exported functions of a backend as a table, without any shared object.
+//! The exported functions of a backend as a table, without a shared library.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -9,13 +9,13 @@ use rdmalab_engine::vocab::WcStatus;
 
 use crate::{answer, exports};
 
-/// The table of a backend, as a library with this backend behind it would export it.
+/// The table of a backend, as a library with this backend would export it.
 pub fn table<B: ProcessBackend>() -> VerbsTable {
     VerbsTable { get_device_list: exports::ibv_get_device_list::<B>, ..instance_table::<B>() }
 }
 
 /// The table for devices of any instance of a backend, of [`Devices`](crate::Devices). Its
-/// `ibv_get_device_list` fails with `ENOSYS`: a function of C knows of no instance.
+/// `ibv_get_device_list` fails with `ENOSYS`, because that C function takes no instance.
 pub fn instance_table<B: Backend>() -> VerbsTable {
     VerbsTable {
         get_device_list: no_device_list,
@@ -87,7 +87,7 @@ pub unsafe extern "C-unwind" fn wc_status_str(status: u32) -> *const c_char {
     WcStatus::from_ibv(status).map_or(c"unknown status", status_text).as_ptr()
 }
 
-/// What a status means, with the name that the manual pages use.
+/// The meaning of a status, with the name that the manual pages use.
 const fn status_text(status: WcStatus) -> &'static CStr {
     match status {
         WcStatus::Success => c"success",

@@ -1,15 +1,16 @@
 //! A lock that costs its usual user no locked instruction.
 //!
-//! Most locks of an RNIC are taken by one thread, again and again; a second thread (the helper, or
-//! another thread of the program) comes by seldom, but must be safe when it does. A locked
-//! instruction would wait each time until all earlier stores have left the processor, and those
-//! often go to lines that a peer's cache owns: that wait, not the lock, is the cost.
+//! Most locks of an RNIC are taken by one thread, again and again. A second thread (the helper, or
+//! another thread of the program) takes them seldom, but must be safe when it does. A locked
+//! instruction waits each time until all earlier stores have left the processor, and those often go
+//! to lines that a peer's cache owns: that wait, not the lock, is the cost.
 //!
-//! So the first thread that takes the lock becomes its *owner*. The owner says "inside" with a
-//! plain store and looks whether the lock is *shared*. Whoever else wants it takes an inner lock,
+//! So the first thread that takes the lock becomes its *owner*. The owner sets `inside` with a
+//! plain store, and then checks whether the lock is *shared*. Any other thread takes an inner lock,
 //! declares the lock shared, executes a barrier on all processors that run this process, and waits
-//! until the owner is out. A shared lock is an ordinary one, for the owner as well; when the owner
-//! took it many times in a row with nobody else coming, it stops being shared.
+//! until the owner has cleared `inside`. A shared lock works as an ordinary one, also for the
+//! owner. After the owner took it many times in a row without any other thread, it stops being
+//! shared.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -17,7 +18,7 @@ use core::ops::{Deref, DerefMut};
 use crate::fence;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Times in a row that the owner takes a shared lock before it is the owner's alone again.
+/// Times in a row that the owner takes a shared lock before the lock stops being shared.
 const CALM: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// See the module's text.
@@ -25,9 +26,9 @@ const CALM: u32 = if cfg!(loom) { 1 } else { 256 };
 pub struct BiasedLock<T> {
     /// The owner's token; 0 while there is none.
     owner: AtomicU64,
-    /// The owner is inside by the short way.
+    /// The owner holds the lock by the fast path, without `taken`.
     inside: AtomicBool,
-    /// Others use the lock: everybody takes `taken`.
+    /// Other threads use the lock: every thread, also the owner, takes `taken`.
     shared: AtomicBool,
     taken: AtomicBool,
     /// Times in a row that the owner had `taken`.
@@ -40,7 +41,7 @@ unsafe impl<T: Send> Send for BiasedLock<T> {}
 // SAFETY: the lock gives the value to one thread at a time: see `lock_as` and its model.
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
-/// Use of the value; dropping it gives it back.
+/// Exclusive access to the value; dropping it unlocks.
 #[derive(Debug)]
 pub struct BiasedGuard<'a, T> {
     lock: &'a BiasedLock<T>,
@@ -52,16 +53,18 @@ std::thread_local! {
     static GUEST: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 
-/// Says that this thread never becomes an owner: it takes locks on behalf of others.
+/// Marks this thread as a guest: it never becomes an owner, since it takes locks on behalf of
+/// others.
 #[cfg(not(loom))]
 pub fn be_guest() {
     GUEST.with(|guest| guest.set(true));
 }
 
-/// Does something as a guest, in a thread that may be one or not.
+/// Runs `work` as a guest, whether or not this thread is one.
 #[cfg(not(loom))]
 pub fn as_guest<R>(work: impl FnOnce() -> R) -> R {
-    /// Also where the work panics: whoever catches that goes on with this thread.
+    /// Restores the state also after a panic, since a caller that catches it goes on with this
+    /// thread.
     struct Back(bool);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -143,14 +146,14 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// The value, as soon as nobody else has it.
+    /// Waits for the lock and returns access to the value.
     #[cfg(not(loom))]
     #[inline(always)]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         self.lock_as(token())
     }
 
-    /// The value, unless another thread has it.
+    /// Access to the value, unless another thread has the lock.
     #[cfg(not(loom))]
     #[inline(always)]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
@@ -174,14 +177,14 @@ impl<T> BiasedLock<T> {
         self.try_lock_long(me)
     }
 
-    /// The owner's way: a store and a load, with a light fence between them. The other side of the
-    /// pair is in [`BiasedLock::evict`].
+    /// The owner's fast path: a store and a load, with a light fence between them. The heavy fence
+    /// of the pair is in [`BiasedLock::evict`].
     #[inline(always)]
     fn enter_short(&self, me: u64) -> bool {
         if self.owner.load(Ordering::Relaxed) != me {
             return false;
         }
-        // A signal handler of the owner that comes here while it is inside must wait like others.
+        // A signal handler that interrupts the owner inside must wait as other threads do.
         if self.inside.load(Ordering::Relaxed) {
             return false;
         }
@@ -225,7 +228,7 @@ impl<T> BiasedLock<T> {
     }
 
     /// With the inner lock held: makes sure that the owner takes it too. Returns whether the owner
-    /// is another thread, which may still be inside.
+    /// may still be inside by the fast path.
     fn evict(&self, me: u64) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner == 0 {
@@ -239,12 +242,12 @@ impl<T> BiasedLock<T> {
             if calm < CALM {
                 self.calm.store(calm, Ordering::Relaxed);
             } else {
-                // Nobody else can be between here and its own use of the lock: we hold `taken`.
+                // No other thread relies on `shared` now: we hold `taken`.
                 self.calm.store(0, Ordering::Relaxed);
                 self.shared.store(false, Ordering::Release);
             }
-            // Inside by the short way, and here: a signal handler interrupted itself. Waiting would
-            // be for ever; the caller of `lock` must not do that.
+            // True only if this is a signal handler that interrupted the owner inside. `lock` would
+            // wait for ever: a signal handler must not call it.
             return self.inside.load(Ordering::Relaxed);
         }
         self.calm.store(0, Ordering::Relaxed);
@@ -284,8 +287,8 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
-/// Spins for a moment, then yields, then sleeps, so that a holder that lost its processor gets it
-/// back, also from a waiter of higher real-time priority.
+/// Spins for a moment, then yields, then sleeps, so that a preempted holder of the lock gets a
+/// processor, even if the waiter has a higher real-time priority.
 #[derive(Default)]
 struct Backoff {
     looks: u32,
@@ -375,8 +378,8 @@ mod model {
     use super::*;
     use loom::sync::Arc;
 
-    /// Owner and stranger each enter twice, one of them trying only; a plain cell checks that they
-    /// never meet.
+    /// Owner and another thread each enter twice, one of them with `try_lock`; a plain cell checks
+    /// that they never are inside at the same time.
     #[test]
     fn loom_owner_and_stranger_never_meet() {
         loom::model(|| {

@@ -1,10 +1,10 @@
-//! Which processes of this host and user exist, and a way to hand them descriptors, without a file
-//! that could be left behind.
+//! Finds the processes of this host and user, and sends them descriptors, without a file that could
+//! be left behind.
 //!
 //! A process claims a slot by binding a datagram socket to an abstract name. Abstract names belong
-//! to a network namespace, have one holder at a time, and vanish with it. Anybody in the namespace
-//! may bind any name, though, and may send: so datagrams of another user is dropped, and
-//! descriptors go only to a slot whose holder is known to be ours, from datagrams that it sent or
+//! to a network namespace, have one holder at a time, and vanish with it. But any user in the
+//! namespace may bind any name, and may send. So datagrams of other users are dropped. Descriptors
+//! are sent only to a slot whose holder is known to be of our user: from datagrams that it sent, or
 //! from the kernel's socket table.
 
 use crate::sock_diag;
@@ -20,7 +20,7 @@ pub const MAIL_BYTES_MAX: usize = 4096;
 /// The most descriptors in one datagram.
 pub const MAIL_FDS_MAX: usize = 16;
 
-/// Mails that one call of `recv` drops before it returns to its caller.
+/// Datagrams that one call of `recv` drops at most.
 const DROPS: usize = 64;
 /// 64-bit words of control data: room for all descriptors and the sender's credentials.
 const CONTROL_WORDS: usize = 24;
@@ -44,7 +44,7 @@ pub struct ControlSocket {
     slot: u16,
     version: u32,
     uid: u32,
-    /// Slots from which datagrams of our user came: their holders are ours.
+    /// Slots from which datagrams of our user came, so their holders are of our user.
     known: [AtomicU64; 16],
 }
 
@@ -56,8 +56,7 @@ pub struct Datagram {
     pub pid: i32,
     /// The sender's user id: always ours.
     pub uid: u32,
-    /// The sender's slot, which the kernel vouches for. `None` if it was sent from a socket that
-    /// holds no slot.
+    /// The sender's slot, as the kernel reports it. `None` if the sending socket holds no slot.
     pub from: Option<u16>,
     /// The content.
     pub bytes: Vec<u8>,
@@ -69,14 +68,14 @@ pub struct Datagram {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Nobody holds that slot.
+    /// No process holds that slot.
     NoSuchPeer,
     /// The peer's control socket is full (the kernel's default is ten datagrams); try again later.
     Full,
-    /// Descriptors were to be sent, and the slot's holder is another user's, or nothing says that
-    /// it is ours: wait for datagrams from it first.
+    /// There were descriptors to send, and the slot's holder is of another user, or its user is
+    /// unknown: wait for datagrams from it first.
     Unverified,
-    /// What the kernel says; `InvalidInput` for more than [`MAIL_BYTES_MAX`] bytes or
+    /// The kernel's error; `InvalidInput` for more than [`MAIL_BYTES_MAX`] bytes or
     /// [`MAIL_FDS_MAX`] descriptors, or a slot out of range.
     Io(io::Error),
 }
@@ -109,8 +108,8 @@ pub struct LiveSlot {
     pub inode: u64,
 }
 
-/// The user of this process. The kernel stamps datagrams with the real user and sockets with the
-/// effective one; a process in which they differ acts for somebody else and is refused.
+/// The user of this process. The kernel marks datagrams with the real user and sockets with the
+/// effective one; a process in which they differ acts for another user and is refused.
 fn own_uid() -> io::Result<u32> {
     // SAFETY: both always succeed and touch no memory.
     let (real, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
@@ -162,20 +161,20 @@ fn name_in(address: &libc::sockaddr_un, length: libc::socklen_t) -> Option<Strin
 
 fn draw_start() -> u16 {
     let mut bytes = [0_u8; 2];
-    // SAFETY: writes at most two bytes to a live array. On failure they stay zero, which is a start
-    // as good as any: the draw only keeps slots from being reused soon.
+    // SAFETY: writes at most two bytes to a live array. On failure they stay zero, which is a valid
+    // start: the random number only keeps slots from being reused soon.
     unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
     u16::from_ne_bytes(bytes)
 }
 
 impl ControlSocket {
-    /// Claims a free slot among the processes of this user, network namespace and `version` (of
-    /// whatever the processes have in common). The search starts at a random slot, so that a slot
-    /// is seldom reused soon.
+    /// Claims a free slot among the processes of this user, network namespace and `version` (of the
+    /// protocol between the processes). The search starts at a random slot, so that a slot is
+    /// seldom reused soon.
     ///
     /// # Errors
-    /// `AddrInUse` when all slots are taken, `PermissionDenied` in a set-user-ID program, else what
-    /// the kernel says.
+    /// `AddrInUse` when all slots are taken, `PermissionDenied` in a set-user-ID program, else the
+    /// kernel's error.
     pub fn claim(version: u32) -> io::Result<ControlSocket> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes integers only.
@@ -185,7 +184,7 @@ impl ControlSocket {
         }
         // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        // Before the name exists, so that no datagrams can arrive without credentials.
+        // This precedes `bind`, so that no datagram can arrive without credentials.
         ask_for_credentials(&fd)?;
         let uid = own_uid()?;
         let start = draw_start();
@@ -224,7 +223,7 @@ impl ControlSocket {
     }
 
     /// Closes the socket in the child of a fork, where it would keep the parent's slot alive.
-    /// Async-signal-safe. Every later use in that process fails.
+    /// Async-signal-safe. Every later use in the child fails.
     pub fn close_in_child(&self) {
         let fd = self.fd.swap(-1, Ordering::Relaxed);
         if fd >= 0 {
@@ -265,7 +264,7 @@ impl ControlSocket {
         (&self.known[usize::from(slot / 64) % 16], 1 << (slot % 64))
     }
 
-    /// Whether the holder of a slot is a process of our user, as far as can be told.
+    /// Whether the holder of a slot is known to be a process of our user.
     fn is_ours(&self, slot: u16) -> Result<bool, SendError> {
         let (word, bit) = self.known_bit(slot);
         if slot == self.slot || word.load(Ordering::Relaxed) & bit != 0 {
@@ -274,7 +273,7 @@ impl ControlSocket {
         match sock_diag::holder_uid(&name_of(self.version, self.uid, slot)) {
             Ok(Some(uid)) => Ok(uid == self.uid),
             Ok(None) => Err(SendError::NoSuchPeer),
-            // No socket table here: only datagrams from it can tell.
+            // There is no socket table here: only its datagrams show the holder's user.
             Err(_) => Ok(false),
         }
     }
@@ -434,13 +433,13 @@ unsafe fn take_control(message: &libc::msghdr) -> (Vec<OwnedFd>, Option<libc::uc
     (fds, sender)
 }
 
-/// All slots that are held in this network namespace, of any user and version, in order. A name is
-/// a claim: its holder need not be the user that it names.
+/// All slots that are held in this network namespace, of any user and version, in order. Any user
+/// can bind any name: the holder need not be the user in the name.
 ///
 /// # Errors
 /// When the kernel's list cannot be read.
 pub fn list_live_slots() -> io::Result<Vec<LiveSlot>> {
-    // Of this thread: a network namespace is entered by threads, one by one.
+    // `thread-self`, because each thread has its own network namespace.
     let mut slots = parse_socket_list(&std::fs::read("/proc/thread-self/net/unix")?);
     slots.sort_unstable();
     slots.dedup();

@@ -1,13 +1,13 @@
-//! Waking a process that sleeps, without a system call when it does not.
+//! Wakes a process that sleeps; if it is awake, this costs no system call.
 //!
-//! A doorbell is one word in a segment of the process that sleeps. The sleeper *arms* it, looks at
-//! its rings once more, and sleeps on its [`Event`]; whoever pushes asks [`Bell::ring_needed`]
-//! afterwards, and rings ([`Bell::ring`]) if so. Either the sleeper sees the message, or the pusher
-//! sees the armed bell (modelled with loom below).
+//! A doorbell is one word in a segment of the process that sleeps. The sleeper *arms* it, checks
+//! its rings once more, and sleeps on its [`Event`]. After a push, the pusher calls
+//! [`Bell::ring_needed`], and [`Bell::ring`] if that is true. Either the sleeper sees the message,
+//! or the pusher sees the armed bell (modelled with loom below).
 //!
-//! A pusher signals first and unarms the bell afterwards, so that one that is killed in between
-//! costs others a needless signal and not the wake-up. Each arming has a number of its own, so that
-//! a late pusher cannot unarm a later one.
+//! A pusher signals first and disarms the bell afterwards. If it is killed in between, other
+//! pushers send a needless signal, but no wake-up is lost. Each arming has a new number, so that a
+//! late pusher cannot disarm a later arming.
 
 use crate::fence::{self, Strength};
 use crate::sync::{AtomicU64, LINE, Ordering, word};
@@ -35,7 +35,7 @@ unsafe impl Send for Doorbell {}
 unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
-    /// Sets up the doorbell of this process and says in it whether this process can execute the
+    /// Sets up the doorbell of this process, and records in it whether this process can execute the
     /// heavy fence. Do this before a peer gets the segment.
     ///
     /// # Safety
@@ -54,8 +54,8 @@ impl Doorbell {
         unsafe { word(self.base, ARMED_AT) }
     }
 
-    /// Says that this process is about to sleep. Look at every ring after it, and sleep only if all
-    /// are empty. Clear the event ([`Event::drain`]) *before* arming, so that a signal for this
+    /// Announces that this process is about to sleep. Check every ring after it, and sleep only if
+    /// all are empty. Clear the event ([`Event::drain`]) *before* arming, so that a signal for this
     /// arming is not lost.
     ///
     /// False when the heavy fence has failed although it was promised to the peers (a seccomp
@@ -66,17 +66,18 @@ impl Doorbell {
         self.armed().store(number, Ordering::Relaxed);
         // SAFETY: within DOORBELL_BYTES, as `create` was promised.
         let promised = unsafe { word(self.base, HEAVY_AT) }.load(Ordering::Relaxed) != 0;
-        // Where nothing was promised the pushers execute full fences, and ours pairs with them.
+        // Without the promise the pushers execute full fences, and the one in `heavy` pairs with
+        // them.
         fence::heavy() || !promised
     }
 
-    /// Says that this process is awake and looks at its rings by itself.
+    /// Announces that this process is awake and polls its rings.
     #[inline(always)]
     pub fn disarm(&self) {
         self.armed().store(0, Ordering::Relaxed);
     }
 
-    /// Whether the bell is armed: false after somebody rang it.
+    /// Whether the bell is armed: false after a pusher rang it.
     #[inline(always)]
     pub fn is_armed(&self) -> bool {
         self.armed().load(Ordering::Relaxed) != 0
@@ -96,7 +97,7 @@ unsafe impl Send for Bell {}
 unsafe impl Sync for Bell {}
 
 impl Bell {
-    /// Looks at the doorbell that its owner has created at `base`, and chooses the fence.
+    /// Attaches to the doorbell that its owner has created at `base`, and chooses the fence.
     ///
     /// # Safety
     /// `base` must be aligned to 8 bytes and point to [`DOORBELL_BYTES`] bytes that stay mapped and
@@ -113,16 +114,17 @@ impl Bell {
         unsafe { word(self.base, ARMED_AT) }
     }
 
-    /// After a push: whether the owner sleeps, or is about to, so that the caller has to
-    /// [`Bell::ring`]. One load of a line that rarely changes, when the owner is awake.
+    /// To be called after a push: whether the owner sleeps, or is about to, so that the caller must
+    /// call [`Bell::ring`]. While the owner is awake, this is one load of a line that rarely
+    /// changes.
     #[inline(always)]
     pub fn ring_needed(&self) -> bool {
         self.strength.fence();
         self.armed().load(Ordering::Relaxed) != 0
     }
 
-    /// Calls `signal`, which signals the owner's [`Event`], unless somebody has done so for this
-    /// arming meanwhile. Whether it was called.
+    /// Calls `signal`, which signals the owner's [`Event`], unless the bell was disarmed meanwhile.
+    /// Returns whether it called `signal`.
     #[cold]
     pub fn ring(&self, signal: impl FnOnce()) -> bool {
         let arming = self.armed().load(Ordering::Relaxed);
@@ -130,7 +132,7 @@ impl Bell {
             return false;
         }
         signal();
-        // If this fails, another pusher was as fast, or the owner is awake already.
+        // If this fails, another pusher has disarmed the bell, or the owner is awake already.
         let _ = self.armed().compare_exchange(arming, 0, Ordering::AcqRel, Ordering::Relaxed);
         true
     }
@@ -143,8 +145,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// A new event, not signalled; its descriptor is non-blocking and close-on-exec. Errors: what
-    /// the kernel says (EMFILE, ENFILE, ENOMEM).
+    /// A new event, not signalled; its descriptor is non-blocking and close-on-exec. Errors: the
+    /// kernel's (EMFILE, ENFILE, ENOMEM).
     pub fn create() -> io::Result<Event> {
         // SAFETY: takes integers only.
         let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -176,15 +178,15 @@ impl Event {
         }
     }
 
-    /// Wakes whoever waits, now or at its next wait. Never blocks. One system call. An event that
-    /// cannot count further is signalled already, so there is no error to report.
+    /// Wakes the process that waits, now or at its next wait. Never blocks. One system call. An
+    /// event whose counter is full is signalled already, so there is no error to report.
     pub fn signal(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: reads eight bytes of a live array.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Takes all signals so far. Whether there was one.
+    /// Clears all signals so far. Returns whether there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0_u8; 8];
         let fd = self.fd.as_raw_fd();
@@ -240,8 +242,8 @@ mod tests {
         assert!(!bell.ring_needed());
     }
 
-    /// A pusher that was slow to unarm finds the next arming and leaves it alone; one that was
-    /// killed before it could unarm leaves a bell that others still ring.
+    /// A pusher that disarms late leaves the next arming alone. A pusher that was killed before it
+    /// could disarm leaves an armed bell, which others ring.
     #[test]
     fn a_late_or_dead_pusher_does_not_silence_the_bell() {
         let words = Words::new(DOORBELL_BYTES);
@@ -323,8 +325,8 @@ mod loom_model {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Two pushers and a sleeper. If the sleeper, after arming, does not see both messages, then
-    /// somebody rings.
+    /// Two pushers and a sleeper. If the sleeper, after arming, does not see both messages, then a
+    /// pusher rings.
     #[test]
     fn loom_no_lost_wake_up() {
         loom::model(|| {

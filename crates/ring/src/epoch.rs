@@ -1,10 +1,10 @@
-//! Who is copying in my memory right now, and waiting until they are out.
+//! Lets the owner of memory wait until no other process copies there any more.
 //!
-//! On the local lane an *initiator* process reads and writes a *target* process's memory by itself,
-//! after it has found the key valid in the target's table. When the target takes the key back
-//! (deregistration, invalidation, reset), a copy may still run on the strength of the old entry. So
-//! each initiator says that it is inside before it looks at the table, and the target, after it has
-//! changed the table, waits for those that were inside at that moment, or for their death:
+//! On the local lane an *initiator* process reads and writes a *target* process's memory itself,
+//! after it has found the key valid in the target's table. When the target invalidates the key
+//! (deregistration, invalidation, reset), a copy that was allowed by the old entry may still run.
+//! So each initiator marks itself as inside before it reads the table. After the target has changed
+//! the table, it waits until those that were inside at that moment have left or died:
 //!
 //! ```text
 //! initiator: word = odd;  fence;  read the table; copy;  word = even
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Initiator slots in a target's segment: one for each process slot of the host registry.
 pub const INITIATORS: usize = if cfg!(loom) { 2 } else { 1024 };
-/// Words of an initiator: this many of its threads can be inside at once.
+/// Words of an initiator: the number of its threads that can be inside at once.
 pub const WORDS_PER_INITIATOR: usize = if cfg!(loom) { 1 } else { 8 };
 
 const USED_WORDS: usize = INITIATORS.div_ceil(64);
@@ -32,8 +32,8 @@ const SEQUENCES_AT: usize = USED_AT + (USED_WORDS * 8).next_multiple_of(LINE);
 /// Bytes of the lane's words in the target's segment.
 pub const LANE_BYTES: usize = SEQUENCES_AT + INITIATORS * WORDS_PER_INITIATOR * 8;
 
-/// How long stores of other processors may take to drain when the heavy fence has failed. A
-/// practical bound, far above the nanoseconds of a store buffer, not an architectural one.
+/// Time for the stores of other processors to drain when the heavy fence has failed. A practical
+/// bound, far above the nanoseconds of a store buffer, not an architectural one.
 const DRAIN: Duration = Duration::from_millis(10);
 /// Looks at a busy word before the waiter begins to yield its processor.
 const SPINS: u32 = 200;
@@ -69,7 +69,7 @@ unsafe impl Send for LaneSlots {}
 // SAFETY: as above.
 unsafe impl Sync for LaneSlots {}
 
-/// An initiator was still inside when the caller's patience ended.
+/// An initiator was still inside when the caller gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StillBusy {
     /// The initiator's slot in the host registry.
@@ -89,7 +89,7 @@ impl std::error::Error for StillBusy {}
 pub struct Visits(Vec<(usize, usize, u64)>);
 
 impl LaneSlots {
-    /// Sets up the words, and says in them whether this process can execute the heavy fence. Do
+    /// Sets up the words, and records in them whether this process can execute the heavy fence. Do
     /// this before a peer gets the segment.
     ///
     /// # Safety
@@ -102,12 +102,12 @@ impl LaneSlots {
     }
 
     /// Waits until every initiator that was inside when this was called has left, or is dead. Call
-    /// it after the change to the table that the initiators must have seen before the memory may be
-    /// given away. It spins, then yields, then sleeps.
+    /// it after the change to the table, and before the memory is given away. It spins, then
+    /// yields, then sleeps.
     ///
     /// `is_alive(slot)` says whether the process that *attached here* as `slot` still lives (a
-    /// later holder of the same slot does not count); it is asked only about initiators that make
-    /// us wait. `give_up()` is asked at every look, and ends the waiting when true.
+    /// later holder of the same slot does not count); it is called only for initiators that are
+    /// waited for. `give_up()` is called at every check, and ends the wait when it returns true.
     ///
     /// # Errors
     /// [`StillBusy`]: gave up. The memory must not be reused; call again.
@@ -132,8 +132,8 @@ impl LaneSlots {
         Ok(())
     }
 
-    /// Who is inside now, of all initiators or of `only` one: for those who cannot wait here, and
-    /// ask later with [`LaneSlots::have_left`]. Call it after the change to the table, as
+    /// The initiators that are inside now: all, or `only` one. For callers that cannot wait here,
+    /// and check later with [`LaneSlots::have_left`]. Call it after the change to the table, as
     /// [`LaneSlots::wait_quiescent`].
     pub fn inside_now(&self, only: Option<u16>) -> Visits {
         self.fence_initiators();
@@ -157,7 +157,7 @@ impl LaneSlots {
     }
 
     /// Whether all of `visits` have ended, or their initiators are dead; `is_alive` as for
-    /// [`LaneSlots::wait_quiescent`]. Forgets those that have.
+    /// [`LaneSlots::wait_quiescent`]. Removes those that have ended.
     pub fn have_left(&self, visits: &mut Visits, mut is_alive: impl FnMut(u16) -> bool) -> bool {
         visits.0.retain(|&(initiator, index, seen)| {
             // SAFETY: `inside_now` put indices in range there.
@@ -167,7 +167,7 @@ impl LaneSlots {
         visits.0.is_empty()
     }
 
-    /// Either an initiator sees what was changed before this, or we see its word odd.
+    /// Ensures that an initiator sees the change made before this call, or we see its word odd.
     fn fence_initiators(&self) {
         // SAFETY: within LANE_BYTES, as `create` was promised.
         let promised = unsafe { word(self.base, HEAVY_AT) }.load(Ordering::Relaxed) != 0;
@@ -186,8 +186,8 @@ impl LaneSlots {
         for index in 0..WORDS_PER_INITIATOR {
             // SAFETY: both indices are in range.
             let sequence = unsafe { sequence(self.base, initiator, index) };
-            // Taken when this word's turn comes, so that an entry later than the change to the
-            // table may be waited for as well: harmless, and no snapshot to keep.
+            // Read only now, so that an entry after the change to the table may be waited for as
+            // well. That is harmless, and saves a snapshot of all words.
             let seen = sequence.load(Ordering::Acquire);
             if seen.is_multiple_of(2) {
                 continue;
@@ -239,8 +239,8 @@ unsafe impl Send for LanePass {}
 // SAFETY: as above.
 unsafe impl Sync for LanePass {}
 
-/// Proof of being inside; dropping it leaves. Look at the target's table only while holding it, and
-/// drop it after the last touch of the target's memory.
+/// Shows that the initiator is inside; dropping it leaves. Read the target's table only while
+/// holding it, and drop it after the last access to the target's memory.
 #[derive(Debug)]
 #[must_use = "dropping it leaves at once"]
 pub struct Inside<'a> {
@@ -250,8 +250,8 @@ pub struct Inside<'a> {
 
 impl LanePass {
     /// Joins a target's lane as process slot `initiator`, which the caller holds in the host
-    /// registry. What an earlier, dead holder of the slot left behind is cleared. `None` for a slot
-    /// out of range.
+    /// registry. Clears the words of an earlier, dead holder of the slot. `None` for a slot out of
+    /// range.
     ///
     /// # Safety
     /// `base` must be aligned to 64 bytes and point to [`LANE_BYTES`] bytes that the target has set
@@ -276,8 +276,8 @@ impl LanePass {
     }
 
     /// Enters, through word `index` (taken modulo [`WORDS_PER_INITIATOR`]). Two threads must not
-    /// use one word at a time: the caller owns that by a lock or by assignment. `None` when the
-    /// word is in use all the same (a signal handler inside a copy): take the ring.
+    /// use one word at a time: the caller ensures that by a lock or by assignment. `None` when the
+    /// word is in use all the same (a signal handler inside a copy): use the ring instead.
     #[inline(always)]
     pub fn enter(&self, index: usize) -> Option<Inside<'_>> {
         // SAFETY: `attach` has checked the slot, and the index is reduced.
@@ -287,8 +287,8 @@ impl LanePass {
             return None;
         }
         let entered = outside.wrapping_add(1);
-        // Release, since whoever waits for the previous entry may see this value in place of the
-        // one that `drop` stored, and must then see that entry's copies too.
+        // Release, since a target that waits for the previous entry may see this value in place of
+        // the one that `drop` stored, and must then see that entry's copies too.
         sequence.store(entered, Ordering::Release);
         self.strength.fence();
         Some(Inside { sequence, entered })
@@ -373,7 +373,7 @@ mod tests {
         assert!(slots.have_left(&mut second_only, |_| true));
         assert!(!slots.have_left(&mut all, |_| true));
         drop(first);
-        // Who came after the look is not waited for, nor who is inside again.
+        // Initiators that enter, or enter again, after `inside_now` are not waited for.
         let again = one.enter(0).unwrap();
         assert!(slots.have_left(&mut all, |_| true));
         let mut dead = slots.inside_now(None);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     /// Real threads and the real fences: memory is poisoned after each quiescence, and no initiator
-    /// may see poison on the strength of a valid entry.
+    /// that saw a valid entry may see poison.
     #[test]
     fn no_initiator_touches_memory_after_quiescence() {
         let (words, slots) = lane();

@@ -1,16 +1,15 @@
-//! Fences of unequal weight, for protocols in which one side acts all the time and the other
-//! seldom.
+//! Fences of unequal cost, for protocols in which one side acts often and the other seldom.
 //!
-//! Both "push, then look whether the peer sleeps" against "say that I sleep, then look whether
-//! something came", and "say that I am inside, then look whether the key is valid" against
-//! "invalidate the key, then look who is inside", are store-load pairs: each side needs a full
-//! fence between its store and its load. `membarrier(2)` lets the rare side (*heavy*) execute the
+//! Two protocols need this. A pusher pushes, then checks whether the peer sleeps, while the peer
+//! announces its sleep, then checks its rings. An initiator marks itself as inside, then checks the
+//! key, while the target invalidates the key, then checks who is inside. Each side needs a full
+//! fence between its store and its load. `membarrier(2)` lets the seldom side (*heavy*) execute the
 //! fence on behalf of every processor that runs a registered process, so that the frequent side
 //! (*light*) needs a compiler fence only.
 //!
-//! That is sound for a pair only if the light side has registered *and* the heavy side can call
-//! membarrier. The first is known by [`register`]; the second is told by the heavy side in its
-//! shared segment, once, as a [`Strength`]. Where either does not hold both execute full fences.
+//! That is sound only if the light side has registered *and* the heavy side can call membarrier.
+//! [`register`] tells the first; the heavy side publishes the second once in its shared segment,
+//! and the light side chooses a [`Strength`]. Unless both hold, both sides execute full fences.
 
 use crate::sync::{Ordering, fence};
 use core::sync::atomic::AtomicU32;
@@ -26,16 +25,16 @@ const UNKNOWN: u32 = 0;
 const REGISTERED: u32 = 1;
 const UNAVAILABLE: u32 = 2;
 
-/// Process-wide, as the registration is. A forked child inherits both.
+/// The state of the registration. Both are process-wide, and a forked child inherits both.
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 
-/// The same for pairs within this process.
+/// The state of the registration for pairs within this process.
 static PRIVATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 
-/// Which fence the frequent side of a pair executes.
+/// The fence that the frequent side of a pair executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strength {
-    /// A compiler fence: this process is registered, and the other side has said that it can
+    /// A compiler fence: this process is registered, and the other side has published that it can
     /// execute the heavy fence.
     Light,
     /// A full fence of the processor.
@@ -43,7 +42,7 @@ pub enum Strength {
 }
 
 impl Strength {
-    /// The strength that this process needs towards an owner of which `owner_has_heavy` is known.
+    /// The strength that this process needs towards an owner that published `owner_has_heavy`.
     pub fn towards(owner_has_heavy: bool) -> Strength {
         if owner_has_heavy && register() { Strength::Light } else { Strength::Full }
     }
@@ -64,8 +63,8 @@ fn membarrier(command: libc::c_int) -> libc::c_long {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
 
-/// Registers this process as one whose processors a heavy fence of another process reaches. Cheap
-/// after the first call. False when the kernel (or a seccomp filter) does not allow it.
+/// Registers this process for the heavy fences of other processes. Cheap after the first call.
+/// False when the kernel (or a seccomp filter) does not allow it.
 pub fn register() -> bool {
     match STATE.load(core::sync::atomic::Ordering::Acquire) {
         UNKNOWN => register_now(),
@@ -73,7 +72,7 @@ pub fn register() -> bool {
     }
 }
 
-/// Registers anew, whatever is known. For the child of a fork.
+/// Registers again, even if the result is known. For the child of a fork.
 #[cold]
 pub fn register_now() -> bool {
     let wanted = libc::c_long::from(CMD_GLOBAL_EXPEDITED | CMD_REGISTER_GLOBAL_EXPEDITED);
@@ -87,15 +86,15 @@ pub fn register_now() -> bool {
     done
 }
 
-/// Whether [`heavy`] reaches other processes, as far as is known. What an owner publishes.
+/// Whether [`heavy`] reaches other processes, as far as is known. Owners publish this value.
 pub fn heavy_available() -> bool {
     register()
 }
 
-/// A full fence here, and at this moment also on every processor that runs a registered process.
-/// A few microseconds. False when it could be executed here only: then a light side that was told
-/// otherwise may not be ordered against this side, and a caller that sleeps must do so with a
-/// bound, and a caller that waits for quiescence must first let the others' stores drain.
+/// A full fence here, and at this moment also on every processor that runs a registered process. A
+/// few microseconds. False when only the fence here was executed: then a light side that relies on
+/// the heavy fence may not be ordered against this side. A caller that sleeps must then do so with
+/// a bound, and a caller that waits for quiescence must first let the others' stores drain.
 #[must_use = "without the heavy fence the caller must not rely on the light side's order"]
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
@@ -110,8 +109,8 @@ pub fn heavy() -> bool {
     done
 }
 
-/// Registers this process for heavy fences of pairs within it (`biased`), before any is used. Until
-/// then, and where the kernel does not allow it, both sides execute full fences.
+/// Registers this process for heavy fences of pairs within it (`biased`), before any is used.
+/// Before that, and where the kernel does not allow it, both sides execute full fences.
 pub fn register_private() -> bool {
     let wanted = libc::c_long::from(CMD_PRIVATE_EXPEDITED | CMD_REGISTER_PRIVATE_EXPEDITED);
     let offered = membarrier(CMD_QUERY);
@@ -140,8 +139,8 @@ pub(crate) fn private_heavy() {
     fence(Ordering::SeqCst);
     if !cfg!(loom) && PRIVATE.load(core::sync::atomic::Ordering::Relaxed) == REGISTERED {
         if membarrier(CMD_PRIVATE_EXPEDITED) != 0 {
-            // Forbidden meanwhile (a seccomp filter): full fences from now on, and time enough for
-            // whoever passed the light one to have its store seen.
+            // A seccomp filter forbids it now: use full fences from now on, and wait until the
+            // stores of threads that executed the light fence are visible.
             PRIVATE.store(UNAVAILABLE, core::sync::atomic::Ordering::SeqCst);
             std::thread::sleep(core::time::Duration::from_millis(10));
         }

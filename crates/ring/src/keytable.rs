@@ -1,13 +1,13 @@
 //! The memory regions and windows of a process, in its segment, for peers to read.
 //!
 //! One entry is one cache line, guarded by a sequence counter: the owner writes under its own lock,
-//! peers read without one, a bounded number of times. The table is sparse; a page of it costs
-//! memory once an entry in it was used.
+//! peers read without a lock, with a bounded number of attempts. The table is sparse: a page of it
+//! takes memory only once an entry in it was used.
 //!
-//! A key has 32 bits: `index (20) << 12 | tag (4) << 8 | low (8)`. Index and tag are the 24 bits
-//! that the device chooses, the low 8 bits belong to the program (IBA C10-67: the key portion of a
-//! type 2 window). The index is drawn from the system's generator, and one that was freed is not
-//! used again until 1024 others were; the tag tells its uses apart.
+//! A key has 32 bits: `index (20) << 12 | tag (4) << 8 | low (8)`. The device chooses the 24 bits
+//! of index and tag; the low 8 bits belong to the program (IBA C10-67: the key portion of a type 2
+//! window). The index is a random number from the kernel. A freed index is not used again until
+//! 1024 others were freed; the tag differs between its uses.
 
 use crate::sync::{AtomicU64, Ordering, fence, word};
 use core::fmt;
@@ -22,13 +22,13 @@ pub const ENTRIES: usize = 1 << INDEX_BITS;
 pub const ENTRY_BYTES: usize = 64;
 /// Bytes of a table of full size: address space, not memory.
 pub const TABLE_BYTES: usize = ENTRIES * ENTRY_BYTES;
-/// A freed index rests until this many others were freed after it.
+/// A freed index is not reused until this many others were freed after it.
 pub const RESTING: usize = 1024;
 
-/// Attempts of a reader against a writer that is in the middle of an entry.
+/// Attempts of a reader while the owner writes the entry.
 const READ_ATTEMPTS: u32 = if cfg!(loom) { 2 } else { 64 };
-/// Words after the first that are read and written. Loom gets two: each more multiplies what a
-/// reader may see, and adds nothing to the protocol.
+/// Words after the first that are read and written. Loom gets two: more words only multiply the
+/// states, and test nothing more of the protocol.
 const GUARDED_WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 /// Random draws before a nearly full table is searched in order.
 const DRAWS: u32 = 64;
@@ -39,8 +39,8 @@ pub fn index_of(key: u32) -> u32 {
     key >> (32 - INDEX_BITS)
 }
 
-/// What a peer may know about a region or window. All fields are the owner's words: this module
-/// gives `key == 0` a meaning (nothing there) and carries the rest.
+/// The data that peers see of a region or window. This module only gives `key == 0` a meaning (no
+/// entry); all other fields are the owner's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The whole key, low bits included.
@@ -53,7 +53,7 @@ pub struct Entry {
     pub access: u32,
     /// Number of the protection domain.
     pub pd: u32,
-    /// What it is, and flags (region, window of type 1 or 2, on demand paging).
+    /// Kind and flags (region, window of type 1 or 2, on demand paging).
     pub kind: u32,
     /// Which memfd backs the memory, by the owner's numbering; 0 for none.
     pub mem_id: u32,
@@ -100,7 +100,7 @@ impl Entry {
     }
 }
 
-/// Anybody's view of a table.
+/// A view of a table, for owner and peers.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyView {
     base: *mut u8,
@@ -113,7 +113,7 @@ unsafe impl Send for KeyView {}
 unsafe impl Sync for KeyView {}
 
 impl KeyView {
-    /// Looks at the table at `base` of `entries` entries (at most [`ENTRIES`]; more are ignored).
+    /// A view of the table at `base` of `entries` entries (at most [`ENTRIES`]; more are ignored).
     ///
     /// # Safety
     /// `base` must be aligned to 64 bytes and point to `entries * ENTRY_BYTES` bytes that stay
@@ -132,8 +132,8 @@ impl KeyView {
     }
 
     /// A consistent copy of the entry at `index`. `None` when there is none, when the index is out
-    /// of range, or when the owner was in the middle of it at each of a bounded number of attempts
-    /// (it may have died there): nothing may be decided from that, ask the owner over the ring.
+    /// of range, or when the owner was writing it at each of a bounded number of attempts (it may
+    /// have died there). So `None` decides nothing: ask the owner over the ring.
     #[inline]
     pub fn read(&self, index: u32) -> Option<Entry> {
         if index >= self.entries {
@@ -160,13 +160,13 @@ impl KeyView {
         None
     }
 
-    /// The entry of `key`, if it is there under the whole key. `None` as for [`KeyView::read`].
+    /// The entry at the index of `key`, if its whole key is `key`. `None` as for [`KeyView::read`].
     #[inline]
     pub fn lookup(&self, key: u32) -> Option<Entry> {
         self.read(index_of(key)).filter(|entry| entry.key == key)
     }
 
-    /// Puts `entry` at `index`: the one writer's part.
+    /// Writes `entry` at `index`; only the one writer may call it.
     ///
     /// # Safety
     /// `index` must be below `self.entries`, and nobody else may write.
@@ -174,10 +174,10 @@ impl KeyView {
         // SAFETY: passed on.
         let word = |number| unsafe { self.word(index, number) };
         let seq = word(0).load(Ordering::Relaxed) as u32;
-        // A hostile peer may have left it odd; it is our word to repair.
+        // A hostile peer may have made it odd; the owner repairs that.
         let odd = seq | 1;
         word(0).store(pair(0, odd), Ordering::Relaxed);
-        // The odd number before any of the new words.
+        // The odd number must be visible before any of the new words.
         fence(Ordering::Release);
         for (number, value) in entry.to_words().into_iter().enumerate().take(GUARDED_WORDS) {
             word(number + 1).store(value, Ordering::Relaxed);
@@ -207,11 +207,11 @@ impl fmt::Display for AllocateError {
 
 impl std::error::Error for AllocateError {}
 
-/// The owner's table: it alone writes, under `&mut`.
+/// The owner's table: only the owner writes, with `&mut`.
 #[derive(Debug)]
 pub struct KeyTable {
     view: KeyView,
-    /// What peers see, when that is not the table itself.
+    /// The copy that peers see, if they do not see the table itself.
     shown: Option<KeyView>,
     /// One bit for each index: in use, or resting.
     taken: Vec<u64>,
@@ -240,8 +240,8 @@ impl KeyTable {
         KeyTable { view, shown: None, taken, tags, resting: VecDeque::new(), random: Vec::new() }
     }
 
-    /// Shows peers a copy of the table at `base`, of as many entries, and keeps the table itself
-    /// for its owner: what a peer writes into the copy then misleads peers only.
+    /// Maintains a copy of the table at `base`, of as many entries, for the peers, while the owner
+    /// reads the table itself: a peer that writes to the copy then misleads peers only.
     ///
     /// # Safety
     /// As for [`KeyTable::create`].
@@ -250,7 +250,7 @@ impl KeyTable {
         self.shown = Some(unsafe { KeyView::attach(base, self.view.entries as usize) });
     }
 
-    /// The table as its owner sees it, and peers too unless they were shown a copy.
+    /// The owner's view of the table; peers have the same view unless they were given a copy.
     pub fn view(&self) -> KeyView {
         self.view
     }
@@ -279,7 +279,7 @@ impl KeyTable {
         }
         let mut index = 0;
         for _ in 0..DRAWS {
-            // Without bias where it matters: the full size is a power of two.
+            // The full size is a power of two, so there the remainder is not biased.
             index = self.draw()? % entries;
             if !self.is_taken(index) {
                 return Ok(index);
@@ -298,7 +298,7 @@ impl KeyTable {
         let mut bytes = [0_u8; 256];
         // SAFETY: writes at most `bytes.len()` bytes to a live array.
         let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        // Up to 256 bytes come whole once the generator is seeded.
+        // The kernel returns up to 256 bytes whole once its generator is seeded.
         if got != bytes.len() as isize {
             return Err(AllocateError::Random(io::Error::last_os_error()));
         }
@@ -318,17 +318,17 @@ impl KeyTable {
         true
     }
 
-    /// Takes the entry at `index` away from readers. Those that have read it before may still act
-    /// on it: see [`crate::epoch`]. The index stays allocated, so that the same key, or another one
-    /// with the same index, can be published again.
+    /// Hides the entry at `index` from readers. Those that have read it before may still use it:
+    /// see [`crate::epoch`]. The index stays allocated, so that the same key, or another one with
+    /// the same index, can be published again.
     pub fn retract(&mut self, index: u32) {
         if index < self.view.entries {
             self.write(index, &Entry::default());
         }
     }
 
-    /// Retracts, and gives the index back; it rests before it is used again. False for an index
-    /// that is not allocated.
+    /// Retracts the entry, and frees the index, which is not reused soon. False for an index that
+    /// is not allocated.
     pub fn free(&mut self, index: u32) -> bool {
         if index == 0 || index >= self.view.entries || !self.is_taken(index) {
             return false;
@@ -389,7 +389,7 @@ mod tests {
         assert!(table.publish(&entry));
         assert_eq!((shown.lookup(key), table.view().lookup(key)), (Some(entry), Some(entry)));
         let forged = filled(key, 6);
-        // SAFETY: an index of the table; what it breaks is what is tested.
+        // SAFETY: an index of the table; the test is about the damage that this does.
         unsafe { hostile.write(index_of(key), &forged) };
         assert_eq!((shown.lookup(key), table.view().lookup(key)), (Some(forged), Some(entry)));
         table.retract(index_of(key));

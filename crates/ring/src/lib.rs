@@ -1,13 +1,13 @@
-//! What the processes of one host share: memory segments, message rings, doorbells, the registry of
-//! live processes, and the tables with which one process may serve itself in another's memory.
+//! The shared state of the processes of one host: memory segments, message rings, doorbells, the
+//! registry of live processes, and the tables by which one process may access another's memory.
 //!
-//! This is the lock-free island of the house. Three rules hold in every file of it:
+//! This crate has the project's lock-free code. Three rules hold in every file of it:
 //!
-//! * Shared memory is an array of 64-bit words that somebody else writes at any time. It is touched
-//!   through atomics only (module `sync`), never through references to plain data, and every value
-//!   read from it is checked before it is used as a position or a length.
+//! * Shared memory is an array of 64-bit words that other processes write at any time. It is
+//!   accessed through atomics only (module `sync`), never through references to plain data, and
+//!   every value read from it is checked before it is used as a position or a length.
 //! * A peer may die between any two instructions. No state that only a live peer can repair blocks
-//!   a survivor: a message is published by one store, a lock is one that the kernel drops.
+//!   a survivor: one store publishes a message, and the kernel releases a dead process's locks.
 //! * Each protocol is modelled with loom (`RUSTFLAGS="--cfg loom" cargo test -p rdmalab-ring --lib
 //!   --release loom`), over the same code: under `cfg(loom)` the words are loom's.
 

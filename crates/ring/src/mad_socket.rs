@@ -112,7 +112,7 @@ fn connect(name: &str) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     if !is_of_our_user(&fd) {
-        // As if the name were free.
+        // The same error as for a name without a holder.
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(fd)
@@ -160,7 +160,7 @@ pub fn claim_slot(start: u16) -> io::Result<(u16, OwnedFd)> {
 /// # Errors
 /// When the kernel's list of sockets cannot be read.
 pub fn any_slot_claimed() -> io::Result<bool> {
-    // Of this thread: a network namespace is entered by threads, one by one.
+    // `thread-self`, because each thread has its own network namespace.
     let sockets = std::fs::read("/proc/thread-self/net/unix")?;
     let wanted = format!("@rdmalab-cm/1/{}/p/", own_uid());
     Ok(sockets.windows(wanted.len()).any(|window| window == wanted.as_bytes()))

@@ -1,5 +1,5 @@
-//! Shared memory segments: sealed memfds, which vanish with their last holder, and the lock by
-//! which the kernel says whether a segment's owner lives.
+//! Shared memory segments: sealed memfds, which vanish with their last holder, and the lock that
+//! shows whether a segment's owner lives.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A memory segment that can be passed to other processes of this host by its file descriptor.
 ///
-/// It is sealed against shrinking and growing, so nobody who holds it can make a mapped page
-/// disappear under somebody else (which would raise SIGBUS there).
+/// It is sealed against shrinking and growing, so no holder can remove a page that another process
+/// has mapped (which would raise SIGBUS there).
 ///
 /// The bytes are shared: touch them through atomics or raw copies only.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub struct Segment {
     base: NonNull<u8>,
     len: usize,
     fd: OwnedFd,
-    /// The process that took the owner's lock through this value, or 0. An F_GETLK by the holder
-    /// of a lock reports no conflict, so the holder has to know by itself.
+    /// The process that took the owner's lock through this value, or 0. F_GETLK by the holder of a
+    /// lock reports no conflict, so the holder must remember it.
     lock_pid: AtomicI32,
 }
 
@@ -43,8 +43,8 @@ impl Segment {
     /// rest is sparse and gets pages when touched.
     ///
     /// # Errors
-    /// What the kernel says: ENOMEM or ENOSPC when the memory is not there, EMFILE, and
-    /// `InvalidInput` for zero bytes or `prefault_bytes` beyond `bytes`.
+    /// The kernel's error: ENOMEM or ENOSPC without enough memory, EMFILE; and `InvalidInput` for
+    /// zero bytes or `prefault_bytes` beyond `bytes`.
     pub fn create(name: &CStr, bytes: usize, prefault_bytes: usize) -> io::Result<Segment> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
         let len = bytes.checked_next_multiple_of(page_bytes()).ok_or_else(invalid)?;
@@ -77,7 +77,7 @@ impl Segment {
     /// # Errors
     /// `InvalidData` when the descriptor is not a memfd of ordinary pages, may still be shrunk, or
     /// is smaller than `expect_bytes_min`: touching such a mapping could raise SIGBUS. Otherwise
-    /// what the kernel says.
+    /// the kernel's error.
     pub fn from_fd(fd: OwnedFd, expect_bytes_min: usize) -> io::Result<Segment> {
         let raw = fd.as_raw_fd();
         // SAFETY: a system call on a descriptor that we own.
@@ -140,21 +140,21 @@ impl Segment {
         self.len
     }
 
-    /// Never: a segment has at least one byte.
+    /// Always false: a segment has at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Takes the owner's lock on this segment for the calling process, once and for its life. The
-    /// kernel drops it when the process exits, however it dies, and when it executes another
+    /// Takes the owner's lock on this segment for the calling process, for the rest of its life.
+    /// The kernel releases it when the process exits, however it dies, and when it executes another
     /// program (the descriptor is close-on-exec). A forked child does not have it.
     ///
-    /// **The trap**: it is a POSIX record lock, which belongs to the pair of process and inode.
-    /// When the owner closes *any* descriptor of this segment (a duplicate, one it got back from a
-    /// peer, one opened through /proc), the lock is gone. So an owner keeps exactly one.
+    /// **Caution**: it is a POSIX record lock, which belongs to the pair of process and inode. When
+    /// the owner closes *any* descriptor of this segment (a duplicate, one that a peer sent back,
+    /// one opened through /proc), the lock is released. So an owner keeps exactly one descriptor.
     ///
     /// # Errors
-    /// EACCES or EAGAIN when another process has it, else what the kernel says.
+    /// EACCES or EAGAIN when another process has it, else the kernel's error.
     pub fn lock_owner(&self) -> io::Result<()> {
         let mut lock = first_byte(libc::F_WRLCK);
         // SAFETY: the pointer is to a live flock structure, which F_SETLK only reads.
@@ -164,7 +164,7 @@ impl Segment {
     }
 
     /// Whether the process that took the owner's lock still lives (and has not executed another
-    /// program). One system call. If the kernel refuses to say, the owner counts as alive.
+    /// program). One system call. If that call fails, the owner counts as alive.
     pub fn owner_alive(&self) -> bool {
         let holder = self.lock_pid.load(Ordering::Relaxed);
         if holder != 0 && holder == own_pid() {
@@ -185,14 +185,14 @@ impl AsFd for Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `map` made; whoever uses its pointers has promised to be
-        // gone before the segment.
+        // SAFETY: exactly the mapping that `map` made; users of its pointers have promised to stop
+        // using them before the segment is dropped.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// Refuses to back more than the machine has: the kernel would take all there is before it says so,
-/// and kill processes to get it.
+/// Refuses to allocate more than the machine has: the kernel would use up all memory before it
+/// reports an error, and kill processes to get more.
 fn check_memory(bytes: usize) -> io::Result<()> {
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };

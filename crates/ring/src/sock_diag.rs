@@ -1,7 +1,7 @@
-//! Asks the kernel's socket table whose a named socket is (`sock_diag(7)`, family AF_UNIX).
+//! Asks the kernel's socket table which user owns a named socket (`sock_diag(7)`, family AF_UNIX).
 //!
-//! A datagram socket cannot ask for its peer's credentials before it has received something, and
-//! anybody may bind any abstract name; this is how a sender knows before it hands out descriptors.
+//! A datagram socket cannot get its peer's credentials before it has received something, and any
+//! user may bind any abstract name. So a sender asks here before it sends descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,11 +14,11 @@ const UNIX_DIAG_UID: u16 = 7;
 const HEADER_BYTES: usize = 16;
 /// Bytes of `unix_diag_msg`, which precedes the attributes.
 const FIXED_BYTES: usize = 16;
-/// Parts of the kernel's answer that are read before it is given up: each is tens of kilobytes.
+/// Parts of the kernel's answer that are read at most; each is tens of kilobytes.
 const PARTS: usize = 1 << 14;
 
-/// The user that made the socket which holds the abstract name `\0name`; `None` when nobody does.
-/// One dump of the namespace's sockets: for the setting up of connections, not for a hot path.
+/// The user that created the socket which holds the abstract name `\0name`; `None` if the name is
+/// free. It dumps all sockets of the namespace: use it to set up connections, not in a hot path.
 ///
 /// # Errors
 /// When the kernel has no such table (no `unix_diag`), or a filter forbids netlink.

@@ -1,9 +1,9 @@
 //! A message ring from one process to another, over memory that both map.
 //!
 //! One producer, one consumer. A message is a slot of one cache line: a 32-bit head, seven words of
-//! body, and a sequence number, so that the line carries its own "I am here" and one hand-off of
-//! that line is the whole cost of a short message. Longer payload goes to the data area behind the
-//! slots, and the slot says where.
+//! body, and a sequence number, which shows that the slot is written. So a short message costs one
+//! transfer of that line. Longer payload goes to the data area behind the slots, and the slot holds
+//! its position.
 //!
 //! ```text
 //! | control page                        | slots: n x 64 bytes | data: contiguous reservations |
@@ -11,17 +11,17 @@
 //! ```
 //!
 //! **Publication.** Words 1..7 of a slot are written relaxed, then word 0 by one release store. A
-//! producer that is killed anywhere leaves an intact prefix of messages and nothing half reserved.
-//! `seq` is the low half of the slot's position plus one. What the previous lap left in the slot
+//! producer that is killed anywhere leaves an intact prefix of messages, and no message half
+//! written. `seq` is the low half of the slot's position plus one. The value from the previous lap
 //! differs from it by the number of slots, and fresh memory (zero) differs from the whole first
-//! lap; only slots are ever written there, so nothing else can be mistaken for it.
+//! lap. Only slots are ever written there, so nothing else can look like a new slot.
 //!
-//! **Reclaim.** The consumer publishes how far it has come lazily, on lines that the producer reads
-//! only when it believes the ring is full.
+//! **Reclaim.** The consumer publishes its position lazily, on lines that the producer reads only
+//! when it believes the ring is full.
 //!
-//! **Distrust.** Both sides keep their positions and the geometry in private memory. What the other
-//! side writes can make messages appear, disappear or lie, but every position is checked before an
-//! address is computed from it, and a slot is copied word by word before anything looks at it.
+//! **Distrust.** Both sides keep their positions and the geometry in private memory. A hostile peer
+//! can make messages appear, disappear or hold wrong content, but every position is checked before
+//! an address is computed from it, and a slot is copied word by word before it is interpreted.
 
 use crate::sync::{Ordering, at};
 use core::cell::Cell;
@@ -64,7 +64,7 @@ pub struct Producer {
     shape: Shape,
     /// Position of the next slot to write.
     head: u64,
-    /// First position that must not be written yet: what the consumer had consumed, plus the slots.
+    /// First position that must not be written yet: the consumer's known position plus the slots.
     limit: u64,
     /// Position of the next byte of data to reserve; a multiple of `DATA_ALIGN`.
     data_head: u64,
@@ -111,17 +111,17 @@ impl Producer {
         })
     }
 
-    /// Asks the cache to own the slot `ahead` of the next one, so that the stores of a later push
-    /// need not wait for it. In a bare ring that bought 5 % of message rate and cost latency; a
-    /// producer that executes a locked instruction after each push, which waits for all stores,
-    /// gains much more.
+    /// Prefetches for writing the slot `ahead` of the next one, so that the stores of a later push
+    /// need not wait for its line. In a bare ring that increased the message rate by 5 % and cost
+    /// latency. A producer that executes a locked instruction after each push, which waits for all
+    /// stores, gains much more.
     #[inline(always)]
     pub fn prefetch(&self, ahead: u64) {
         crate::sync::prefetch_to_write(self.shape.slot_word(self.head.wrapping_add(ahead), 0));
     }
 
-    /// Publishes a message. All that was written before it to memory that the consumer maps (a
-    /// reserved [`DataSlot`] above all) is visible to whoever sees the message.
+    /// Publishes a message. A consumer that sees it also sees all earlier writes to memory that it
+    /// maps (a reserved [`DataSlot`] above all).
     ///
     /// # Errors
     /// [`Full`] when no slot is free; nothing was written.
@@ -141,13 +141,13 @@ impl Producer {
         Ok(())
     }
 
-    /// Whether `slots` more messages fit now. False for more than the ring has.
+    /// Whether `slots` more messages fit now. False for more than the ring has slots.
     #[inline(always)]
     pub fn can_push(&mut self, slots: usize) -> bool {
         self.limit.wrapping_sub(self.head) >= slots as u64 || self.refresh(slots as u64)
     }
 
-    /// Reads how far the consumer has come. Whether `slots` slots are free after it.
+    /// Reads the consumer's position. Returns whether `slots` slots are free then.
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, slots: u64) -> bool {
@@ -155,10 +155,10 @@ impl Producer {
         self.limit.wrapping_sub(self.head) >= slots
     }
 
-    /// Reserves `len` contiguous bytes of the data area, aligned to [`DATA_ALIGN`]. They become
-    /// visible by the next push. `None` when the consumer has to release data first, or when `len`
-    /// is more than [`Geometry::max_reservation`]. A reservation that would wrap skips the tail of
-    /// the area; the skipped bytes count as used until the consumer releases something behind them.
+    /// Reserves `len` contiguous bytes of the data area, aligned to [`DATA_ALIGN`]. The next push
+    /// makes them visible. `None` when the consumer has to release data first, or when `len` is
+    /// more than [`Geometry::max_reservation`]. A reservation that would wrap skips the tail of the
+    /// area; the skipped bytes count as used until the consumer releases data behind them.
     ///
     /// Make sure of the slot first ([`Producer::can_push`]), or give the bytes back
     /// ([`Producer::cancel_data`]).
@@ -183,8 +183,8 @@ impl Producer {
         Some(DataSlot { pos, ptr })
     }
 
-    /// Gives back the latest reservation, which no message has mentioned yet. Skipped bytes before
-    /// it stay used until the consumer releases something behind them.
+    /// Cancels the latest reservation, which no message has mentioned yet. Skipped bytes before it
+    /// stay used until the consumer releases data behind them.
     pub fn cancel_data(&mut self, slot: DataSlot) {
         if self.data_head.wrapping_sub(slot.pos) <= self.shape.data_bytes {
             self.data_head = slot.pos;
@@ -196,8 +196,8 @@ impl Producer {
     fn refresh_data(&mut self, need: u64) -> bool {
         let size = self.shape.data_bytes;
         let released = self.shape.control(CONSUMED_DATA_AT).load(Ordering::Acquire);
-        // Released lies between what was released before and what was reserved; a value outside is
-        // the consumer's mistake (or malice) and changes nothing.
+        // `released` lies between the last known release and what was reserved; any other value is
+        // a mistake (or malice) of the consumer and is ignored.
         let known = self.data_limit.wrapping_sub(size);
         if released.wrapping_sub(known) <= self.data_head.wrapping_sub(known) {
             self.data_limit = (released & !(DATA_ALIGN as u64 - 1)).wrapping_add(size);
@@ -205,8 +205,8 @@ impl Producer {
         self.data_limit.wrapping_sub(self.data_head) >= need
     }
 
-    /// Whether `need` bytes of the data area are free; looks at what the consumer published only
-    /// when what is known does not suffice.
+    /// Whether `need` bytes of the data area are free; reads the consumer's position only if the
+    /// last known one does not suffice.
     #[inline(always)]
     pub fn has_data_free(&mut self, need: u64) -> bool {
         self.data_limit.wrapping_sub(self.data_head) >= need || self.refresh_data(need)
@@ -225,15 +225,15 @@ impl Producer {
         self.head
     }
 
-    /// How many messages the consumer has consumed so far, as far as it has published. The message
-    /// pushed at [`Producer::position`] `p` is consumed once this exceeds `p`. Whatever the
-    /// consumer did before is visible to a caller that sees it.
+    /// How many messages the consumer has consumed, as last published. The message pushed at
+    /// [`Producer::position`] `p` is consumed once this exceeds `p`. A caller that sees it also
+    /// sees everything that the consumer wrote before.
     #[inline(always)]
     pub fn consumed(&self) -> u64 {
         let slots = self.shape.slot_mask + 1;
         let known = self.limit.wrapping_sub(slots);
         let seen = self.shape.control(CONSUMED_SLOTS_AT).load(Ordering::Acquire);
-        // Between what was known and what was pushed, or it is not believed.
+        // A value outside the range from the known position to `head` is ignored.
         if seen.wrapping_sub(known) <= self.head.wrapping_sub(known) { seen } else { known }
     }
 
@@ -242,7 +242,7 @@ impl Producer {
         self.shape.control(PRODUCER_CLOSED_AT).store(1, Ordering::Release);
     }
 
-    /// Whether the consumer has said that it reads no more.
+    /// Whether the consumer has announced that it reads no more.
     pub fn peer_closed(&self) -> bool {
         self.shape.control(CONSUMER_CLOSED_AT).load(Ordering::Acquire) != 0
     }
@@ -258,7 +258,7 @@ impl Producer {
 pub struct Slot {
     /// The 32-bit head.
     pub head: u32,
-    /// The body. What the producer did not mean to send is whatever it passed to `push`.
+    /// The body: all words that the producer passed to `push`.
     pub body: [u64; BODY_WORDS],
 }
 
@@ -310,8 +310,8 @@ impl Consumer {
         })
     }
 
-    /// The oldest message that was not advanced over, copied, or `None`. An empty ring costs one
-    /// load; the first time that it is found empty, the cursors are published too.
+    /// A copy of the oldest message that was not advanced over, or `None`. Checking an empty ring
+    /// costs one load; the first check that finds it empty also publishes the cursors.
     #[inline(always)]
     pub fn peek(&self) -> Option<Slot> {
         let slot = self.shape.slot(self.position);
@@ -329,8 +329,8 @@ impl Consumer {
         Some(Slot { head: (first >> 32) as u32, body })
     }
 
-    /// Asks the cache for the slot `ahead` of the next one. Only worth while messages stream: a
-    /// slot that was not written yet would be taken from the producer that is about to write it.
+    /// Prefetches the slot `ahead` of the next one. Only useful while messages stream: a slot that
+    /// is not written yet would be taken from the producer that is about to write it.
     #[inline(always)]
     pub fn prefetch(&self, ahead: u64) {
         crate::sync::prefetch_to_read(self.shape.slot_word(self.position.wrapping_add(ahead), 0));
@@ -343,11 +343,12 @@ impl Consumer {
         first as u32 != seq_of(self.position)
     }
 
-    /// Goes past the message that [`Consumer::peek`] returned. Call it only after a `Some`.
+    /// Advances over the message that [`Consumer::peek`] returned. Call it only after a `Some`.
     #[inline(always)]
     pub fn advance(&mut self) {
         self.position = self.position.wrapping_add(1);
-        // A sixteenth of the ring: the producer's line moves seldom, and it never waits for long.
+        // Publishing each sixteenth of the ring is seldom for the producer's line, and the producer
+        // never waits for long.
         if self.position.wrapping_sub(self.published.get()) > self.shape.slot_mask >> 4 {
             self.publish();
         }
@@ -359,10 +360,10 @@ impl Consumer {
         self.position
     }
 
-    /// The address of `len` bytes of data at `pos`, as a message claims them. `None` unless they
-    /// are contiguous and within the one area's length that can be in flight behind what was
+    /// The address of `len` bytes of data at `pos`, as given in a message. `None` unless they are
+    /// contiguous and lie in the data that can be in flight, one area's length behind what was
     /// released. The bytes are shared memory: the producer may (wrongly) write them meanwhile, so
-    /// copy them, by raw copies only, before believing them.
+    /// copy them, by raw copies only, before interpreting them.
     #[inline(always)]
     pub fn data(&self, pos: u64, len: usize) -> Option<*const u8> {
         let size = self.shape.data_bytes;
@@ -376,9 +377,9 @@ impl Consumer {
         Some(unsafe { at(self.shape.data, offset as usize) })
     }
 
-    /// Gives the producer back all data before `end_pos` (rounded up to [`DATA_ALIGN`]), which is
-    /// the position of a message's data plus its length. False, and nothing happens, when that is
-    /// behind what was released already or further ahead than the area is long.
+    /// Releases all data before `end_pos` (rounded up to [`DATA_ALIGN`]), which is the position of
+    /// a message's data plus its length. False, and no change, when that is before the data
+    /// released already or further ahead than the area is long.
     #[inline(always)]
     pub fn release_data(&mut self, end_pos: u64) -> bool {
         let ahead = align_up(end_pos.wrapping_sub(self.released) & (u64::MAX >> 1));
@@ -392,7 +393,7 @@ impl Consumer {
         true
     }
 
-    /// Tells the producer at once how far this end has come, in slots and in data.
+    /// Publishes the consumer's positions, in slots and in data, at once.
     #[inline]
     pub fn publish(&self) {
         if self.published_data.get() != self.released {
@@ -405,12 +406,12 @@ impl Consumer {
         }
     }
 
-    /// Tells the producer that nobody will read any more.
+    /// Announces to the producer that the consumer reads no more.
     pub fn set_closed(&self) {
         self.shape.control(CONSUMER_CLOSED_AT).store(1, Ordering::Release);
     }
 
-    /// Whether the producer has said that no message will follow those that are there.
+    /// Whether the producer has announced that no message will follow those that are there.
     pub fn peer_closed(&self) -> bool {
         self.shape.control(PRODUCER_CLOSED_AT).load(Ordering::Acquire) != 0
     }

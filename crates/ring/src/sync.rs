@@ -9,8 +9,8 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// The size of what callers treat as a private line, in bytes. Twice a cache line, because the
-/// spatial prefetcher of x86 moves lines in pairs; one word under loom, which has no lines.
+/// The size of what callers treat as a private line, in bytes: twice a cache line, because the
+/// spatial prefetcher of x86 fetches lines in pairs; one word under loom, which has no lines.
 pub(crate) const LINE: usize = if cfg!(loom) { 8 } else { 128 };
 
 /// The address of byte `offset` of a region.
@@ -60,7 +60,7 @@ impl Words {
     }
 }
 
-/// Asks the cache to own a word's line; nothing where the processor has no such hint.
+/// Prefetches a word's line for writing; no operation on processors without such an instruction.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -77,7 +77,7 @@ pub(crate) fn prefetch_to_write(word: &AtomicU64) {
     let _ = word;
 }
 
-/// Asks the cache for a word's line; nothing where the processor has no such hint.
+/// Prefetches a word's line for reading; no operation on processors without such an instruction.
 #[inline(always)]
 pub(crate) fn prefetch_to_read(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

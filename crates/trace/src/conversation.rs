@@ -1,4 +1,4 @@
-//! Packets sorted into conversations, and what each of them meant.
+//! Packets sorted into conversations, with notes on each.
 
 mod notes;
 mod pairing;
@@ -14,11 +14,11 @@ pub use pairing::SHARERS_MAX;
 use crate::file::Frame;
 use crate::packet::{Address, Icrc, Seen, Unread};
 
-/// A queue pair as the wire names it. The number is unknown where no packet told it: a packet of a
+/// A queue pair as seen in packets. Its number is unknown if no packet carries it: a packet of a
 /// connected transport names its receiver only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
-    /// Where it is.
+    /// Address of its port.
     pub address: Address,
     /// Its number.
     pub qpn: Option<u32>,
@@ -42,29 +42,29 @@ pub enum Direction {
     Back,
 }
 
-/// What can be said of a packet that its headers alone do not say.
+/// A fact about a packet that its headers alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Its first packet was sent before; the time since then.
+    /// A retransmission: its PSN was sent before.
     Repeated {
-        /// Since the packet with this PSN was last seen.
+        /// Time since this PSN was last sent; 0 if the capture does not have that packet.
         after_ns: u64,
     },
-    /// So many PSNs before it never came by: lost, or not captured.
+    /// PSNs before it are missing: lost, or not captured.
     Gap {
-        /// How many.
+        /// Number of missing PSNs.
         packets: u32,
     },
-    /// It answers a request.
+    /// It is the response to a request.
     Answers {
-        /// Since that request's last packet with this PSN.
+        /// Time since the request packet with this PSN was last sent.
         after_ns: u64,
     },
-    /// It acknowledges nothing that was under way.
+    /// It responds to no request in the capture.
     Stale,
-    /// The requester has to go back to this PSN.
+    /// A NAK for a PSN sequence error: the requester has to go back to this PSN.
     GoBack,
-    /// The receiver had no receive posted, and asks for so much patience.
+    /// An RNR NAK: the receiver had no receive posted.
     NotReady {
         /// The least time to wait.
         wait_ns: u64,
@@ -75,7 +75,7 @@ pub enum Note {
     BadIcrc,
     /// A message of the connection manager, by its name in the specification.
     Cm(&'static str),
-    /// What the capture's writer said.
+    /// The capture's comment on the packet.
     Comment(String),
 }
 
@@ -86,7 +86,7 @@ pub struct Row {
     pub direction: Direction,
     /// The packet.
     pub packet: Seen,
-    /// What it meant.
+    /// Notes on it.
     pub notes: Vec<Note>,
 }
 
@@ -101,19 +101,19 @@ pub struct Conversation {
     pub b: End,
     /// The packets.
     pub rows: Vec<Row>,
-    /// The largest payload of a packet that was not the last of its message: the path MTU, once a
-    /// message was longer.
+    /// The largest payload of a packet that was not the last of its message: the path MTU. `None`
+    /// if no message has several packets.
     pub mtu_bytes: Option<u32>,
 }
 
 impl Conversation {
-    /// Bytes of payload, repetitions too.
+    /// Bytes of payload, including retransmissions.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         self.rows.iter().map(|row| row.packet.payload_bytes as u64).sum()
     }
 
-    /// How many rows have a note for which this holds.
+    /// How many rows have a note for which `is` returns true.
     pub fn rows_with(&self, is: impl Fn(&Note) -> bool) -> usize {
         self.rows.iter().filter(|row| row.notes.iter().any(&is)).count()
     }
@@ -126,13 +126,12 @@ pub struct Trace {
     pub conversations: Vec<Conversation>,
     /// Frames in the capture.
     pub frames: u64,
-    /// Frames of something else.
+    /// Frames of other protocols.
     pub foreign: u64,
-    /// Frames that should be ours and cannot be read: for each kind of reason the first one's, and
-    /// how many.
+    /// RDMA frames that cannot be read: the first error of each kind, and the number of frames.
     pub malformed: Vec<(ParseError, u64)>,
-    /// PSNs that more than [`SHARERS_MAX`] directions between two addresses used: they do not say
-    /// which directions belong together.
+    /// PSNs that more than [`SHARERS_MAX`] directions between two addresses used: they are not used
+    /// to find which directions belong together.
     pub crowded_psns: usize,
     /// Why the capture ends early, if it does.
     pub cut_short: Option<String>,
@@ -140,7 +139,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Takes a frame.
+    /// Adds a frame.
     pub fn take(&mut self, frame: &Frame) {
         self.frames += 1;
         match Seen::of(frame) {
@@ -157,7 +156,7 @@ impl Trace {
         }
     }
 
-    /// Sorts what was taken into conversations.
+    /// Sorts the packets of all added frames into conversations.
     pub fn finish(&mut self) {
         let mut packets = std::mem::take(&mut self.pending);
         // Captures of several interfaces are not always in order.
@@ -178,8 +177,8 @@ impl Trace {
     }
 }
 
-/// A packet that is not the last of its message is as long as the path MTU (IBA 9.7.2.1); one of
-/// another length is damage, and says nothing.
+/// The path MTU: a packet that is not the last of its message has that length (IBA 9.7.2.1). A
+/// packet of an invalid length is damaged and is ignored.
 fn mtu(conversation: &Conversation) -> Option<u32> {
     let is_mtu = |bytes: &u32| (256..=4096).contains(bytes) && bytes.is_power_of_two();
     let inner = conversation.rows.iter().filter(|row| {

@@ -1,4 +1,4 @@
-//! Frames out of capture files.
+//! Reads frames from capture files.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -22,7 +22,7 @@ impl std::fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// What a frame begins with.
+/// The link type: the header with which a frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// Ethernet.
@@ -39,7 +39,7 @@ pub enum Link {
     LinuxSll2,
     /// BSD's loopback: four bytes of address family.
     Null,
-    /// One that cannot hold RDMA as far as we know, with its number.
+    /// A link type that cannot carry RDMA, as far as we know, with its number.
     Other(u32),
 }
 
@@ -58,16 +58,16 @@ impl From<DataLink> for Link {
     }
 }
 
-/// A frame as the capture has it.
+/// A frame of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Since 1970, UTC, in nanoseconds.
     pub at_ns: u64,
-    /// What it begins with.
+    /// Its link type.
     pub link: Link,
     /// The bytes that were kept.
     pub bytes: Vec<u8>,
-    /// Bytes that the frame had.
+    /// Length of the whole frame.
     pub original_bytes: usize,
     /// Comments of the capture on this frame, one a line.
     pub comment: String,
@@ -83,7 +83,7 @@ struct Timebase {
 }
 
 impl Timebase {
-    /// What an interface's options say; without them it counts microseconds.
+    /// The clock given by an interface's options; without them it counts microseconds.
     fn of(options: &[InterfaceDescriptionOption<'_>]) -> Self {
         let mut base = Self { per_second: 1_000_000, offset_s: 0 };
         for option in options {
@@ -116,7 +116,7 @@ enum Reader {
 /// An open capture.
 pub struct Capture {
     reader: Reader,
-    /// Of the packets that pcapng says were lost on the way to the file.
+    /// Packets that were lost while capturing, as pcapng records it.
     dropped: u64,
 }
 
@@ -214,7 +214,7 @@ fn next_of_pcapng(
                 "a packet of interface {interface}, which is not there"
             )));
         };
-        // The library hands the units on as if they were nanoseconds.
+        // The library returns the units as if they were nanoseconds.
         let at_ns = Timebase::of(&description.options).ns(units);
         return Ok(Some(Frame { at_ns, link: Link::from(description.linktype), ..frame }));
     }

@@ -1,16 +1,16 @@
 //! Captures as conversations.
 //!
-//! * [`mod@file`]: frames out of pcap and pcapng files, whoever wrote them: us, tcpdump, Wireshark,
+//! * [`mod@file`]: frames from pcap and pcapng files, of this project, tcpdump, Wireshark or
 //!   ibdump.
-//! * [`packet`]: a frame as a packet of the IBA transport, with its two ends and the verdict of the
-//!   invariant CRC.
-//! * [`conversation`]: packets sorted into pairs of queue pairs, each packet with what it meant:
-//!   acknowledged what, repeated what, left which gap.
+//! * [`packet`]: a frame as a packet of the IBA transport, with its two ends and the result of the
+//!   check of its invariant CRC.
+//! * [`conversation`]: packets sorted into pairs of queue pairs, with notes on each packet: what it
+//!   acknowledges or repeats, and which packets are missing before it.
 //!
-//! * [`show`]: words for all that.
+//! * [`show`]: texts for packets and notes.
 //!
-//! Of the payload only the start is kept, for management datagrams. A capture is not trusted: what
-//! cannot be read is counted, with the first reason of each kind.
+//! Only the start of the payload is kept, for management datagrams. A capture is not trusted:
+//! frames that cannot be read are counted, with the first error of each kind.
 #![forbid(unsafe_code)]
 
 pub mod conversation;

@@ -45,12 +45,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// What the invariant CRC says.
+/// The result of checking the invariant CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icrc {
-    /// It is that of the packet.
+    /// It is correct.
     Good,
-    /// It is not; a receiver drops the packet.
+    /// It is wrong; a receiver drops the packet.
     Bad,
     /// The capture did not keep all of the packet.
     Unknown,
@@ -69,11 +69,11 @@ pub struct Seen {
     pub headers: Headers,
     /// Bytes of payload, without pad.
     pub payload_bytes: usize,
-    /// The first bytes of a management datagram's payload; nothing of others.
+    /// The first bytes of a management datagram's payload; empty for other packets.
     pub start: Vec<u8>,
-    /// The verdict of the CRC.
+    /// The result of checking the CRC.
     pub icrc: Icrc,
-    /// What the capture's writer said of it; ours marks what never was on a wire.
+    /// The capture's comment; this project's captures mark packets that never were on a wire.
     pub comment: String,
 }
 
@@ -83,10 +83,10 @@ const GSI: u32 = 1;
 /// Bytes of payload that [`Seen::start`] keeps: a management datagram (IBA vol. 1, 13.4.2).
 pub const START_BYTES: usize = 256;
 
-/// Why a frame is not one of ours.
+/// Why a frame is not an RDMA packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It carries something else: ARP, TCP, a datagram to another port.
+    /// It carries another protocol: ARP, TCP, a datagram to another port.
     Foreign,
     /// It should be RDMA, and is not well formed.
     Malformed(ParseError),
@@ -96,7 +96,7 @@ impl Seen {
     /// Reads a frame.
     ///
     /// # Errors
-    /// When it is something else, or damaged.
+    /// When it is of another protocol, or damaged.
     pub fn of(frame: &Frame) -> Result<Self, Unread> {
         let padded = padded(frame);
         let bytes = padded.as_deref().unwrap_or(&frame.bytes);
@@ -161,8 +161,8 @@ impl Seen {
     }
 }
 
-/// Of a frame whose start alone was kept, with all its headers: the same with zeros behind it, so
-/// that its lengths agree.
+/// A copy of a truncated frame that has all its headers, padded with zeros to its original length,
+/// so that its length fields agree.
 fn padded(frame: &Frame) -> Option<Vec<u8>> {
     let kept = frame.bytes.len();
     let is_cut = kept < frame.original_bytes && frame.original_bytes <= FRAME_BYTES_MAX;
@@ -173,12 +173,12 @@ fn padded(frame: &Frame) -> Option<Vec<u8>> {
     })
 }
 
-/// The longest frame of a packet, with room for what lies below.
+/// The longest frame of a packet, with room for the headers below.
 const FRAME_BYTES_MAX: usize = 16_384;
-/// Every header of a packet fits: of the longest link header, IPv6, UDP, and an atomic request.
+/// Bytes of all headers at most: the longest link header, IPv6, UDP, and an atomic request.
 const HEADER_BYTES_MAX: usize = 20 + 40 + 8 + 12 + 28;
 
-/// What is no RDMA by its addresses and ports is none of ours; the rest is damage.
+/// A frame whose addresses or ports are not those of RDMA is foreign; any other error is damage.
 fn unread(error: ParseError) -> Unread {
     match error {
         ParseError::NextHeader(_)

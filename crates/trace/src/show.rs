@@ -1,4 +1,4 @@
-//! Words for packets and what they meant.
+//! Texts for packets and notes.
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ const fn nak(code: NakCode) -> &'static str {
     }
 }
 
-/// The length that a packet speaks of: what a READ asks for, what an atomic touches, else its own
+/// The length that a packet is about: for a READ the bytes requested, for an atomic 8, else its own
 /// payload; `None` for an acknowledgement.
 #[must_use]
 pub fn length_bytes(packet: &Seen) -> Option<u64> {
@@ -99,8 +99,8 @@ pub fn time(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A text of a capture for a terminal: what a terminal would obey is written as its number, and
-/// what would break a line is not one.
+/// A text of a capture, made safe for a terminal: control characters are written as their numbers,
+/// and line breaks as `; `.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -108,7 +108,7 @@ pub fn plain(text: &str) -> String {
         match c {
             '\n' => shown.push_str("; "),
             '\'' | '"' | '\\' => shown.push(c),
-            // Also what changes the direction of writing, which is no control character.
+            // This also escapes characters that change the direction of writing.
             _ => shown.extend(c.escape_debug()),
         }
     }

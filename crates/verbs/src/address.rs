@@ -15,7 +15,8 @@ use crate::qp::Path;
 /// Bytes in front of each received datagram: the room for a GRH, used or not.
 pub const UD_GRH_BYTES: usize = size_of::<abi::ibv_grh>();
 
-/// Where datagrams go. Cheap to clone. Keep it until the completions of what was sent there.
+/// The destination of datagrams. Cheap to clone. Keep it until the datagrams sent to it have
+/// completed.
 #[derive(Clone, Debug)]
 pub struct AddressHandle(Arc<AhInner>);
 
@@ -33,8 +34,8 @@ impl Drop for AhInner {
 }
 
 impl Pd {
-    /// Makes an address handle for a port, given by LID and GID; queue pair and sequence number of
-    /// the endpoint are not used.
+    /// Creates an address handle for the port with the endpoint's LID and GID; the endpoint's queue
+    /// pair number and PSN are not used.
     ///
     /// # Errors
     /// `EINVAL` for an address that the port cannot reach.
@@ -68,7 +69,7 @@ pub struct Grh {
 }
 
 impl Grh {
-    /// Reads one from where a datagram was received; valid if
+    /// Reads the header at the start of a received datagram; valid if
     /// [`Wc::has_grh`](crate::Wc::has_grh).
     ///
     /// # Panics

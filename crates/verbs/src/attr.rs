@@ -1,11 +1,11 @@
-//! What devices and ports say of themselves.
+//! Attributes of devices and ports.
 
 use std::ffi::CStr;
 use std::net::Ipv6Addr;
 
 use rdmalab_abi as abi;
 
-/// What a device can do: the part of `ibv_device_attr_ex` that programs choose by.
+/// Capabilities of a device: the part of `ibv_device_attr_ex` that programs need to choose one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
     /// Version of the firmware, as text.
@@ -30,11 +30,11 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     /// Longest memory region, in bytes.
     pub max_mr_bytes: u64,
-    /// Most READs and atomics that a queue pair serves at once.
+    /// Most READs and atomics that a queue pair serves at once as responder.
     pub max_qp_rd_atom: u32,
-    /// Most READs and atomics that a queue pair may have under way.
+    /// Most READs and atomics that a queue pair may have in flight as requester.
     pub max_qp_init_rd_atom: u32,
-    /// Whether there are atomics.
+    /// Whether the device supports atomics.
     pub has_atomics: bool,
     /// Most shared receive queues.
     pub max_srq: u32,
@@ -44,7 +44,7 @@ pub struct DeviceAttr {
     pub max_srq_sge: u32,
     /// Most memory windows.
     pub max_mw: u32,
-    /// Whether pages can be fetched when needed.
+    /// Whether the device supports on-demand paging.
     pub has_on_demand_paging: bool,
     /// Number of ports.
     pub phys_port_cnt: u8,
@@ -85,13 +85,13 @@ impl DeviceAttr {
 pub enum PortState {
     /// No link.
     Down,
-    /// There is a link, and no subnet manager has configured it yet.
+    /// There is a link, but no subnet manager has configured the port yet.
     Initializing,
     /// Configured, not yet in use.
     Armed,
     /// In use.
     Active,
-    /// A number without a name here.
+    /// An unknown number.
     Other(u32),
 }
 
@@ -140,7 +140,7 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// From the code, as in C; 4096 for codes beyond.
+    /// From the code, as in C; larger codes give 4096.
     #[must_use]
     pub const fn from_raw(code: u32) -> Self {
         match code {
@@ -174,7 +174,7 @@ impl Mtu {
 /// The state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// Whether it works.
+    /// Whether the port is up.
     pub state: PortState,
     /// The largest MTU in use on it.
     pub active_mtu: Mtu,
@@ -229,7 +229,7 @@ pub enum GidType {
     RoceV1,
     /// RoCE over UDP.
     RoceV2,
-    /// A number without a name here.
+    /// An unknown number.
     Other(u32),
 }
 
@@ -270,7 +270,7 @@ impl GidEntry {
     }
 }
 
-/// A GID as its bytes say.
+/// A GID from its bytes.
 pub(crate) fn gid(raw: &abi::ibv_gid) -> Ipv6Addr {
     // SAFETY: both members of the union are 16 plain bytes.
     Ipv6Addr::from(unsafe { raw.raw })

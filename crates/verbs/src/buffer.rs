@@ -1,4 +1,4 @@
-//! Memory that an adapter, or a peer, writes while we look at it.
+//! Memory that an adapter or a peer may write while this process reads it.
 
 use std::io;
 use std::ptr::NonNull;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::library::{Library, SoftHooks};
 
-/// What kind of memory stands behind a buffer. It decides how a soft peer reaches it.
+/// The kind of memory of a buffer. It decides how a soft peer accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backing {
-    /// Of the soft device's own: peers on this host map it, and copy straight into it.
+    /// Shared memory of the soft device: peers on this host map it and copy straight into it.
     Shared,
-    /// Anonymous memory of this process, like a program's heap: a peer needs the kernel, or our
-    /// help, to write here. For an adapter this is the usual kind.
+    /// Anonymous memory of this process, like a program's heap: a peer needs the kernel, or this
+    /// process, to write to it. Adapters usually work with this kind.
     Private,
 }
 
@@ -26,10 +26,10 @@ impl std::fmt::Display for Backing {
     }
 }
 
-/// Zeroed, page-aligned memory, alive while a clone or a region of it lives.
+/// Zeroed, page-aligned memory, which lives as long as a clone or a region of it.
 ///
-/// Others write it at any time, so there is no `&[u8]` of it: bytes are read and written by
-/// atomics, or by copies whose bytes are each some value that was there.
+/// Peers write it at any time, so there is no `&[u8]` of it: bytes are read and written by atomics,
+/// or by copies in which each byte is some value that was there.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<Memory>);
 
@@ -37,7 +37,7 @@ pub struct Buffer(Arc<Memory>);
 struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// How to give it back where it is shared.
+    /// The functions that free it, if it is shared.
     hooks: Option<SoftHooks>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         match self.hooks {
             // SAFETY: this came from the same hooks' `alloc_shared`, and the last handle is gone; a
-            // region that was not given back keeps a handle for ever.
+            // region that could not be deregistered keeps a handle for ever.
             Some(hooks) => unsafe { (hooks.free_shared)(self.start.as_ptr()) },
             // SAFETY: as above, from `mmap` in `private`.
             None => unsafe {
@@ -64,7 +64,7 @@ impl Buffer {
     /// The kind of memory that suits the library best: shared for the soft device, else private.
     ///
     /// # Errors
-    /// When there is not so much memory; `InvalidInput` for no bytes.
+    /// When there is not enough memory; `InvalidInput` for no bytes.
     pub fn alloc(library: &Library, bytes: usize) -> io::Result<Self> {
         let Some(hooks) = library.hooks() else { return Self::private(bytes) };
         if bytes == 0 {
@@ -74,10 +74,10 @@ impl Buffer {
         Ok(Self(Arc::new(Memory { start, bytes, hooks: Some(*hooks) })))
     }
 
-    /// Anonymous memory of this process, touched so that its pages are there.
+    /// Anonymous memory of this process, with all pages present.
     ///
     /// # Errors
-    /// When there is not so much memory; `InvalidInput` for no bytes.
+    /// When there is not enough memory; `InvalidInput` for no bytes.
     pub fn private(bytes: usize) -> io::Result<Self> {
         if bytes == 0 {
             return Err(no_bytes());
@@ -93,7 +93,7 @@ impl Buffer {
         Ok(Self(Arc::new(Memory { start, bytes, hooks: None })))
     }
 
-    /// What kind of memory it is.
+    /// The kind of memory.
     #[must_use]
     pub fn backing(&self) -> Backing {
         if self.0.hooks.is_some() { Backing::Shared } else { Backing::Private }
@@ -111,7 +111,7 @@ impl Buffer {
         self.0.bytes
     }
 
-    /// Whether it has no bytes; never.
+    /// Always false: a buffer has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -125,7 +125,7 @@ impl Buffer {
     pub fn byte(&self, offset: usize) -> &AtomicU8 {
         assert!(offset < self.len(), "byte {offset} of a buffer of {}", self.len());
         // SAFETY: within the mapping, which lives as long as `self`; an atomic may be shared with
-        // whoever else writes it.
+        // other writers.
         unsafe { AtomicU8::from_ptr(self.0.start.as_ptr().add(offset)) }
     }
 
@@ -141,7 +141,8 @@ impl Buffer {
         unsafe { AtomicU64::from_ptr(self.0.start.as_ptr().add(offset).cast()) }
     }
 
-    /// Reads eight bytes that a peer may write as one. Later reads see what was written before.
+    /// Reads eight bytes that a peer may write at once. Later reads see everything that was written
+    /// before them.
     ///
     /// # Panics
     /// As [`Buffer::word`].
@@ -151,7 +152,7 @@ impl Buffer {
         self.word(offset).load(Ordering::Acquire)
     }
 
-    /// Writes eight bytes as one, after all that was written before.
+    /// Writes eight bytes at once, after everything that was written before.
     ///
     /// # Panics
     /// As [`Buffer::word`].
@@ -181,8 +182,8 @@ impl Buffer {
         }
     }
 
-    /// Copies bytes in as fast as memory goes. As with [`Buffer::write_bytes`], who looks meanwhile
-    /// finds each byte old or new.
+    /// Copies bytes into the buffer as fast as memory allows. As with [`Buffer::write_bytes`], a
+    /// concurrent reader finds each byte old or new.
     ///
     /// # Panics
     /// When they go beyond the end.
@@ -191,9 +192,9 @@ impl Buffer {
         #[cfg(target_arch = "x86_64")]
         {
             let to = self.addr() as usize + offset;
-            // SAFETY: the range lies within the buffer, which is alive and writable, and apart
-            // from the slice. Others may write there meanwhile, which is why this is a string
-            // move in assembler and no memcpy of Rust: for that it would be a data race.
+            // SAFETY: the range lies within the buffer, which is alive and writable, and apart from
+            // the slice. Peers may write there meanwhile. Therefore this is a string move in
+            // assembler: for a memcpy of Rust that would be a data race.
             unsafe {
                 std::arch::asm!(
                     "rep movsb",
@@ -208,7 +209,7 @@ impl Buffer {
         self.write_bytes(offset, bytes);
     }
 
-    /// The same from another place of the buffer.
+    /// [`Buffer::copy_in`] from another place of the buffer.
     ///
     /// # Panics
     /// When either goes beyond the end, or they overlap.
@@ -235,7 +236,7 @@ impl Buffer {
         }
     }
 
-    /// Copies bytes out. Of what is being written meanwhile, each byte may be old or new.
+    /// Copies bytes out of the buffer. Bytes that are written meanwhile may be old or new.
     ///
     /// # Panics
     /// When they go beyond the end.
@@ -264,9 +265,9 @@ impl Buffer {
         (offset..offset + bytes).for_each(|at| self.byte(at).store(value, Ordering::Relaxed));
     }
 
-    /// Spins until the byte at `offset` has this value, which a peer writes last; what the peer
-    /// wrote before it is then visible. `give_up` is asked once in [`Self::SPINS_PER_CHECK`]
-    /// looks; returns whether the value came.
+    /// Spins until the byte at `offset` has this value, which a peer writes last; everything that
+    /// the peer wrote before is then visible. Calls `give_up` after each [`Self::SPINS_PER_CHECK`]
+    /// loads, and stops if it returns true. Returns whether the value arrived.
     ///
     /// # Panics
     /// As [`Buffer::byte`].
@@ -276,7 +277,7 @@ impl Buffer {
         spin(|| byte.load(Ordering::Acquire) == value, give_up)
     }
 
-    /// Looks between two questions whether to give up: some microseconds.
+    /// Loads between two calls of `give_up`: some microseconds.
     pub const SPINS_PER_CHECK: u32 = 4096;
 
     fn assert_range(&self, offset: usize, bytes: usize) {

@@ -1,8 +1,8 @@
-//! Connections by the connection manager: librdmacm, found at run time as the verbs are.
+//! Connections by the connection manager: librdmacm, loaded at run time as libibverbs is.
 //!
-//! An id is an end of a connection that is being made, or a listener. What becomes of its calls
-//! comes as events of its channel. All calls on a channel and its ids take turns: ids may be used
-//! from any thread, and dropped there, although librdmacm does not promise that.
+//! An id is an end of a connection, or a listener. The results of its calls are events of its
+//! channel. A lock serializes all calls on a channel and its ids: ids may be used and dropped in
+//! any thread, although librdmacm does not promise that.
 
 mod address;
 mod group;
@@ -34,8 +34,8 @@ struct ManagerInner {
 }
 
 impl Library {
-    /// The connection manager that knows this library's devices: the system's `librdmacm.so.1`, or
-    /// ours for our soft device.
+    /// The connection manager for this library's devices: the system's `librdmacm.so.1`, or this
+    /// project's for the soft device.
     ///
     /// # Errors
     /// When there is none.
@@ -52,12 +52,12 @@ impl ConnectionManager {
     /// Makes a channel for events.
     ///
     /// # Errors
-    /// `ENODEV` without a device or the kernel's help, else what the library says.
+    /// `ENODEV` without a device or kernel support, else the library's error.
     pub fn create_channel(&self) -> Result<CmChannel, VerbsError> {
         // SAFETY: takes nothing.
         let raw = unsafe { (self.0.table.create_event_channel)() };
         let raw = self.0.library.not_null("rdma_create_event_channel", raw)?;
-        // SAFETY: the channel is alive; its descriptor takes flags, and nobody waits on it yet.
+        // SAFETY: the channel is alive; its descriptor takes flags, and no thread waits on it yet.
         let is_set = unsafe {
             let fd = (*raw.as_ptr()).fd;
             let flags = libc::fcntl(fd, libc::F_GETFL);
@@ -71,7 +71,7 @@ impl ConnectionManager {
     }
 }
 
-/// Where events of ids arrive. Cheap to clone.
+/// A channel for events of ids. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CmChannel(Arc<ChannelInner>);
 
@@ -90,22 +90,22 @@ impl Drop for ChannelInner {
     }
 }
 
-/// Which id an event is of: [`CmId::key`].
+/// Identifies the id of an event: [`CmId::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CmKey(usize);
 
-/// What happened to an id.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmEventKind {
-    /// The peer's address leads to a device.
+    /// The peer's address was resolved to a device.
     AddressResolved,
-    /// It does not.
+    /// The peer's address could not be resolved.
     AddressError,
-    /// There is a path to the peer.
+    /// A path to the peer was found.
     RouteResolved,
-    /// There is none.
+    /// No path to the peer was found.
     RouteError,
-    /// Somebody asks a listener for a connection: [`CmEvent::request`].
+    /// A peer asks a listener for a connection: [`CmEvent::request`].
     ConnectRequest,
     /// Connecting failed on this side.
     ConnectError,
@@ -117,11 +117,11 @@ pub enum CmEventKind {
     Established,
     /// The connection is over.
     Disconnected,
-    /// Nothing of the old connection is on its way any more.
+    /// TIMEWAIT has ended: no packet of the old connection is in the network any more.
     TimewaitExit,
     /// The group is joined: [`CmEvent::group`].
     MulticastJoined,
-    /// It cannot be joined, or is not any more.
+    /// The group cannot be joined, or the membership has ended.
     MulticastError,
     /// Another one, by its number in C.
     Other(u32),
@@ -151,15 +151,15 @@ impl CmEventKind {
 /// An event.
 #[derive(Debug)]
 pub struct CmEvent {
-    /// Of which id; of a request, which listener.
+    /// The id of the event; for a request, the listener's.
     pub key: CmKey,
     /// What happened.
     pub kind: CmEventKind,
     /// 0, a negative error number, or the reason of a rejection.
     pub status: i32,
-    /// What the peer said.
+    /// Private data from the peer.
     pub private_data: Vec<u8>,
-    /// The new id of a request; dropped, it is refused.
+    /// The new id of a request; dropping it refuses the request.
     pub request: Option<CmId>,
     /// The group that was joined.
     pub group: Option<CmGroup>,
@@ -170,7 +170,7 @@ impl CmChannel {
         &self.0.manager.0.library
     }
 
-    /// Calls the library while nobody else does.
+    /// Calls the library with the lock of the channel held.
     fn call<T>(&self, body: impl FnOnce(&CmTable) -> T) -> T {
         let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
         body(&self.0.manager.0.table)
@@ -179,7 +179,7 @@ impl CmChannel {
     /// Makes an id for reliable connections.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn create_id(&self) -> Result<CmId, VerbsError> {
         self.create_id_for(abi::RDMA_PS_TCP)
     }
@@ -187,7 +187,7 @@ impl CmChannel {
     /// Makes an id for datagrams, which joins groups.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn create_datagram_id(&self) -> Result<CmId, VerbsError> {
         self.create_id_for(abi::RDMA_PS_UDP)
     }
@@ -206,7 +206,7 @@ impl CmChannel {
     /// Takes the next event, at most after `timeout`; `None` when none came.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn wait(&self, timeout: Duration) -> Result<Option<CmEvent>, VerbsError> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -222,7 +222,7 @@ impl CmChannel {
         }
     }
 
-    /// The same with a limit in nanoseconds, for callers that know no clock.
+    /// [`CmChannel::wait`] with a limit in nanoseconds, for callers without a clock.
     ///
     /// # Errors
     /// As [`CmChannel::wait`].
@@ -240,7 +240,7 @@ impl CmChannel {
                 (0, Some(raw)) => {
                     // SAFETY: got just above.
                     let event = unsafe { self.read(raw) };
-                    // SAFETY: given back once, after all of it was copied.
+                    // SAFETY: acknowledged once, after all of it was copied.
                     unsafe { (table.ack_cm_event)(raw.as_ptr()) };
                     Ok(event)
                 }
@@ -255,11 +255,11 @@ impl CmChannel {
     }
 
     /// # Safety
-    /// An event of this channel, not yet given back.
+    /// An event of this channel, not yet acknowledged.
     unsafe fn read(&self, raw: NonNull<abi::rdma_cm_event>) -> CmEvent {
-        // SAFETY: the caller's contract. What an event of a group holds is of datagrams (`ud`);
-        // else `conn` is read, whose first two fields, private data and its length, `ud` has too.
-        // The data is valid until the event is given back.
+        // SAFETY: the caller's contract. For events of a group, `ud` is the valid member; else
+        // `conn` is read, whose first two fields, private data and its length, `ud` has too. The
+        // data is valid until the event is acknowledged.
         unsafe {
             let event = &*raw.as_ptr();
             let kind = CmEventKind::from_raw(event.event);
@@ -273,7 +273,7 @@ impl CmChannel {
                     std::slice::from_raw_parts(conn.private_data.cast::<u8>(), length).to_vec()
                 }
             };
-            // A request brings an id that is ours from now on.
+            // A connection request comes with a new id, which this library owns from now on.
             let is_new = kind == CmEventKind::ConnectRequest;
             let of = if is_new { event.listen_id } else { event.id };
             let request = NonNull::new(event.id).filter(|_| is_new);
@@ -284,14 +284,14 @@ impl CmChannel {
     }
 }
 
-/// What the ends of a connection tell each other's managers.
+/// Connection parameters that the ends exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnParam<'a> {
-    /// For the peer; at most 56 bytes with a request.
+    /// Private data for the peer; at most 56 bytes with a request.
     pub private_data: &'a [u8],
-    /// READs and atomics that are answered at a time.
+    /// READs and atomics that this end holds at a time as responder.
     pub responder_resources: u8,
-    /// READs and atomics that are asked for at a time.
+    /// READs and atomics that this end has in flight at a time as requester.
     pub initiator_depth: u8,
     /// Retries after time-outs, up to 7.
     pub retry_count: u8,
@@ -316,7 +316,7 @@ impl ConnParam<'_> {
     fn to_raw(self) -> abi::rdma_conn_param {
         let mut raw = abi::rdma_conn_param::zeroed();
         raw.private_data = self.private_data.as_ptr().cast();
-        // What does not fit a byte does not fit a message either: the library refuses it.
+        // A length that does not fit a byte does not fit a message either: the library refuses it.
         raw.private_data_len = u8::try_from(self.private_data.len()).unwrap_or(u8::MAX);
         raw.responder_resources = self.responder_resources;
         raw.initiator_depth = self.initiator_depth;
@@ -326,8 +326,8 @@ impl ConnParam<'_> {
     }
 }
 
-/// An end of a connection, or a listener. Cheap to clone; freed with the last handle, the queue
-/// pair's and the device's included.
+/// An end of a connection, or a listener. Cheap to clone; freed with its last handle, which a queue
+/// pair or a device may hold.
 #[derive(Clone, Debug)]
 pub struct CmId(Arc<IdInner>);
 
@@ -340,8 +340,8 @@ struct IdInner {
 impl Drop for IdInner {
     fn drop(&mut self) {
         let raw = self.raw.as_ptr();
-        // SAFETY: made by this library, and freed once; its queue pair is gone, for it keeps this
-        // alive, and its events have been given back as they were taken.
+        // SAFETY: made by this library, and freed once; its queue pair is gone, since it keeps this
+        // alive, and its events were acknowledged as they were taken.
         let _ = self.channel.call(|table| unsafe { (table.destroy_id)(raw) });
     }
 }
@@ -364,13 +364,14 @@ impl CmId {
         channel.library().zero(verb, errno)
     }
 
-    /// By which events of it are known.
+    /// The key that its events carry.
     #[must_use]
     pub fn key(&self) -> CmKey {
         CmKey(self.0.raw.as_ptr().addr())
     }
 
-    /// Binds it to an address of this host, which says the device; port 0 is any that is free.
+    /// Binds it to an address of this host, which determines the device; port 0 chooses a free
+    /// port.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL`, `EADDRINUSE`, `ENODEV` where no device has that address.
@@ -382,10 +383,10 @@ impl CmId {
         })
     }
 
-    /// Listens; at most so many requests wait.
+    /// Listens; at most `backlog` requests wait.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn listen(&self, backlog: u16) -> Result<(), VerbsError> {
         // SAFETY: the id is alive.
         self.call("rdma_listen", |table, id| unsafe { (table.listen)(id, backlog.into()) })
@@ -399,10 +400,10 @@ impl CmId {
         u16::from_be(self.0.channel.call(|table| unsafe { (table.get_src_port)(raw) }))
     }
 
-    /// Looks for the way to a peer: an event tells.
+    /// Resolves a peer's address; an event has the result.
     ///
     /// # Errors
-    /// What the library says at once.
+    /// The library's error, if the call fails at once.
     pub fn resolve_address(&self, to: &CmAddress, timeout_ms: u32) -> Result<(), VerbsError> {
         let mut raw = to.to_raw();
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
@@ -412,17 +413,17 @@ impl CmId {
         })
     }
 
-    /// Looks for a path to the peer: an event tells.
+    /// Finds a path to the peer; an event has the result.
     ///
     /// # Errors
-    /// What the library says at once.
+    /// The library's error, if the call fails at once.
     pub fn resolve_route(&self, timeout_ms: u32) -> Result<(), VerbsError> {
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
         // SAFETY: the id is alive.
         self.call("rdma_resolve_route", |table, id| unsafe { (table.resolve_route)(id, timeout) })
     }
 
-    /// The device's port that it leads to; 0 while that is not known.
+    /// The device's port that it uses; 0 while unknown.
     #[must_use]
     pub fn device_port(&self) -> u8 {
         let raw = self.0.raw.as_ptr();
@@ -431,7 +432,7 @@ impl CmId {
         self.0.channel.call(|_| unsafe { (*raw).port_num })
     }
 
-    /// The device that it leads to, opened by the connection manager, once that is known.
+    /// The device that it uses, opened by the connection manager; `None` while unknown.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
         let raw = self.0.raw.as_ptr();
@@ -439,7 +440,7 @@ impl CmId {
         // counts as one.
         let verbs = self.0.channel.call(|_| unsafe { (*raw).verbs });
         let library = self.0.channel.library().clone();
-        // SAFETY: the library keeps the device open as long as it has the id, and the verbs that it
+        // SAFETY: the library keeps the device open as long as the id exists, and the verbs that it
         // uses are this library's.
         NonNull::new(verbs).map(|verbs| unsafe { Context::of_id(verbs, library, self.clone()) })
     }
@@ -465,45 +466,45 @@ impl CmId {
     }
 
     /// # Safety
-    /// The id has a queue pair, which nobody uses any more.
+    /// The id has a queue pair, which is not used any more.
     pub(crate) unsafe fn destroy_qp(&self) {
         let raw = self.0.raw.as_ptr();
         // SAFETY: the caller's contract.
         self.0.channel.call(|table| unsafe { (table.destroy_qp)(raw) });
     }
 
-    /// Asks the peer for a connection of its queue pair: an event tells.
+    /// Asks the peer for a connection of its queue pair; an event has the result.
     ///
     /// # Errors
-    /// What the library says at once.
+    /// The library's error, if the call fails at once.
     pub fn connect(&self, param: &ConnParam<'_>) -> Result<(), VerbsError> {
         let mut raw = param.to_raw();
         // SAFETY: the id is alive, and what is pointed to is read before the call returns.
         self.call("rdma_connect", |table, id| unsafe { (table.connect)(id, &raw mut raw) })
     }
 
-    /// Accepts the request that brought it, with its queue pair: an event tells.
+    /// Accepts the connection request of this id, with its queue pair; an event has the result.
     ///
     /// # Errors
-    /// What the library says at once.
+    /// The library's error, if the call fails at once.
     pub fn accept(&self, param: &ConnParam<'_>) -> Result<(), VerbsError> {
         let mut raw = param.to_raw();
         // SAFETY: as in `connect`.
         self.call("rdma_accept", |table, id| unsafe { (table.accept)(id, &raw mut raw) })
     }
 
-    /// Refuses the request that brought it.
+    /// Refuses the connection request of this id.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn reject(&self) -> Result<(), VerbsError> {
-        // SAFETY: the id is alive; nothing is said.
+        // SAFETY: the id is alive; there is no private data.
         self.call("rdma_reject", |table, id| unsafe { (table.reject)(id, null_mut(), 0) })
     }
 
-    /// Joins a group of datagram receivers, as far as the network is concerned: an event tells. A
-    /// queue pair is then attached to it by [`Qp::join`](crate::Qp::join). It is left with the id,
-    /// which has to be bound, and made for datagrams.
+    /// Joins a multicast group in the network; an event has the result. Then attach a queue pair to
+    /// the group with [`Qp::join`](crate::Qp::join). The id must be bound, and made for datagrams;
+    /// the membership ends with the id.
     ///
     /// # Errors
     /// `EINVAL` for what is no group, or without a device.
@@ -515,10 +516,10 @@ impl CmId {
         })
     }
 
-    /// Ends the connection: an event tells, at both ends. The queue pair goes to ERR.
+    /// Ends the connection; both ends get an event. The queue pair goes to ERR.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn disconnect(&self) -> Result<(), VerbsError> {
         // SAFETY: the id is alive.
         self.call("rdma_disconnect", |table, id| unsafe { (table.disconnect)(id) })

@@ -4,7 +4,7 @@ use rdmalab_abi as abi;
 
 use crate::status::WcStatus;
 
-/// What kind of work completed.
+/// The operation that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WcOpcode {
     /// A SEND.
@@ -23,9 +23,9 @@ pub enum WcOpcode {
     BindMw,
     /// A receive, of a SEND.
     Recv,
-    /// A receive that a WRITE with immediate data used up.
+    /// A receive that a WRITE with immediate data consumed.
     RecvRdmaWithImm,
-    /// A number without a name here.
+    /// An unknown number.
     Other(u32),
 }
 
@@ -68,7 +68,7 @@ impl Wc {
         self.0.status == abi::IBV_WC_SUCCESS
     }
 
-    /// What kind of work completed.
+    /// The operation that completed.
     #[must_use]
     pub fn opcode(&self) -> WcOpcode {
         match self.0.opcode {
@@ -85,7 +85,7 @@ impl Wc {
         }
     }
 
-    /// Bytes received, or read; of a datagram with the 40 bytes of the GRH.
+    /// Bytes received, or read; for a datagram including the 40 bytes of the GRH.
     #[must_use]
     #[inline]
     pub fn byte_len(&self) -> u32 {
@@ -99,7 +99,7 @@ impl Wc {
         has.then(|| u32::from_be(self.0.imm_data))
     }
 
-    /// The local key that a SEND with invalidate took away.
+    /// The key of this process that a SEND with invalidate has invalidated.
     #[must_use]
     pub fn invalidated_rkey(&self) -> Option<u32> {
         (self.0.wc_flags & abi::IBV_WC_WITH_INV != 0).then_some(self.0.imm_data)

@@ -16,8 +16,8 @@ use crate::domain::Pd;
 use crate::error::VerbsError;
 use crate::library::{Kind, Library};
 
-/// The library's list, freed with its last device; none where an instance has the devices, which
-/// the library keeps.
+/// The library's list, freed with its last device; `None` if an instance of a back end has the
+/// devices, which the library keeps.
 #[derive(Debug)]
 pub(crate) struct DeviceList {
     library: Library,
@@ -32,8 +32,8 @@ unsafe impl Sync for DeviceList {}
 impl Drop for DeviceList {
     fn drop(&mut self) {
         let Some(list) = self.list else { return };
-        // SAFETY: the list came from this library and no device of it is used any more, except
-        // those that are open, which libibverbs keeps.
+        // SAFETY: the list came from this library and none of its devices is used any more, except
+        // open ones, which libibverbs keeps.
         unsafe { (self.library.table().free_device_list)(list.as_ptr()) }
     }
 }
@@ -90,7 +90,7 @@ impl Device {
         u64::from_be(unsafe { (self.list.library.table().get_device_guid)(self.raw.as_ptr()) })
     }
 
-    /// What stands behind it.
+    /// The kind of its library.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.list.library.kind()
@@ -132,12 +132,12 @@ pub(crate) struct ContextInner {
     kept_by: KeptBy,
 }
 
-/// Who closes an open device.
+/// The owner of an open device, which closes it.
 #[derive(Debug)]
 enum KeptBy {
-    /// We do.
+    /// This crate closes it.
     Us { _list: Arc<DeviceList> },
-    /// The connection manager, some time after this id is gone.
+    /// The connection manager closes it, some time after this id is gone.
     Manager { _id: CmId },
 }
 
@@ -151,8 +151,8 @@ impl Drop for ContextInner {
         if let KeptBy::Manager { .. } = self.kept_by {
             return;
         }
-        // SAFETY: opened by this library, and the objects of it are gone: each keeps this alive.
-        // A refusal leaves the device open until the process ends, which harms nobody.
+        // SAFETY: opened by this library, and all its objects are gone: each keeps this alive. If
+        // the library refuses, the device stays open until the process ends, which is harmless.
         let _ = unsafe { (self.library.table().close_device)(self.raw.as_ptr()) };
     }
 }
@@ -161,7 +161,7 @@ impl Context {
     /// A device that the connection manager opened for an id.
     ///
     /// # Safety
-    /// An open context of that library, which stays open as long as the id is there.
+    /// An open context of that library, which stays open as long as the id exists.
     pub(crate) unsafe fn of_id(raw: NonNull<abi::ibv_context>, library: Library, id: CmId) -> Self {
         // SAFETY: the caller's contract; an open device has a name for as long as it is open.
         let name = unsafe {
@@ -188,16 +188,16 @@ impl Context {
         &self.0.name
     }
 
-    /// What stands behind it.
+    /// The kind of its library.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.library().kind()
     }
 
-    /// What the device can do.
+    /// The capabilities of the device.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn query_device(&self) -> Result<DeviceAttr, VerbsError> {
         let mut attr = abi::ibv_device_attr_ex::zeroed();
         // SAFETY: the context is open, no input is null input, and the answer has its full size.
@@ -255,15 +255,15 @@ impl Context {
     /// Makes a protection domain.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
         Pd::alloc(self)
     }
 
-    /// Memory of the kind that this device reaches best, see [`Buffer::alloc`].
+    /// Memory of the kind that this device accesses fastest, see [`Buffer::alloc`].
     ///
     /// # Errors
-    /// When there is not so much memory; `InvalidInput` for no bytes.
+    /// When there is not enough memory; `InvalidInput` for no bytes.
     pub fn alloc_buffer(&self, bytes: usize) -> io::Result<Buffer> {
         Buffer::alloc(self.library(), bytes)
     }

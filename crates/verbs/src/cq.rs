@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::VerbsError;
 use crate::event::wait_readable;
 
-/// Where completion queues tell that something came. Cheap to clone.
+/// A channel for events of completion queues. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(Arc<ChannelInner>);
 
@@ -36,7 +36,7 @@ impl Drop for ChannelInner {
     }
 }
 
-/// An event of a completion queue: look there, and ask again for the next one.
+/// An event of a completion queue: poll the queue, and request the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqEvent {
     /// The [`Cq::id`] of the queue.
@@ -48,7 +48,7 @@ impl CompletionChannel {
     /// when none came. One thread at a time.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqEvent>, VerbsError> {
         let library = self.0.context.library();
         // SAFETY: the channel is alive.
@@ -67,8 +67,8 @@ impl CompletionChannel {
         Ok(Some(CqEvent { cq_id: cookie as u64 }))
     }
 
-    /// The same with a limit in nanoseconds, for callers that know no clock. The kernel waits in
-    /// whole milliseconds, rounded up.
+    /// [`CompletionChannel::wait`] with a limit in nanoseconds, for callers without a clock. The
+    /// kernel waits in whole milliseconds, rounded up.
     ///
     /// # Errors
     /// As [`CompletionChannel::wait`].
@@ -115,7 +115,7 @@ impl Context {
     /// Makes a completion channel.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn create_channel(&self) -> Result<CompletionChannel, VerbsError> {
         // SAFETY: the context is open.
         let raw = unsafe { (self.library().table().create_comp_channel)(self.raw()) };
@@ -123,7 +123,7 @@ impl Context {
         Ok(CompletionChannel(Arc::new(ChannelInner { raw, context: self.clone() })))
     }
 
-    /// Makes a completion queue for at least `cqe` completions, which tells a channel if one is
+    /// Creates a completion queue for at least `cqe` completions. Its events go to `channel`, if
     /// given.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Cq {
     #[inline]
     pub fn poll(&self, wc: &mut [Wc]) -> Result<usize, VerbsError> {
         let room = i32::try_from(wc.len()).unwrap_or(i32::MAX);
-        // SAFETY: the queue is alive, and there is room for so many; a `Wc` is an `ibv_wc`.
+        // SAFETY: the queue is alive, and `wc` has `room` entries; a `Wc` is an `ibv_wc`.
         let found = unsafe { inline::ibv_poll_cq(self.raw(), room, wc.as_mut_ptr().cast()) };
         usize::try_from(found).map_err(|_| self.poll_failed(found))
     }
@@ -194,11 +194,11 @@ impl Cq {
         self.inner.context.library().error("ibv_poll_cq", errno)
     }
 
-    /// Asks for one event when the next completion comes, or the next solicited one (or error).
-    /// Poll once more after asking: what came before raises no event.
+    /// Requests one event for the next completion, or the next solicited one (or error). Poll once
+    /// more afterwards: earlier completions raise no event.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn request_notify(&self, solicited_only: bool) -> Result<(), VerbsError> {
         // SAFETY: the queue is alive.
         let result = unsafe { inline::ibv_req_notify_cq(self.raw(), solicited_only.into()) };

@@ -1,4 +1,4 @@
-//! Protection domains, memory regions, and how requests name memory.
+//! Protection domains, memory regions, and the scatter/gather elements of requests.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::VerbsError;
 use crate::flags::Access;
 use crate::object::Object;
 
-/// A protection domain: what belongs to it may be used together. Cheap to clone.
+/// A protection domain: objects of one domain may be used together. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Pd(Arc<PdInner>);
 
@@ -24,7 +24,7 @@ struct PdInner {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        // SAFETY: made by this library, and whatever belongs to it is gone: each keeps this alive.
+        // SAFETY: made by this library, and all its objects are gone: each keeps this alive.
         let _ = unsafe { (self.context.library().table().dealloc_pd)(self.raw.as_ptr()) };
     }
 }
@@ -111,14 +111,14 @@ impl Drop for MrInner {
         let table = self.pd.context().library().table();
         // SAFETY: made by this library; this is its only deregistration.
         if unsafe { (table.dereg_mr)(self.raw.as_ptr()) } != 0 {
-            // The device may still write there: the memory must never be used for anything else.
+            // The device may still write there: the memory must never be used again.
             std::mem::forget(self.buffer.take());
         }
     }
 }
 
 impl Mr {
-    /// The memory that it is in; all of it, unless [`Pd::register_part`] made it.
+    /// The buffer of the region; the region is all of it, unless [`Pd::register_part`] made it.
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
@@ -136,8 +136,8 @@ impl Mr {
         self.rkey
     }
 
-    /// A piece of it, by its offset from the begin of the region. The device checks key and bounds
-    /// when it uses it.
+    /// A piece of the region, by its offset from the begin of the region. The device checks key and
+    /// bounds when it uses the piece.
     ///
     /// # Panics
     /// When the piece goes beyond the end of the region.
@@ -151,7 +151,7 @@ impl Mr {
         Sge { raw: abi::ibv_sge { addr, length, lkey: self.lkey }, _memory: PhantomData }
     }
 
-    /// What a peer needs to reach this region.
+    /// The address and key by which a peer accesses this region.
     #[must_use]
     pub fn remote(&self) -> RemoteBuffer {
         RemoteBuffer { addr: self.addr, bytes: self.bytes as u64, rkey: self.rkey }
@@ -167,7 +167,7 @@ pub struct Sge<'a> {
 }
 
 impl<'a> Sge<'a> {
-    /// Bytes that are not registered: for inline sends only, which take them when posted.
+    /// Bytes that are not registered: for inline sends only, which copy them when posted.
     #[must_use]
     pub fn unregistered(bytes: &'a [u8]) -> Self {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -182,7 +182,7 @@ impl<'a> Sge<'a> {
     }
 }
 
-/// Memory of a peer, as it told us.
+/// Memory of a peer, with the address and key that the peer sent us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// Address there.

@@ -1,11 +1,11 @@
-//! What two ends tell each other before they can talk.
+//! The data that two ends exchange before they connect.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// Where a queue pair is, and how its packets count. Its text form, for any way of exchanging it,
-/// is `lid,qpn,psn,gid` in decimal numbers and an IPv6 address.
+/// The address of a queue pair, and its first PSN. Its text form, for any way of exchanging it, is
+/// `lid,qpn,psn,gid` in decimal numbers and an IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QpEndpoint {
     /// LID of the port; 0 on Ethernet.

@@ -10,8 +10,8 @@ pub struct VerbsError {
     pub verb: &'static str,
     /// The Linux error number.
     pub errno: i32,
-    /// What was wrong, the limit and what to do, where the library is ours; else the error number
-    /// is all there is.
+    /// The cause, the limit and what to do, if the library is this project's; else only the error
+    /// number is known.
     pub sentence: Option<String>,
 }
 
@@ -37,10 +37,10 @@ impl From<VerbsError> for io::Error {
 /// A post that was refused, in part or wholly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostError {
-    /// How many requests of the list were posted; the next one was refused, and none after it was
-    /// looked at.
+    /// How many requests of the list were posted. The next one was refused, and none after it was
+    /// checked.
     pub posted: usize,
-    /// Why. `ENOMEM` means that the queue is full: poll completions, then go on.
+    /// The cause. `ENOMEM` means that the queue is full: poll completions, then post again.
     pub error: VerbsError,
 }
 

@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens to a device beside the work.
+//! Asynchronous events of devices and their objects.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::error::VerbsError;
 /// Something that happened to a device or to one of its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What: an `ibv_event_type`.
+    /// The event, an `ibv_event_type`.
     pub event_type: u32,
-    /// The number of the queue pair, where it happened to one.
+    /// The number of the queue pair, if the event is about one.
     pub qp_num: Option<u32>,
-    /// The port, where it happened to one.
+    /// The port, if the event is about one.
     pub port_num: Option<u8>,
 }
 
@@ -74,10 +74,10 @@ impl AsyncEvent {
 }
 
 impl Context {
-    /// The next event, waiting at most `timeout`; `None` when none came. One thread at a time.
+    /// Waits for the next event, at most `timeout`; `None` when none came. One thread at a time.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, VerbsError> {
         // SAFETY: the context is open.
         let fd = unsafe { (*self.raw()).async_fd };

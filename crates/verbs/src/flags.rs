@@ -21,7 +21,7 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(abi::IBV_ACCESS_REMOTE_ATOMIC);
     /// Windows may be bound.
     pub const MW_BIND: Self = Self(abi::IBV_ACCESS_MW_BIND);
-    /// Pages are fetched when needed.
+    /// Pages are mapped on demand.
     pub const ON_DEMAND: Self = Self(abi::IBV_ACCESS_ON_DEMAND);
     /// Writes may become visible in any order; a device may ignore it.
     pub const RELAXED_ORDERING: Self = Self(abi::IBV_ACCESS_RELAXED_ORDERING);
@@ -59,7 +59,7 @@ pub enum QpType {
     Rc,
     /// Unreliable connection: SEND and WRITE, messages may be lost.
     Uc,
-    /// Unreliable datagram: SEND of one packet to anyone, may be lost.
+    /// Unreliable datagram: SEND of one packet to any queue pair, may be lost.
     Ud,
 }
 
@@ -105,7 +105,7 @@ pub enum QpState {
     SendQueueError,
     /// Everything is flushed.
     Error,
-    /// A number without a name here.
+    /// An unknown number.
     Unknown(u32),
 }
 

@@ -19,17 +19,19 @@
 //! }
 //! ```
 //!
-//! **Who lives how long.** Every handle is cheap to clone and keeps alive what it needs: a queue
-//! pair its domain and completion queues, a region its domain and its memory, all of them the open
-//! device. So objects are destroyed in the order that verbs demand, whatever the order of drops.
+//! **Lifetimes.** Every handle is cheap to clone and keeps alive the objects that it needs: a queue
+//! pair keeps its domain and completion queues, a region its domain and its memory, all of them the
+//! open device. So objects are destroyed in the order that verbs demand, whatever the order of
+//! drops.
 //!
-//! **Memory.** What peers or the adapter may write at any time is never seen as `&[u8]`:
+//! **Memory.** Memory that peers or the adapter may write at any time is never seen as `&[u8]`:
 //! [`Buffer`] gives atomics and copies. A request names memory by a region's key, which the adapter
-//! checks, so a request that outlives its region fails and touches nothing; only inline data is
+//! checks, so a request that outlives its region fails and accesses nothing. Only inline data is
 //! read by address, and only while the post call borrows it.
 //!
-//! **Cost.** Posting and polling allocate nothing and take the way that C takes: one call through
-//! the context's table. [`SendBatch`] and [`RecvBatch`] are requests made once and posted often.
+//! **Cost.** Posting and polling allocate nothing and are as direct as in C: one call through the
+//! context's table. [`SendBatch`] and [`RecvBatch`] hold requests that are made once and posted
+//! often.
 
 mod address;
 mod attr;

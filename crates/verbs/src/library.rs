@@ -10,15 +10,15 @@ use rdmalab_abi::{CmTable, LoadError, VerbsTable, ibv_device};
 use crate::context::{Device, DeviceList};
 use crate::error::VerbsError;
 
-/// What stands behind a library. Every result says which it was: numbers of one kind are never
-/// shown as another's.
+/// The kind of a library. Every result names it: results of one kind are never presented as those
+/// of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The system's libibverbs, and an adapter or a kernel driver below it.
     System,
-    /// Our soft device: the numbers are this host's.
+    /// The soft device of this project: it measures this host.
     Soft,
-    /// Our simulator: the numbers are a model's.
+    /// The simulator of this project: its results are those of a model.
     Sim,
 }
 
@@ -32,25 +32,25 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What a library of ours can do beyond the verbs.
+/// Functions of this project's libraries beyond the verbs.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftHooks {
     /// Allocates at least that many bytes of zeroed, page-aligned memory, which peers on this host
     /// can map.
     pub alloc_shared: fn(bytes: usize) -> io::Result<NonNull<u8>>,
-    /// Gives memory of `alloc_shared` back.
+    /// Frees memory of `alloc_shared`.
     ///
     /// # Safety
-    /// The memory starts here, came from `alloc_shared`, and nobody uses it any more.
+    /// The memory starts at `start`, came from `alloc_shared`, and is not used any more.
     pub free_shared: unsafe fn(start: *mut u8),
-    /// The sentence behind the last error of this thread, as `verb: sentence`.
+    /// The message of the last error of this thread, as `verb: sentence`.
     pub last_error: fn() -> Option<String>,
-    /// The connection manager that knows its devices.
+    /// Loads the connection manager for its devices.
     pub load_cm: fn() -> Result<CmTable, LoadError>,
 }
 
-/// Lists the devices of one instance of a back end, as long as it lives; an error number when it
-/// cannot.
+/// Lists the devices of one instance of a back end while the instance lives; else returns an error
+/// number.
 pub type ListDevices = dyn Fn() -> Result<Vec<NonNull<ibv_device>>, c_int> + Send + Sync;
 
 /// A library of verbs. Cheap to clone.
@@ -71,8 +71,8 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Library {
-    /// The library that the dynamic linker finds as `libibverbs.so.1`. Its kind is
-    /// [`Kind::Soft`] where that is our drop-in one (under `rdmalab exec`).
+    /// The library that the dynamic linker finds as `libibverbs.so.1`. Its kind is [`Kind::Soft`]
+    /// if that is this project's replacement (under `rdmalab exec`).
     ///
     /// # Errors
     /// When there is none, or it is too old.
@@ -90,14 +90,14 @@ impl Library {
         Ok(Self::new(table, kind, None))
     }
 
-    /// A library from its table, which keeps the promise that each of its functions behaves as
-    /// the manual page of libibverbs says; all of this crate's safety rests on it.
+    /// A library from its table. The caller promises that each function behaves as the manual page
+    /// of libibverbs says; the safety of this crate depends on that.
     #[must_use]
     pub fn new(table: VerbsTable, kind: Kind, hooks: Option<SoftHooks>) -> Self {
         Self(Arc::new(Inner { table, kind, hooks, instance: None }))
     }
 
-    /// A library whose devices are those of one instance of a back end, and not the process's: a
+    /// A library whose devices are those of one instance of a back end instead of the process's: a
     /// process may have several. Its table serves the devices of any instance of that back end, as
     /// for [`Library::new`]. `devices` keeps the instance, and the library keeps `devices`.
     #[must_use]
@@ -105,13 +105,13 @@ impl Library {
         Self(Arc::new(Inner { table, kind, hooks: None, instance: Some(devices) }))
     }
 
-    /// What stands behind it.
+    /// The kind of this library.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What lists the devices, where that is not the table.
+    /// The function that lists the devices, if the table does not.
     pub(crate) fn instance(&self) -> Option<&ListDevices> {
         self.0.instance.as_deref()
     }
@@ -122,16 +122,16 @@ impl Library {
         &self.0.table
     }
 
-    /// What it can do beyond the verbs.
+    /// The functions beyond the verbs.
     #[must_use]
     pub fn hooks(&self) -> Option<&SoftHooks> {
         self.0.hooks.as_ref()
     }
 
-    /// The devices there are; none is no error.
+    /// Lists the devices; an empty list is no error.
     ///
     /// # Errors
-    /// When the library cannot say (no kernel support: `ENOSYS`; no rights: `EPERM`).
+    /// When the library cannot list them (no kernel support: `ENOSYS`; no rights: `EPERM`).
     pub fn devices(&self) -> Result<Vec<Device>, VerbsError> {
         DeviceList::get(self)
     }
@@ -145,7 +145,7 @@ impl Library {
         VerbsError { verb, errno, sentence }
     }
 
-    /// The convention "null, and `errno`".
+    /// Checks a result by the convention "null, and `errno`".
     pub(crate) fn not_null<T>(
         &self,
         verb: &'static str,
@@ -154,8 +154,8 @@ impl Library {
         NonNull::new(object).ok_or_else(|| self.error(verb, last_errno()))
     }
 
-    /// The conventions "0, or an error number" and "0, or -1 and `errno`": no verb has an error
-    /// number of -1, so one function serves both.
+    /// Checks a result by the conventions "0, or an error number" and "0, or -1 and `errno`": no
+    /// verb has an error number of -1, so one function serves both.
     pub(crate) fn zero(&self, verb: &'static str, result: i32) -> Result<(), VerbsError> {
         match result {
             0 => Ok(()),

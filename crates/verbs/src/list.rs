@@ -1,4 +1,4 @@
-//! Requests as C links them: the same for sends and receives.
+//! Linked lists of C requests, for sends and receives.
 
 use std::ptr::null_mut;
 
@@ -9,13 +9,13 @@ pub(crate) trait Linked: Copy {
     /// All zero.
     const ZERO: Self;
 
-    /// The same, with another request behind it; null: the last one.
+    /// This request, linked to the one at `next`; null: it is the last.
     fn before(self, next: *mut Self) -> Self;
 
-    /// Where its pieces are, and how many.
+    /// The address and number of its pieces.
     fn pieces(&self) -> (*mut abi::ibv_sge, i32);
 
-    /// The same, with its pieces elsewhere.
+    /// This request, with its pieces at `start`.
     fn with_pieces_at(self, start: *mut abi::ibv_sge) -> Self;
 }
 
@@ -46,8 +46,8 @@ linked!(ibv_recv_wr);
 /// How many requests are linked on the stack at a time.
 const CHUNK: usize = 16;
 
-/// Links the requests on the stack and posts them chunk by chunk, until one is refused: how many
-/// were posted, and the error number.
+/// Links the requests on the stack and posts them chunk by chunk, until one is refused. The error
+/// has the number of posted requests and the error number.
 ///
 /// # Safety
 /// `post` posts a list as `ibv_post_send` does, and reads nothing of it afterwards.
@@ -81,7 +81,7 @@ pub(crate) unsafe fn post<T, R: Linked>(
     Ok(())
 }
 
-/// The index of `bad` in a list of `n` at `start`; 0 where a library did not say.
+/// The index of `bad` in a list of `n` at `start`; 0 if the library did not set it.
 pub(crate) fn place<R>(start: *mut R, bad: *mut R, n: usize) -> usize {
     let bytes = (bad as usize).wrapping_sub(start as usize);
     let index = bytes / size_of::<R>();
@@ -92,7 +92,7 @@ pub(crate) fn place<R>(start: *mut R, bad: *mut R, n: usize) -> usize {
 /// resized.
 ///
 /// # Safety
-/// The pieces that the requests name are there.
+/// The pieces that the requests name exist.
 pub(crate) unsafe fn copied<R: Linked>(
     requests: impl Iterator<Item = R>,
 ) -> (Vec<R>, Vec<abi::ibv_sge>) {

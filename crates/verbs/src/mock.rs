@@ -1,5 +1,4 @@
-//! A library of verbs that does nothing but remember what it was asked, for the tests. Each test
-//! thread has its own memory.
+//! A library of verbs for tests, which only records its calls. Each test thread has its own record.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -9,7 +8,7 @@ use rdmalab_abi::*;
 
 use crate::library::{Kind, Library, SoftHooks};
 
-/// What a thread's library remembers, and how it behaves.
+/// The record of a thread's library, and its behaviour.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// The calls that made, changed or destroyed something, by their short names.
@@ -18,13 +17,13 @@ pub(crate) struct Memory {
     pub posted: Vec<(u64, u32, u32, u64)>,
     /// Refuse the request with this number.
     pub refuse_wr_id: Option<u64>,
-    /// What polling finds.
+    /// The completions that polling returns.
     pub completions: Vec<ibv_wc>,
     /// The mask of the last modification.
     pub last_mask: u32,
-    /// Refuse to take regions back.
+    /// Refuse to deregister regions.
     pub keeps_regions: bool,
-    /// What the library says of its last error.
+    /// The library's message for its last error.
     pub sentence: Option<String>,
 }
 
@@ -32,7 +31,7 @@ thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::default();
 }
 
-/// Looks into this thread's memory.
+/// Accesses this thread's record.
 pub(crate) fn memory<T>(look: impl FnOnce(&mut Memory) -> T) -> T {
     MEMORY.with(|memory| look(&mut memory.borrow_mut()))
 }
@@ -59,13 +58,13 @@ pub(crate) fn library() -> Library {
     Library::new(table(), Kind::Sim, Some(hooks))
 }
 
-/// Makes an object, and says so.
+/// Creates an object, and logs it.
 fn made<T>(what: &str, object: T) -> *mut T {
     log(&format!("+{what}"));
     Box::into_raw(Box::new(object))
 }
 
-/// Destroys one, and says so.
+/// Destroys an object, and logs it.
 fn gone<T>(what: &str, object: *mut T) -> c_int {
     log(&format!("-{what}"));
     // SAFETY: it came from `made`, and the crate under test destroys it once.
@@ -282,7 +281,7 @@ unsafe extern "C-unwind" fn post_srq_recv(
     unsafe { post_receives(wr, bad) }
 }
 
-/// The functions that no test needs: each answers "not supported" in its convention.
+/// The functions that no test needs: each returns "not supported" in its convention.
 macro_rules! absent {
     ($($name:ident($($ty:ty),*) -> $ret:ty = $value:expr;)*) => {$(
         extern "C-unwind" fn $name($(_: $ty),*) -> $ret {

@@ -1,13 +1,13 @@
-//! Objects of the libraries, as handles hold them.
+//! Pointers to objects of the libraries, for handles.
 
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Where an object of libibverbs or librdmacm is. Its handle knows how it ends.
+/// A pointer to an object of libibverbs or librdmacm. The object's handle destroys it.
 pub(crate) struct Object<T>(NonNull<T>);
 
-// SAFETY: it is a place, and reads nothing there. libibverbs may be called from any thread with any
-// of its objects; librdmacm too, where calls take turns, as `CmChannel` has them.
+// SAFETY: it is only a pointer, and reads nothing. libibverbs may be called from any thread with
+// any of its objects; librdmacm too, if calls are serialized, as `CmChannel` does.
 unsafe impl<T> Send for Object<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Object<T> {}
@@ -18,7 +18,7 @@ impl<T> Object<T> {
     }
 }
 
-// Of the C structures not all can be shown, nor should be.
+// Shows the pointer only: not all C structures can be shown.
 impl<T> fmt::Debug for Object<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -22,7 +22,7 @@ use crate::srq::Srq;
 /// The queue pair number that multicast datagrams are sent to (IBA vol. 1, 10.5.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// How much a queue pair holds.
+/// Capacities of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCap {
     /// Most send requests.
@@ -37,8 +37,8 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
-/// How to make a queue pair: 16 sends, 16 receives, one piece each, nothing inline, completions
-/// only where asked for, unless told otherwise.
+/// The settings for a new queue pair. The defaults are 16 sends, 16 receives, one piece each,
+/// nothing inline, and completions only for signaled sends.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct QpBuilder {
@@ -75,7 +75,7 @@ impl QpBuilder {
         self
     }
 
-    /// Receives come from there.
+    /// Takes receives from this shared receive queue.
     pub fn srq(mut self, srq: &Srq) -> Self {
         self.srq = Some(srq.clone());
         self
@@ -100,12 +100,12 @@ impl QpBuilder {
         Ok(self.made(raw, &attr, pd, None))
     }
 
-    /// Makes it on an id of the connection manager, which brings it to INIT, and to RTS when the
-    /// connection is made. The domain is one of the id's device ([`CmId::context`]).
+    /// Creates it on an id of the connection manager, which brings it to INIT, and to RTS when the
+    /// connection is established. The domain is one of the id's device ([`CmId::context`]).
     ///
     /// # Errors
-    /// `EINVAL` beyond what the device can, when the id has one already or no device yet, or the
-    /// domain is another device's; `ENOMEM` when there is no room.
+    /// `EINVAL` beyond the device's limits, when the id has a queue pair already or no device yet,
+    /// or the domain is another device's; `ENOMEM` without resources.
     pub fn build_on(self, id: &CmId, pd: &Pd) -> Result<Qp, VerbsError> {
         let mut attr = self.attr();
         // SAFETY: all objects are alive, and the attributes are valid.
@@ -151,7 +151,7 @@ impl QpBuilder {
     }
 }
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The local port, from 1.
@@ -173,7 +173,7 @@ impl Path {
         Self { port_num, sgid_index: None, sl: 0, hop_limit: 64, traffic_class: 0 }
     }
 
-    /// Through this port, by GID, from this local one.
+    /// Through this port, by GID, from the local GID with this index.
     #[must_use]
     pub const fn by_gid(port_num: u8, sgid_index: u8) -> Self {
         Self { sgid_index: Some(sgid_index), ..Self::by_lid(port_num) }
@@ -195,19 +195,19 @@ impl Path {
     }
 }
 
-/// What a queue pair has to know before it can receive.
+/// The attributes that a queue pair needs before it can receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyToReceive {
     /// The peer.
     pub remote: QpEndpoint,
-    /// The way to it.
+    /// The path to the peer.
     pub path: Path,
-    /// Payload of a packet on that way.
+    /// Path MTU.
     pub mtu: Mtu,
     /// READs and atomics of the peer served at once; RC only.
     pub max_dest_rd_atomic: u8,
-    /// How long the peer is told to wait when no receive is posted, as a code (IBA 9.7.5.2.8;
-    /// 12 is 0.64 ms); RC only.
+    /// How long the peer must wait when no receive is posted, as a code (IBA 9.7.5.2.8; 12 is 0.64
+    /// ms); RC only.
     pub min_rnr_timer: u8,
 }
 
@@ -219,7 +219,7 @@ impl ReadyToReceive {
     }
 }
 
-/// What a queue pair has to know before it can send.
+/// The attributes that a queue pair needs before it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyToSend {
     /// First packet sequence number, as the peer was told.
@@ -230,7 +230,7 @@ pub struct ReadyToSend {
     pub retry_cnt: u8,
     /// Retries after RNR; 7 means for ever; RC only.
     pub rnr_retry: u8,
-    /// READs and atomics under way; RC only.
+    /// READs and atomics in flight as requester; RC only.
     pub max_rd_atomic: u8,
 }
 
@@ -256,7 +256,7 @@ struct QpInner {
     pd: Pd,
     /// Keeps its completion queues and its shared receive queue.
     made: QpBuilder,
-    /// The multicast groups that it joined, which it has to leave before it can be destroyed.
+    /// The multicast groups that it joined, and has to leave before it can be destroyed.
     groups: Mutex<Vec<(Ipv6Addr, u16)>>,
     /// The connection manager's id that it was made on.
     id: Option<CmId>,
@@ -291,7 +291,7 @@ impl Drop for QpInner {
 }
 
 impl Qp {
-    /// Starts making a queue pair whose sends and receives complete there.
+    /// A builder for a queue pair whose sends and receives complete in these queues.
     pub fn builder(qp_type: QpType, send_cq: &Cq, recv_cq: &Cq) -> QpBuilder {
         QpBuilder {
             qp_type,
@@ -328,8 +328,8 @@ impl Qp {
         self.inner.cap
     }
 
-    /// What a peer needs to reach it through this port. `psn` is the first packet sequence number
-    /// that it will send, see [`ReadyToSend::sq_psn`].
+    /// The endpoint by which a peer addresses it through this port. `psn` is the first PSN that it
+    /// will send, see [`ReadyToSend::sq_psn`].
     ///
     /// # Errors
     /// When there is no such port or GID.
@@ -353,7 +353,7 @@ impl Qp {
         library.zero("ibv_modify_qp", result)
     }
 
-    /// To INIT: receives can be posted. What peers may do is for RC and UC, the Q_Key for UD; the
+    /// To INIT: receives can be posted. `access` (of peers) is for RC and UC, `qkey` for UD; the
     /// other one is not used. P_Key index 0.
     ///
     /// # Errors
@@ -371,12 +371,12 @@ impl Qp {
         self.modify(&mut attr, abi::IBV_QP_STATE | abi::IBV_QP_PKEY_INDEX | abi::IBV_QP_PORT | own)
     }
 
-    /// Joins a multicast group; UD only. It then gets what is sent there, to [`MULTICAST_QPN`]. It
-    /// leaves when the queue pair is destroyed. InfiniBand also wants the port to have joined,
-    /// which is for the subnet manager to grant.
+    /// Joins a multicast group; UD only. It then receives datagrams to the group and
+    /// [`MULTICAST_QPN`], and leaves when it is destroyed. On InfiniBand the port must have joined
+    /// too, which the subnet manager has to grant.
     ///
     /// # Errors
-    /// `EINVAL` for what is no group, `ENOMEM` beyond the device's limits.
+    /// `EINVAL` if it is not a multicast group, `ENOMEM` beyond the device's limits.
     pub fn join(&self, group: Ipv6Addr, lid: u16) -> Result<(), VerbsError> {
         let library = self.inner.pd.context().library();
         let gid = abi::ibv_gid { raw: group.octets() };
@@ -448,7 +448,7 @@ impl Qp {
     /// The state that it is in.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn state(&self) -> Result<QpState, VerbsError> {
         self.query(abi::IBV_QP_STATE).map(|attr| QpState::from_raw(attr.qp_state))
     }
@@ -466,16 +466,16 @@ impl Qp {
         Ok(attr)
     }
 
-    /// How long a peer is told to wait when no receive is posted, as a code; RC only.
+    /// How long a peer must wait when no receive is posted, as a code; RC only.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn min_rnr_timer(&self) -> Result<u8, VerbsError> {
         self.query(abi::IBV_QP_MIN_RNR_TIMER).map(|attr| attr.min_rnr_timer)
     }
 
-    /// Changes that. For queue pairs that the connection manager made ready: it leaves 0, which is
-    /// 655 ms (IBA 9.7.5.2.8).
+    /// Sets the value of [`Qp::min_rnr_timer`]. For queue pairs that the connection manager brought
+    /// to RTS: it leaves 0, which is 655 ms (IBA 9.7.5.2.8).
     ///
     /// # Errors
     /// `EINVAL` before RTR, or above 31.
@@ -491,8 +491,8 @@ impl Qp {
     /// How many were posted, and why the next one was not.
     #[inline]
     pub fn post_send(&self, requests: &[SendRequest<'_, '_>]) -> Result<(), PostError> {
-        // SAFETY: the queue pair is alive; what the requests name is borrowed, and posting copies
-        // what it needs of the list.
+        // SAFETY: the queue pair is alive; the requests borrow their memory, and posting copies the
+        // needed parts of the list.
         let result = unsafe {
             list::post(requests, SendRequest::raw, |wr, bad| {
                 inline::ibv_post_send(self.raw.as_ptr(), wr, bad)
@@ -537,7 +537,7 @@ impl Qp {
     /// How many were posted, and why the next one was not.
     ///
     /// # Panics
-    /// When the list has not so many, or none is asked for.
+    /// When the list has fewer requests, or `count` is 0.
     #[inline]
     pub fn post_send_part(
         &self,

@@ -8,7 +8,7 @@ use rdmalab_abi as abi;
 use crate::domain::Sge;
 use crate::list;
 
-/// A receive request: where one message goes.
+/// A receive request: the memory for one message.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct RecvRequest<'s, 'm> {
@@ -36,24 +36,24 @@ impl<'s, 'm> RecvRequest<'s, 'm> {
         self
     }
 
-    /// As C has it.
+    /// The request as a C structure.
     #[inline]
     pub(crate) fn raw(&self) -> abi::ibv_recv_wr {
         self.raw
     }
 }
 
-/// Receive requests made once, as a list that is posted as a whole, often.
+/// A list of receive requests, made once and posted often, each time as a whole.
 #[derive(Debug)]
 pub struct RecvBatch<'m> {
     requests: Vec<abi::ibv_recv_wr>,
-    /// What the requests point to; never resized.
+    /// The pieces that the requests point to; never resized.
     sges: Vec<abi::ibv_sge>,
     _memory: PhantomData<Sge<'m>>,
 }
 
 impl<'m> RecvBatch<'m> {
-    /// A list of such requests.
+    /// A list of copies of these requests.
     #[must_use]
     pub fn new(requests: &[RecvRequest<'_, 'm>]) -> Self {
         // SAFETY: each request borrows the slice that it was made from.

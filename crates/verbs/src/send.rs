@@ -9,7 +9,8 @@ use crate::address::AddressHandle;
 use crate::domain::{RemoteBuffer, Sge};
 use crate::list;
 
-/// A send request. `'s` is the list of its pieces, `'m` the memory and addresses that they name.
+/// A send request. `'s` is the lifetime of its list of pieces, `'m` that of the memory and
+/// addresses that they name.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct SendRequest<'s, 'm> {
@@ -29,7 +30,7 @@ impl std::fmt::Debug for SendRequest<'_, '_> {
 }
 
 impl<'s, 'm> SendRequest<'s, 'm> {
-    /// As C has it.
+    /// The request as a C structure.
     #[inline]
     pub(crate) fn raw(&self) -> abi::ibv_send_wr {
         self.raw
@@ -68,8 +69,8 @@ impl<'s, 'm> SendRequest<'s, 'm> {
         Self::remote(abi::IBV_WR_RDMA_READ, sges, from, offset)
     }
 
-    /// A compare-and-swap of eight bytes of the peer's memory; what was there comes into the one
-    /// piece of 8 bytes. RC only.
+    /// A compare-and-swap of eight bytes of the peer's memory; `result`, one piece of 8 bytes, gets
+    /// the old value. RC only.
     #[must_use]
     pub fn compare_swap(
         result: &'s [Sge<'m>],
@@ -81,8 +82,8 @@ impl<'s, 'm> SendRequest<'s, 'm> {
         Self::atomic(abi::IBV_WR_ATOMIC_CMP_AND_SWP, result, at, offset, [compare, swap])
     }
 
-    /// Adds to eight bytes of the peer's memory; what was there comes into the one piece of 8
-    /// bytes. RC only.
+    /// A fetch-and-add on eight bytes of the peer's memory; `result`, one piece of 8 bytes, gets
+    /// the old value. RC only.
     #[must_use]
     pub fn fetch_add(result: &'s [Sge<'m>], at: &RemoteBuffer, offset: u64, add: u64) -> Self {
         Self::atomic(abi::IBV_WR_ATOMIC_FETCH_AND_ADD, result, at, offset, [add, 0])
@@ -114,34 +115,34 @@ impl<'s, 'm> SendRequest<'s, 'm> {
         self
     }
 
-    /// With a completion. Without one, the slot of the send queue is free again when a later
+    /// Requests a completion. Without one, the slot of the send queue is free again when a later
     /// completion has been polled.
     #[must_use]
     pub fn signaled(self) -> Self {
         self.flag(abi::IBV_SEND_SIGNALED)
     }
 
-    /// With a solicited event at the peer.
+    /// Raises a solicited event at the peer.
     #[must_use]
     pub fn solicited(self) -> Self {
         self.flag(abi::IBV_SEND_SOLICITED)
     }
 
-    /// After all earlier READs and atomics of this queue pair.
+    /// Starts after all earlier READs and atomics of this queue pair have completed.
     #[must_use]
     pub fn fenced(self) -> Self {
         self.flag(abi::IBV_SEND_FENCE)
     }
 
-    /// The bytes are taken when it is posted, up to the queue pair's `max_inline_data`; the memory
-    /// need not be registered. SEND and WRITE only.
+    /// The bytes are copied when the request is posted, up to the queue pair's `max_inline_data`;
+    /// the memory need not be registered. SEND and WRITE only.
     #[must_use]
     pub fn inline_data(self) -> Self {
         self.flag(abi::IBV_SEND_INLINE)
     }
 
-    /// With immediate data, which comes with the peer's completion. SEND and WRITE only: other
-    /// requests stay as they are.
+    /// Adds immediate data for the peer's completion. SEND and WRITE only: other requests stay as
+    /// they are.
     #[must_use]
     pub fn with_imm(mut self, imm: u32) -> Self {
         self.raw.opcode = match self.raw.opcode {
@@ -153,7 +154,7 @@ impl<'s, 'm> SendRequest<'s, 'm> {
         self
     }
 
-    /// A SEND that also takes a key of the peer away.
+    /// A SEND that also invalidates a key of the peer.
     #[must_use]
     pub fn send_and_invalidate(sges: &'s [Sge<'m>], rkey: u32) -> Self {
         let mut request = Self::new(abi::IBV_WR_SEND_WITH_INV, sges);
@@ -161,7 +162,7 @@ impl<'s, 'm> SendRequest<'s, 'm> {
         request
     }
 
-    /// As a datagram to this queue pair, which has this Q_Key. SEND only.
+    /// Sends a datagram to this queue pair, which has this Q_Key. SEND only.
     #[must_use]
     pub fn to(mut self, ah: &'m AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Self {
         if matches!(self.raw.opcode, abi::IBV_WR_SEND | abi::IBV_WR_SEND_WITH_IMM) {
@@ -171,10 +172,10 @@ impl<'s, 'm> SendRequest<'s, 'm> {
     }
 }
 
-/// Send requests made once, as a list that is posted as a whole, often.
+/// A list of send requests, made once and posted often, each time as a whole.
 pub struct SendBatch<'m> {
     requests: Vec<abi::ibv_send_wr>,
-    /// What the requests point to; never resized.
+    /// The pieces that the requests point to; never resized.
     sges: Vec<abi::ibv_sge>,
     _memory: PhantomData<Sge<'m>>,
 }
@@ -186,7 +187,7 @@ impl std::fmt::Debug for SendBatch<'_> {
 }
 
 impl<'m> SendBatch<'m> {
-    /// A list of such requests.
+    /// A list of copies of these requests.
     #[must_use]
     pub fn new(requests: &[SendRequest<'_, 'm>]) -> Self {
         // SAFETY: each request borrows the slice that it was made from.
@@ -234,7 +235,7 @@ impl<'m> SendBatch<'m> {
         }
     }
 
-    /// Changes a request's immediate data; matters to opcodes that have some.
+    /// Changes a request's immediate data; only relevant for opcodes with immediate data.
     ///
     /// # Panics
     /// When there is no such request.
@@ -248,10 +249,10 @@ impl<'m> SendBatch<'m> {
         if self.requests.is_empty() { null_mut() } else { self.requests.as_mut_ptr() }
     }
 
-    /// Calls `post` with `count` requests from `first` on as a list of their own.
+    /// Calls `post` with `count` requests from `first` on as a separate list.
     ///
     /// # Panics
-    /// When there are not so many, or none is asked for.
+    /// When there are fewer requests, or `count` is 0.
     #[inline]
     pub(crate) fn with_part<T>(
         &mut self,

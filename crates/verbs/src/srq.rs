@@ -11,7 +11,7 @@ use crate::error::{PostError, VerbsError};
 use crate::list;
 use crate::recv::RecvRequest;
 
-/// Receives that several queue pairs take from. Cheap to clone.
+/// A shared receive queue, from which several queue pairs take receives. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Srq(Arc<SrqInner>);
 
@@ -72,7 +72,7 @@ impl Srq {
         })
     }
 
-    /// Asks for one event when fewer receives than this remain; 0 asks for none.
+    /// Requests one event when fewer receives than this remain; 0 requests none.
     ///
     /// # Errors
     /// `EINVAL` for more than the queue holds.

@@ -1,4 +1,4 @@
-//! How a request ended, and what that usually means.
+//! Completion statuses, and what they usually mean.
 
 use rdmalab_abi as abi;
 
@@ -12,7 +12,7 @@ pub enum WcStatus {
     LocalQpOperation,
     /// A local key, its bounds or its rights did not allow it.
     LocalProtection,
-    /// The queue pair was in the error state when the request's turn came.
+    /// The queue pair was in the error state before the request was executed.
     WorkRequestFlushed,
     /// A window could not be bound.
     MemoryWindowBind,
@@ -38,7 +38,7 @@ pub enum WcStatus {
     ResponseTimeout,
     /// Another error.
     General,
-    /// A number without a name here.
+    /// An unknown number.
     Other(u32),
 }
 

@@ -1,4 +1,4 @@
-//! The crate over a library that only remembers.
+//! Tests of the crate with a library that only records its calls.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn objects_go_in_the_order_that_verbs_demand() {
     let buffer = Buffer::private(64).unwrap();
     let mr = pd.register(&buffer, Access::LOCAL_WRITE).unwrap();
     let qp = Qp::builder(QpType::Rc, &cq, &cq).srq(&srq).build(&pd).unwrap();
-    // The worst order: what others need goes first.
+    // The worst order: objects that others need are dropped first.
     drop((context, channel, buffer, cq, srq, pd));
     let before = memory(|m| std::mem::take(&mut m.log));
     assert!(before.iter().all(|call| call.starts_with('+')), "{before:?}");
@@ -59,7 +59,7 @@ fn memory_outlives_a_region_that_is_not_given_back() {
     let mr = pd.register(&buffer, Access::LOCAL_WRITE).unwrap();
     memory(|m| m.keeps_regions = true);
     drop((mr, buffer));
-    // A mapping that was unmapped would be handed out again for the same length.
+    // The kernel would reuse the address of an unmapped mapping for the same length.
     let others: Vec<Buffer> = (0..4).map(|_| Buffer::private(4096).unwrap()).collect();
     assert!(others.iter().all(|other| other.addr() != addr));
 }
@@ -207,7 +207,7 @@ fn errors_carry_the_verb_the_number_and_the_sentence() {
     let buffer = Buffer::private(64).unwrap();
     let error = pd.register(&buffer, Access::REMOTE_WRITE).unwrap_err();
     assert_eq!(error.to_string(), "ibv_reg_mr: REMOTE_WRITE needs LOCAL_WRITE");
-    // The sentence of another verb is not taken for this one's.
+    // The message of another verb is not used for this error.
     let error = context.query_port(2).unwrap_err();
     assert_eq!((error.verb, error.errno, error.sentence), ("ibv_query_port", libc::EINVAL, None));
     let error = context.query_gid(1, 4).unwrap_err();

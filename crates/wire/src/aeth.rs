@@ -1,16 +1,16 @@
-//! What an acknowledge extended transport header says: the syndrome and the two timers' tables.
+//! The contents of an ACK extended transport header: the syndrome, with the tables of both timers.
 
 /// The reason in a negative acknowledgement (IBA vol. 1, 9.7.5.2.8, NAK codes).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A packet with a later PSN arrived than was expected: the requester goes back.
+    /// A packet with a later PSN than expected arrived: the requester has to send again.
     PsnSequenceError = 0,
     /// The request breaks a rule: an unexpected opcode, a bad length, too many READs or atomics.
     InvalidRequest = 1,
-    /// The remote key, the range or the rights of the request do not hold.
+    /// The remote key, the range or the rights of the request are not valid.
     RemoteAccessError = 2,
-    /// The responder failed for a reason of its own, while the request was well formed.
+    /// The responder failed although the request was well formed.
     RemoteOperationalError = 3,
     /// A reliable datagram request was wrong; other transports never send it.
     InvalidRdRequest = 4,
@@ -34,7 +34,7 @@ impl NakCode {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RnrTimer(u8);
 
-/// Delays by code, in units of 10 us. Code 0 is the longest, which surprises every newcomer.
+/// Delays by code, in units of 10 us. Code 0 is the longest.
 const RNR_DELAYS_10US: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -64,7 +64,7 @@ impl RnrTimer {
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// No timeout: lost packets are never noticed by the requester's own clock.
+    /// No timeout: the requester never notices lost packets by itself.
     pub const INFINITE: AckTimeout = AckTimeout(0);
 
     /// Takes an exponent of 0 ..= 31 (`timeout` of `ibv_modify_qp`); `None` above.
@@ -91,8 +91,8 @@ impl AckTimeout {
 pub enum Syndrome {
     /// Positive acknowledgement, with the responder's end-to-end credits.
     Ack {
-        /// The 5-bit credit code; [`Syndrome::UNLIMITED_CREDITS`] says that the responder gives
-        /// none.
+        /// The 5-bit credit code; [`Syndrome::UNLIMITED_CREDITS`] if the responder gives no
+        /// credits.
         credits: u8,
     },
     /// The responder had no receive WQE: try again after the delay.
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(ns(12), 640_000);
         assert_eq!(ns(25), 61_440_000);
         assert_eq!(ns(31), 491_520_000);
-        // From code 4 on, each second code doubles: a slip in one entry of the table shows.
+        // From code 4 on, each second code doubles, so an error in the table fails here.
         assert!((6..32).all(|code| ns(code) == 2 * ns(code - 2)));
         assert!(RnrTimer::new(32).is_none());
     }

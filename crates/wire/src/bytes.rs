@@ -1,4 +1,4 @@
-//! Reading and writing of fixed-size pieces, without a panic and without a bounds check twice.
+//! Reads and writes fixed-size pieces, without panics and without double bounds checks.
 
 use crate::error::ParseError;
 
@@ -12,8 +12,8 @@ pub(crate) fn take<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; 
     Ok(head)
 }
 
-/// Writes pieces one after another; the caller has made sure that they fit, bytes beyond the end
-/// are dropped.
+/// Writes pieces one after another. The caller has made sure that they fit; a piece that does not
+/// fit is dropped.
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,
@@ -42,7 +42,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The big-endian 16 bits at `at`, a constant in every caller, so that the check folds away.
+/// The big-endian 16 bits at `at`. All callers pass a constant, so the compiler drops the check.
 #[inline]
 pub(crate) const fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

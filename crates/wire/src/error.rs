@@ -1,4 +1,4 @@
-//! Why bytes are not a packet, and why a value cannot be written as one.
+//! Errors of parsing and emitting packets.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use core::fmt;
 pub enum ParseError {
     /// The bytes end inside a header, a trailer or the length that a header promised.
     Truncated {
-        /// The least number of bytes that would do.
+        /// The number of bytes needed.
         needed: usize,
         /// The number of bytes there are.
         got: usize,
@@ -22,7 +22,7 @@ pub enum ParseError {
     ReservedSyndrome(u8),
     /// Payload and pad together are not a multiple of four bytes; holds their length.
     Unaligned(usize),
-    /// The pad count is larger than the bytes that it should count.
+    /// The pad count is larger than the payload with its pad.
     PadCount {
         /// The pad count, 1 ..= 3.
         pad: u8,
@@ -30,8 +30,7 @@ pub enum ParseError {
         available: usize,
     },
     /// A payload length that the opcode cannot have: any on an ACK, a READ request or an atomic, or
-    /// other than 16 bytes on a congestion notification. Holds the length without
-    /// pad.
+    /// other than 16 bytes on a congestion notification. Holds the length without pad.
     PayloadLength(usize),
     /// The version field of an IP header, GRH or LRH is not the expected one; holds the field.
     IpVersion(u8),

@@ -1,5 +1,4 @@
-//! Whole frames as captures hold them: a RoCEv2 packet in Ethernet and IP, or a packet of an
-//! InfiniBand link.
+//! Whole frames of captures: a RoCEv2 packet in Ethernet and IP, or a packet of an InfiniBand link.
 
 use crate::bytes::{Writer, take};
 use crate::error::{EmitError, ParseError};
@@ -164,7 +163,7 @@ pub struct InfinibandFrame<'a> {
     pub grh: Option<Grh>,
     /// BTH to ICRC, for [`crate::packet::Packet::parse`].
     pub packet: &'a [u8],
-    /// The variant CRC, where the capture kept it.
+    /// The variant CRC, if the capture contains it.
     pub vcrc: Option<u16>,
     covered: &'a [u8],
 }
@@ -239,7 +238,7 @@ fn writer_for(out: &mut [u8], needed: usize) -> Result<Writer<'_>, EmitError> {
     Ok(Writer::new(out))
 }
 
-/// The first `length` bytes, or how many are missing.
+/// The first `length` bytes, or [`ParseError::Truncated`].
 fn cut(bytes: &[u8], length: usize) -> Result<&[u8], ParseError> {
     bytes.get(..length).ok_or(ParseError::Truncated { needed: length, got: bytes.len() })
 }

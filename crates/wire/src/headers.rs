@@ -1,4 +1,4 @@
-//! The transport headers, one struct each: a fixed number of bytes, both ways. Fields that the
+//! The transport headers: a struct of fixed size for each, to read and to write. Fields that the
 //! specification reserves are written as zero and ignored when read (IBA vol. 1, 9.2 and 9.3).
 
 use crate::aeth::Syndrome;
@@ -7,8 +7,8 @@ use crate::error::ParseError;
 use crate::ids::{Msn, PKey, Psn, QKey, Qpn, RKey};
 use crate::opcode::Opcode;
 
-/// The base transport header (IBA vol. 1, 9.2). The low 6 bits of byte 4 are left to switches,
-/// hence outside the invariant CRC: RoCEv2 uses two of them for congestion marks (annex A17).
+/// The base transport header (IBA vol. 1, 9.2). Switches may change the low 6 bits of byte 4, so
+/// the invariant CRC does not cover them: RoCEv2 uses two for congestion marks (annex A17).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bth {
     /// What the packet does and which extended headers follow.
@@ -79,8 +79,8 @@ impl Bth {
     /// Writes the header; only the low 2 bits of `pad_count` are used.
     #[inline]
     pub const fn to_bytes(self) -> [u8; Self::BYTES] {
-        // In whole words: a header is often read again at once, and what was stored in small
-        // pieces cannot be forwarded to such a load.
+        // In whole words: a header is often read again at once, and store-to-load forwarding fails
+        // if a load needs the data of several smaller stores.
         let flags = (self.solicited_event as u32) << 7
             | (self.mig_req as u32) << 6
             | (self.pad_count as u32 & 3) << 4;
@@ -134,7 +134,7 @@ impl Reth {
 /// The ACK extended header (IBA vol. 1, 9.3.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Aeth {
-    /// Acknowledged, not ready or failed, and how.
+    /// ACK, RNR NAK or NAK, with its value.
     pub syndrome: Syndrome,
     /// Request messages that the responder has completed.
     pub msn: Msn,
@@ -203,7 +203,7 @@ impl AtomicEth {
 /// The atomic acknowledge extended header (IBA vol. 1, 9.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AtomicAckEth {
-    /// What the 8 bytes held before the atomic.
+    /// The value of the 8 bytes before the atomic.
     pub original: u64,
 }
 
@@ -276,7 +276,7 @@ impl ImmDt {
 }
 
 /// The invalidate extended header (IBA vol. 1, 9.3.7): the remote key that a SEND with invalidate
-/// takes back.
+/// invalidates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ieth(pub RKey);
 

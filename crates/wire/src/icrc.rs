@@ -1,6 +1,6 @@
-//! The invariant CRC: CRC-32 over everything that no switch or router may change, the rest read as
-//! ones (IBA vol. 1, 7.8.1; RoCEv2 annex A17.3.3), and the recovery of an IPv4 identification from
-//! it.
+//! The invariant CRC: CRC-32 over all fields that no switch or router may change, with all other
+//! fields read as ones (IBA vol. 1, 7.8.1; RoCEv2 annex A17.3.3); and the recovery of an IPv4
+//! identification from it.
 
 use crate::grh::Grh;
 use crate::headers::Bth;
@@ -8,7 +8,7 @@ use crate::ip::{Ipv4, Udp};
 use crate::lrh::Lrh;
 use crate::packet::ICRC_BYTES;
 
-/// A running invariant CRC: start it from the headers below the transport, feed it the transport
+/// A running invariant CRC: start it with the headers below the transport, add the transport
 /// headers, then payload and pad in any number of pieces, and finish it.
 #[derive(Clone, Debug)]
 pub struct Icrc {
@@ -18,7 +18,7 @@ pub struct Icrc {
 /// Bytes of the longest headers below the transport, and of a BTH.
 const HEAD_BYTES: usize = Lrh::BYTES + Grh::BYTES + Udp::BYTES + Bth::BYTES;
 
-/// The LRH of a packet that crosses routers or has none: all of it is variant.
+/// The LRH of a packet that crosses routers or has no LRH: all of it is masked.
 const MASKED_LRH: [u8; Lrh::BYTES] = [0xff; Lrh::BYTES];
 
 impl Icrc {
@@ -53,7 +53,7 @@ impl Icrc {
         Self::of_all(&below, packet)
     }
 
-    /// All headers in one piece: each further one costs about as much as a short packet.
+    /// Hashes all headers in one piece: each further piece costs about as much as a short packet.
     #[inline]
     fn of_all(below: &[u8], packet: &[u8]) -> u32 {
         let covered = &packet[..packet.len().saturating_sub(ICRC_BYTES)];
@@ -160,19 +160,19 @@ fn gather(mut icrc: Icrc, transport: &[u8], pieces: &[&[u8]]) -> u32 {
     icrc.finish()
 }
 
-/// Recovers the IPv4 identification of a received packet, which a UDP socket does not show but the
-/// CRC covers. `packet` is the whole UDP payload, BTH to ICRC; the identification in `ip` is
+/// Recovers the IPv4 identification of a received packet: the CRC covers it, but a UDP socket does
+/// not return it. `packet` is the whole UDP payload, BTH to ICRC; the identification in `ip` is
 /// ignored. `None` when no identification gives that CRC: the packet is corrupt.
 ///
-/// Of the 32 bits of the CRC, 16 go into the answer and 16 are left as a check: a random corruption
-/// passes with probability 2^-16.
+/// Of the 32 bits of the CRC, 16 determine the identification and 16 remain as a check: a random
+/// corruption passes with probability 2^-16.
 #[inline]
 pub fn solve_ipv4_id(ip: &Ipv4, udp: &Udp, packet: &[u8]) -> Option<u16> {
     IdSolver::for_packet_bytes(packet.len()).solve(ip, udp, packet)
 }
 
-/// The part of [`solve_ipv4_id`] that depends on the packet's length only; worth keeping for a
-/// stream of packets of one length.
+/// The part of [`solve_ipv4_id`] that depends on the packet's length only; keep it for a stream of
+/// packets of one length.
 ///
 /// A CRC is affine: with the identification as the polynomial `id` and everything else fixed,
 /// `crc(id) = crc(0) + id * x^m mod P`, `m` counting the bits from its last one to the end of the
@@ -238,7 +238,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// x^(-8 * 2^k) for each k: what undoes 2^k zero bytes.
+/// x^(-8 * 2^k) for each k: the factor that undoes 2^k zero bytes.
 const UNSHIFT_BYTES: [u32; usize::BITS as usize] = {
     // 1/x: the generator has the constant term 1, so P + 1 is divisible by x, and x * (P + 1)/x =
     // 1.

@@ -1,5 +1,4 @@
-//! The numbers of the specification as types, so that a PSN can never be passed where a QPN is
-//! meant.
+//! The numbers of the specification as types, so that a PSN cannot be passed as a QPN.
 
 use core::fmt;
 

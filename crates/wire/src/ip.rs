@@ -112,7 +112,8 @@ impl Ipv4 {
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut b = self.to_bytes_with_checksum(0);
         let sum: u32 = (0..10).map(|word| be16(&b, 2 * word) as u32).sum();
-        // The sum of ten words is below 2^20: one fold may carry once more, two never do.
+        // The sum of ten words is below 2^20: the first fold may carry once more, the second never
+        // does.
         let folded = (sum & 0xffff) + (sum >> 16);
         let checksum = !(folded + (folded >> 16)) as u16;
         b[10..12].copy_from_slice(&checksum.to_be_bytes());

@@ -61,7 +61,7 @@ impl Lrh {
         })
     }
 
-    /// Writes the header; of the fields only the bits that fit are used.
+    /// Writes the header; bits beyond the width of a field are ignored.
     pub const fn to_bytes(self) -> [u8; Self::BYTES] {
         let [d0, d1] = self.destination.0.to_be_bytes();
         let [w0, w1] = (self.packet_words & 0x7ff).to_be_bytes();
@@ -132,7 +132,7 @@ mod tests {
                 register = (register << 1) ^ (0x100b * out);
             }
         }
-        // The complement leaves with x^15 first, into the least significant bit of the first byte.
+        // The complement is sent with x^15 first, into the least significant bit of the first byte.
         (!register).reverse_bits().to_le_bytes()
     }
 

@@ -14,7 +14,7 @@ pub enum Transport {
     Cnp,
 }
 
-/// What a packet does, whatever its place in the message.
+/// The operation that a packet belongs to, independent of its place in the message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// Part of a SEND, with or without immediate data or invalidation.
@@ -47,7 +47,7 @@ pub enum Position {
     Only,
 }
 
-/// What a packet carries beyond the plain operation.
+/// Data that a packet carries in addition to the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Suffix {
     /// Nothing.
@@ -61,8 +61,8 @@ pub enum Suffix {
 macro_rules! opcodes {
     ($($name:ident = $byte:literal,
         $transport:ident, $operation:ident, $position:ident, $suffix:ident;)*) => {
-        /// An opcode of RC, UC or UD, or the RoCEv2 congestion notification. RD and XRC have none
-        /// here.
+        /// An opcode of RC, UC or UD, or the RoCEv2 congestion notification. RD and XRC are left
+        /// out.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         #[allow(missing_docs)]
@@ -166,7 +166,7 @@ impl Opcode {
         self as u8
     }
 
-    /// The opcode of these properties, where the specification has one.
+    /// The opcode with these properties, if the specification has one.
     pub const fn find(
         transport: Transport,
         operation: Operation,
@@ -306,7 +306,7 @@ impl Opcode {
     }
 }
 
-/// [`Opcode::header_bytes`] by the opcode's byte: asked for with every packet.
+/// [`Opcode::header_bytes`] by the opcode's byte: a table, because every packet needs it.
 const HEADER_BYTES: [u8; 256] = {
     let mut all = [0; 256];
     let mut i = 0;

@@ -1,5 +1,5 @@
-//! A whole transport packet: base header, extended headers, payload, pad and invariant CRC. This is
-//! what a UDP datagram of RoCEv2 holds, and what follows LRH and GRH on InfiniBand links.
+//! A whole transport packet: base header, extended headers, payload, pad and invariant CRC: the
+//! content of a RoCEv2 UDP datagram, or the part after LRH and GRH on InfiniBand links.
 
 use crate::bytes::{Writer, take};
 use crate::error::{EmitError, ParseError};
@@ -133,8 +133,8 @@ impl Headers {
 }
 
 /// A packet whose form is valid: known opcode, its extended headers, a payload that the opcode may
-/// have. Nothing is said of its state-dependent meaning (QP, PSN, length against the MTU), nor of
-/// the CRC, which covers the headers below too: see [`crate::icrc::Icrc`].
+/// have. Not checked are fields whose meaning depends on state (QP, PSN, length against the MTU),
+/// and the CRC, which covers the headers below too: see [`crate::icrc::Icrc`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// The transport headers.
@@ -154,7 +154,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::Truncated { needed, got: bytes.len() });
         };
         let headers = Headers::take(&mut rest).map_err(|error| match error {
-            // The piece that was missing is of no interest; the whole packet's bounds are.
+            // Report the bounds of the whole packet, not those of the missing piece.
             ParseError::Truncated { needed, got } => {
                 ParseError::Truncated { needed: bytes.len() + (needed - got), got: bytes.len() }
             }

@@ -3,7 +3,7 @@
 consts! {
     CM_CONSTANTS;
 
-    /// What happened to an id.
+    /// Events of an id.
     rdma_cm_event_type: u32 {
         RDMA_CM_EVENT_ADDR_RESOLVED = 0, "The peer's address leads to a device.";
         RDMA_CM_EVENT_ADDR_ERROR = 1, "It does not.";
@@ -23,7 +23,7 @@ consts! {
         RDMA_CM_EVENT_TIMEWAIT_EXIT = 15, "Nothing of the old connection is on its way any more.";
     }
 
-    /// Who shares port numbers.
+    /// Port spaces: ids of one space share port numbers.
     rdma_port_space: u32 {
         RDMA_PS_IPOIB = 0x0002, "IP over InfiniBand: its Q_Key and groups.";
         RDMA_PS_TCP = 0x0106, "Connections.";
@@ -38,7 +38,7 @@ consts! {
         RDMA_UDP_QKEY = 0x0123_4567, "The Q_Key of all datagram ids but those of IPoIB.";
     }
 
-    /// How an address is to be resolved.
+    /// Hints for resolving an address.
     rdma_addrinfo_flags: i32 {
         RAI_PASSIVE = 1, "For a listener.";
         RAI_NUMERICHOST = 2, "The name is an address.";
@@ -46,14 +46,14 @@ consts! {
         RAI_FAMILY = 8, "The family that is named.";
     }
 
-    /// Members that are valid.
+    /// Which fields of `rdma_cm_join_mc_attr_ex` are valid.
     rdma_cm_join_mc_attr_mask: u32 {
         RDMA_CM_JOIN_MC_ATTR_ADDRESS = 1, "The address.";
         RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS = 2, "The flags.";
         RDMA_CM_JOIN_MC_ATTR_RESERVED = 4, "The first that does not exist.";
     }
 
-    /// How a group is joined.
+    /// How to join a multicast group.
     rdma_cm_mc_join_flags: u32 {
         RDMA_MC_JOIN_FLAG_FULLMEMBER = 0, "To send and to receive.";
         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1, "To send.";

@@ -31,7 +31,7 @@ consts! {
         IBV_WC_TM_RNDV_INCOMPLETE = 23, "The rendezvous has to be finished by the program.";
     }
 
-    /// What kind of work completed.
+    /// The operation that completed.
     ibv_wc_opcode: u32 {
         IBV_WC_SEND = 0, "A SEND.";
         IBV_WC_RDMA_WRITE = 1, "A WRITE.";
@@ -54,7 +54,7 @@ consts! {
         IBV_WC_DRIVER3 = 137, "The vendor's third own code.";
     }
 
-    /// What else a completion carries.
+    /// Flags of a completion.
     ibv_wc_flags: u32 {
         IBV_WC_GRH = 1 << 0, "A global route header precedes the payload.";
         IBV_WC_WITH_IMM = 1 << 1, "Immediate data is valid.";
@@ -65,7 +65,7 @@ consts! {
         IBV_WC_TM_DATA_VALID = 1 << 6, "The data is in the tagged buffer.";
     }
 
-    /// What a program will read of completions.
+    /// The fields of completions that a program will read.
     ibv_create_cq_wc_flags: u64 {
         IBV_WC_EX_WITH_BYTE_LEN = 1 << 0, "The length.";
         IBV_WC_EX_WITH_IMM = 1 << 1, "Immediate data.";
@@ -95,13 +95,13 @@ consts! {
         IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN = 1 << 1, "Overflow is not to be noticed.";
     }
 
-    /// What to change of a completion queue.
+    /// Which attributes of a completion queue to change.
     ibv_cq_attr_mask: u32 {
         IBV_CQ_ATTR_MODERATE = 1 << 0, "Moderation of events.";
         IBV_CQ_ATTR_RESERVED = 1 << 1, "The first bit without a meaning.";
     }
 
-    /// What happened (IBA 11.6.3).
+    /// Asynchronous events (IBA 11.6.3).
     ibv_event_type: u32 {
         IBV_EVENT_CQ_ERR = 0, "A completion queue overflowed.";
         IBV_EVENT_QP_FATAL = 1, "A QP failed and is in the error state.";
@@ -126,5 +126,5 @@ consts! {
     }
 }
 
-/// How far the checksum bit of `ibv_wc_flags` is shifted.
+/// Bit number of the checksum flag in `ibv_wc_flags`.
 pub const IBV_WC_IP_CSUM_OK_SHIFT: u32 = 2;

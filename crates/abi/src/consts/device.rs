@@ -10,7 +10,7 @@ consts! {
         IBV_GID_TYPE_ROCE_V2 = 2, "RoCE version 2: over UDP.";
     }
 
-    /// What a device is.
+    /// Types of devices.
     ibv_node_type: i32 {
         IBV_NODE_UNKNOWN = -1, "Not known.";
         IBV_NODE_CA = 1, "A channel adapter.";
@@ -22,7 +22,7 @@ consts! {
         IBV_NODE_UNSPECIFIED = 7, "None of these.";
     }
 
-    /// What a device speaks.
+    /// Transports of devices.
     ibv_transport_type: i32 {
         IBV_TRANSPORT_UNKNOWN = -1, "Not known.";
         IBV_TRANSPORT_IB = 0, "InfiniBand, also over Ethernet.";
@@ -32,7 +32,7 @@ consts! {
         IBV_TRANSPORT_UNSPECIFIED = 4, "None of these.";
     }
 
-    /// What a device can do.
+    /// Capabilities of a device.
     ibv_device_cap_flags: u32 {
         IBV_DEVICE_RESIZE_MAX_WR = 1, "Work queues can be resized.";
         IBV_DEVICE_BAD_PKEY_CNTR = 1 << 1, "Wrong P_Keys are counted.";
@@ -60,7 +60,7 @@ consts! {
         IBV_DEVICE_MANAGED_FLOW_STEERING = 1 << 29, "Flow steering.";
     }
 
-    /// With whom atomics are atomic.
+    /// The scope in which atomics are atomic.
     ibv_atomic_cap: u32 {
         IBV_ATOMIC_NONE = 0, "No atomics.";
         IBV_ATOMIC_HCA = 1, "With others through the same adapter.";
@@ -83,7 +83,7 @@ consts! {
         IBV_ODP_SUPPORT_SRQ_RECV = 1 << 5, "Receive from an SRQ.";
     }
 
-    /// Where tag matching works.
+    /// Transports with tag matching.
     ibv_tm_cap_flags: u32 {
         IBV_TM_CAP_RC = 1 << 0, "On RC.";
     }
@@ -114,14 +114,14 @@ consts! {
         IBV_PORT_ACTIVE_DEFER = 5, "In use, with the link in error recovery.";
     }
 
-    /// What a port runs on.
+    /// Link layer of a port.
     ibv_link_layer: u8 {
         IBV_LINK_LAYER_UNSPECIFIED = 0, "Not told; taken as InfiniBand.";
         IBV_LINK_LAYER_INFINIBAND = 1, "InfiniBand.";
         IBV_LINK_LAYER_ETHERNET = 2, "Ethernet.";
     }
 
-    /// What a port can do.
+    /// Capabilities of a port.
     ibv_port_cap_flags: u32 {
         IBV_PORT_SM = 1 << 1, "It is the subnet manager.";
         IBV_PORT_NOTICE_SUP = 1 << 2, "Notices.";
@@ -149,7 +149,7 @@ consts! {
         IBV_PORT_IP_BASED_GIDS = 1 << 26, "GIDs made of IP addresses.";
     }
 
-    /// What else a port can do.
+    /// Further capabilities of a port.
     ibv_port_cap_flags2: u16 {
         IBV_PORT_SET_NODE_DESC_SUP = 1 << 0, "The description can be set.";
         IBV_PORT_INFO_EXT_SUP = 1 << 1, "Extended information.";
@@ -193,13 +193,13 @@ consts! {
         IBV_RATE_1200_GBPS = 24, "1200 Gbit/s.";
     }
 
-    /// What of a device's clock is asked for.
+    /// Values of a device's clock to query.
     ibv_values_mask: u32 {
         IBV_VALUES_MASK_RAW_CLOCK = 1 << 0, "The clock.";
         IBV_VALUES_MASK_RESERVED = 1 << 1, "The first bit without a meaning.";
     }
 
-    /// Whether programs may fork.
+    /// Whether `fork` needs preparation.
     ibv_fork_status: u32 {
         IBV_FORK_DISABLED = 0, "Not prepared for it.";
         IBV_FORK_ENABLED = 1, "Prepared for it.";

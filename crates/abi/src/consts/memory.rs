@@ -23,7 +23,7 @@ consts! {
         IBV_MW_TYPE_2 = 2, "Bound by a work request; the key is partly the program's.";
     }
 
-    /// What to change of a region.
+    /// Which attributes of a region to change.
     ibv_rereg_mr_flags: u32 {
         IBV_REREG_MR_CHANGE_TRANSLATION = 1 << 0, "The memory.";
         IBV_REREG_MR_CHANGE_PD = 1 << 1, "The domain.";
@@ -47,12 +47,12 @@ consts! {
         IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2, "Fetch what is present.";
     }
 
-    /// How advice is followed.
+    /// Flags of advice.
     ibv_advise_mr_flags: u32 {
         IBV_ADVISE_MR_FLAG_FLUSH = 1 << 0, "Return only when it is done.";
     }
 
-    /// What to change of a shared receive queue.
+    /// Which attributes of a shared receive queue to change.
     ibv_srq_attr_mask: u32 {
         IBV_SRQ_MAX_WR = 1 << 0, "Its size.";
         IBV_SRQ_LIMIT = 1 << 1, "Its limit.";

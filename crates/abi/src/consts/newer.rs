@@ -1,4 +1,4 @@
-//! What came after rdma-core 44. Its header does not know these, so nothing compares them.
+//! Constants newer than rdma-core 44. Its header does not have them, so no test compares them.
 
 consts! {
     NEWER_CONSTANTS;

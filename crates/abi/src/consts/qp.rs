@@ -33,7 +33,7 @@ consts! {
         IBV_MIG_ARMED = 2, "The alternate path is ready.";
     }
 
-    /// Which fields of `ibv_qp_attr` are meant.
+    /// Which fields of `ibv_qp_attr` a call uses.
     ibv_qp_attr_mask: u32 {
         IBV_QP_STATE = 1 << 0, "`qp_state`.";
         IBV_QP_CUR_STATE = 1 << 1, "`cur_qp_state`.";
@@ -70,7 +70,7 @@ consts! {
         IBV_QP_INIT_ATTR_SEND_OPS_FLAGS = 1 << 6, "`send_ops_flags`.";
     }
 
-    /// Peculiarities of a queue pair.
+    /// Options of a queue pair.
     ibv_qp_create_flags: u32 {
         IBV_QP_CREATE_BLOCK_SELF_MCAST_LB = 1 << 1, "Its multicasts do not come back to it.";
         IBV_QP_CREATE_SCATTER_FCS = 1 << 8, "The checksum is received too.";
@@ -79,7 +79,7 @@ consts! {
         IBV_QP_CREATE_PCI_WRITE_END_PADDING = 1 << 11, "Writes are padded to the cache line.";
     }
 
-    /// What will be posted through `ibv_wr_*`.
+    /// Operations that will be posted through `ibv_wr_*`.
     ibv_qp_create_send_ops_flags: u64 {
         IBV_QP_EX_WITH_RDMA_WRITE = 1 << 0, "WRITE.";
         IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1, "WRITE with immediate data.";

@@ -3,7 +3,7 @@
 consts! {
     WORK_CONSTANTS;
 
-    /// What a send request does.
+    /// Operations of send requests.
     ibv_wr_opcode: u32 {
         IBV_WR_RDMA_WRITE = 0, "WRITE.";
         IBV_WR_RDMA_WRITE_WITH_IMM = 1, "WRITE with immediate data.";
@@ -20,7 +20,7 @@ consts! {
         IBV_WR_ATOMIC_WRITE = 15, "Writes 8 bytes at once.";
     }
 
-    /// How a send request is carried out.
+    /// Flags of send requests.
     ibv_send_flags: u32 {
         IBV_SEND_FENCE = 1 << 0, "After all earlier READs and atomics.";
         IBV_SEND_SIGNALED = 1 << 1, "With a completion.";
@@ -29,14 +29,14 @@ consts! {
         IBV_SEND_IP_CSUM = 1 << 4, "With an IP checksum.";
     }
 
-    /// What a tag-matching request does.
+    /// Operations of tag-matching requests.
     ibv_ops_wr_opcode: u32 {
         IBV_WR_TAG_ADD = 0, "Adds a tag.";
         IBV_WR_TAG_DEL = 1, "Removes a tag.";
         IBV_WR_TAG_SYNC = 2, "Synchronises the list.";
     }
 
-    /// How a tag-matching request is carried out.
+    /// Flags of tag-matching requests.
     ibv_ops_flags: u32 {
         IBV_OPS_SIGNALED = 1 << 0, "With a completion.";
         IBV_OPS_TM_SYNC = 1 << 1, "With synchronisation.";

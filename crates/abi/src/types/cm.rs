@@ -17,7 +17,7 @@ layout! {
     }
 
     /// The addresses of an id. In C each of the first two is a union of socket addresses, and
-    /// `addr` a union with one member.
+    /// `addr` is a union with one member.
     #[derive(Clone, Copy)]
     struct rdma_addr: 296 {
         0 src_storage: sockaddr_storage, "Ours.";
@@ -33,13 +33,13 @@ layout! {
         304 num_paths: c_int, "How many.";
     }
 
-    /// Where events arrive: behind this member the library keeps more.
+    /// A channel for events. The library keeps private fields after this one.
     #[derive(Clone, Copy, Debug)]
     struct rdma_event_channel: 4 {
         0 fd: c_int, "Readable when there is an event; may be polled.";
     }
 
-    /// One end of a connection, or a listener: behind these members the library keeps more.
+    /// One end of a connection, or a listener. The library keeps private fields after these.
     #[derive(Clone, Copy)]
     struct rdma_cm_id: 416 {
         0 verbs: *mut ibv_context, "The device, once known.";
@@ -59,7 +59,7 @@ layout! {
         408 qp_type: u32, "An `ibv_qp_type`.";
     }
 
-    /// What the ends of a connection tell each other.
+    /// Connection parameters that the ends exchange.
     #[derive(Clone, Copy, Debug)]
     struct rdma_conn_param: 24 {
         0 private_data: *const c_void, "The program's bytes for the peer.";
@@ -73,7 +73,7 @@ layout! {
         16 qp_num: u32, "The queue pair's number, if the library does not manage it.";
     }
 
-    /// How datagrams reach a peer.
+    /// The address of a peer for datagrams.
     #[derive(Clone, Copy)]
     struct rdma_ud_param: 56 {
         0 private_data: *const c_void, "The program's bytes; the context of a joined group.";
@@ -83,14 +83,14 @@ layout! {
         52 qkey: u32, "Its Q_Key.";
     }
 
-    /// What an event holds; the id's type says which member is valid.
+    /// The parameters of an event; the id's type says which member is valid.
     #[derive(Clone, Copy)]
     union rdma_cm_event_param: 56 {
         0 conn: rdma_conn_param, "Of a connection.";
         0 ud: rdma_ud_param, "Of datagrams.";
     }
 
-    /// Something that happened to an id.
+    /// An event of an id.
     #[derive(Clone, Copy)]
     struct rdma_cm_event: 80 {
         0 id: *mut rdma_cm_id, "To which id.";
@@ -100,7 +100,7 @@ layout! {
         24 param: rdma_cm_event_param, "What the peer said.";
     }
 
-    /// A resolved address, to make an endpoint of.
+    /// A resolved address, from which an endpoint can be created.
     #[derive(Clone, Copy, Debug)]
     struct rdma_addrinfo: 96 {
         0 ai_flags: c_int, "Bits `RAI_`.";

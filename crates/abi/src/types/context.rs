@@ -11,7 +11,7 @@ use super::{
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{pthread_mutex_t, timespec};
 
-/// What `abi_compat` of an [`ibv_context`] holds when a [`verbs_context`] surrounds it.
+/// The value of `abi_compat` in an [`ibv_context`] that is part of a [`verbs_context`].
 pub const VERBS_ABI_IS_EXTENDED: *mut c_void = usize::MAX as *mut c_void;
 
 opaque! {
@@ -31,8 +31,8 @@ opaque! {
 }
 
 layout! {
-    /// The operations that the header calls without asking. The `_compat_` slots are remains of
-    /// a first ABI; the stock library fills `_compat_query_device` and leaves the others null.
+    /// The operations that the header calls without a check. The `_compat_` slots remain from the
+    /// first ABI; the stock library fills `_compat_query_device` and leaves the others null.
     #[derive(Clone, Copy)]
     struct ibv_context_ops: 256 {
         0 _compat_query_device: op!((
@@ -94,7 +94,7 @@ layout! {
         320 abi_compat: *mut c_void, "[`VERBS_ABI_IS_EXTENDED`] within a [`verbs_context`].";
     }
 
-    /// What the clock of a device says.
+    /// The values of a device's clock.
     #[derive(Clone, Copy)]
     struct ibv_values_ex: 24 {
         0 comp_mask: u32, "Bits of `ibv_values_mask`: asked for, and answered.";
@@ -103,9 +103,9 @@ layout! {
 
     /// The optional operations, in front of the context that programs hold a pointer to.
     ///
-    /// It grows upwards: an operation keeps its distance from the context for ever, and a
-    /// program learns from `sz` whether it is there. The slots before `query_port` are newer
-    /// than rdma-core 44.
+    /// It grows at the front: an operation never changes its distance from the context, and a
+    /// program finds out from `sz` whether it exists. The slots before `query_port` are newer than
+    /// rdma-core 44.
     #[derive(Clone, Copy)]
     struct verbs_context: 696 {
         0 _newer: [op!(()); 3], "The newest slots, which nothing here fills.";

@@ -73,7 +73,7 @@ layout! {
         0 comp_mask: u32, "Must be 0.";
     }
 
-    /// How to make an extended completion queue.
+    /// Attributes of a new extended completion queue.
     #[derive(Clone, Copy, Debug)]
     struct ibv_cq_init_attr_ex: 56 {
         0 cqe: u32, "Least number of entries.";
@@ -93,7 +93,7 @@ layout! {
         2 cq_period: u16, "After so many microseconds.";
     }
 
-    /// How to change a completion queue.
+    /// Changes of a completion queue.
     #[derive(Clone, Copy, Debug)]
     struct ibv_modify_cq_attr: 8 {
         0 attr_mask: u32, "Bits of `ibv_cq_attr_mask`.";

@@ -1,4 +1,4 @@
-//! Devices, ports, GIDs, and what a device can do.
+//! Devices, ports, GIDs, and the capabilities of devices.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -6,10 +6,10 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 pub const IBV_SYSFS_NAME_MAX: usize = 64;
 /// Length of the path fields of [`ibv_device`], in bytes, with the final zero.
 pub const IBV_SYSFS_PATH_MAX: usize = 256;
-/// How many bytes to allocate for an [`ibv_device`], at least, zeroed.
+/// Bytes to allocate, zeroed, for an [`ibv_device`], at least.
 ///
-/// The direct-verbs libraries of vendors read a pointer just behind the public structure to see
-/// whether a device is theirs. There must be memory there, and it must not match.
+/// The direct-verbs libraries of vendors read a pointer directly after the public structure to
+/// check whether a device is theirs. There must be memory there, and the pointer must not match.
 pub const IBV_DEVICE_ALLOCATION: usize = 1024;
 /// How many bytes of [`ibv_port_attr`] the exported `ibv_query_port` may write: programs built
 /// against the first headers allocate no more (the fields up to `link_layer`, with padding).
@@ -30,7 +30,7 @@ layout! {
         8 interface_id: u64, "Network byte order.";
     }
 
-    /// An entry of a port's GID table, with what it means.
+    /// An entry of a port's GID table, with its type and network interface.
     #[derive(Clone, Copy)]
     struct ibv_gid_entry: 32 {
         0 gid: ibv_gid, "The identifier.";
@@ -53,7 +53,7 @@ layout! {
         408 ibdev_path: [c_char; IBV_SYSFS_PATH_MAX], "Path of the device in sysfs.";
     }
 
-    /// What `ibv_query_device` answers.
+    /// The result of `ibv_query_device`.
     #[derive(Clone, Copy, Debug)]
     struct ibv_device_attr: 232 {
         0 fw_ver: [c_char; 64], "Version of the firmware, as text.";
@@ -104,7 +104,7 @@ layout! {
         0 comp_mask: u32, "Must be 0.";
     }
 
-    /// On-demand paging: what works.
+    /// On-demand paging: supported features.
     #[derive(Clone, Copy, Debug)]
     struct ibv_odp_caps: 24 {
         0 general_caps: u64, "Bits of `ibv_odp_general_caps`.";
@@ -169,7 +169,7 @@ layout! {
         4 compare_swap: u16, "Compare and swap.";
     }
 
-    /// What `ibv_query_device_ex` answers.
+    /// The result of `ibv_query_device_ex`.
     #[derive(Clone, Copy, Debug)]
     struct ibv_device_attr_ex: 400 {
         0 orig_attr: ibv_device_attr, "What `ibv_query_device` answers.";
@@ -191,7 +191,7 @@ layout! {
         396 phys_port_cnt_ex: u32, "Number of ports, where 255 is not enough.";
     }
 
-    /// What `ibv_query_port` answers. The last field is newer than rdma-core 44.
+    /// The result of `ibv_query_port`. The last field is newer than rdma-core 44.
     #[derive(Clone, Copy, Debug)]
     struct ibv_port_attr: 56 {
         0 state: u32, "An `ibv_port_state`.";

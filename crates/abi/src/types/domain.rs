@@ -1,4 +1,4 @@
-//! Protection domains and their kin, address handles, routes.
+//! Protection, thread and XRC domains, address handles, routes.
 
 use super::{ibv_context, ibv_gid};
 use core::ffi::{c_int, c_void};
@@ -17,13 +17,13 @@ layout! {
         0 context: *mut ibv_context, "The device it belongs to.";
     }
 
-    /// How to make a thread domain.
+    /// Attributes of a new thread domain.
     #[derive(Clone, Copy, Debug)]
     struct ibv_td_init_attr: 4 {
         0 comp_mask: u32, "Must be 0.";
     }
 
-    /// How to make a protection domain that also names a thread domain or an allocator.
+    /// Attributes of a new protection domain with a thread domain or an allocator.
     #[derive(Clone, Copy, Debug)]
     struct ibv_parent_domain_init_attr: 48 {
         0 pd: *mut ibv_pd, "The protection domain proper.";
@@ -45,7 +45,7 @@ layout! {
         0 context: *mut ibv_context, "The device it belongs to.";
     }
 
-    /// How to make an XRC domain.
+    /// Attributes of a new XRC domain.
     #[derive(Clone, Copy, Debug)]
     struct ibv_xrcd_init_attr: 12 {
         0 comp_mask: u32, "Bits of `ibv_xrcd_init_attr_mask`.";
@@ -53,7 +53,7 @@ layout! {
         8 oflags: c_int, "`O_CREAT`, `O_EXCL`.";
     }
 
-    /// The global part of an address: what goes into the GRH.
+    /// The global part of an address: the fields of the GRH.
     #[derive(Clone, Copy)]
     struct ibv_global_route: 24 {
         0 dgid: ibv_gid, "Destination.";

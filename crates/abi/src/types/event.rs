@@ -4,14 +4,14 @@ use super::{ibv_cq, ibv_qp, ibv_srq};
 use core::ffi::{c_int, c_void};
 
 layout! {
-    /// Something that happened to a device or to one of its objects.
+    /// An event of a device or of one of its objects.
     #[derive(Clone, Copy)]
     struct ibv_async_event: 16 {
         0 element: ibv_async_event_element, "What it happened to.";
         8 event_type: u32, "An `ibv_event_type`.";
     }
 
-    /// What an event is about; `event_type` says which member is valid.
+    /// The object or port of an event; `event_type` says which member is valid.
     #[derive(Clone, Copy)]
     union ibv_async_event_element: 8 {
         0 cq: *mut ibv_cq, "A completion queue.";

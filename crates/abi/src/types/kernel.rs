@@ -1,10 +1,10 @@
-//! What the kernel's interfaces speak, and path records: input of the `ibv_copy_*` functions.
+//! Structures of the kernel's interfaces, and path records: input of the `ibv_copy_*` functions.
 
 use super::ibv_gid;
 use core::ffi::c_int;
 
 layout! {
-    /// A global route as the kernel has it.
+    /// A global route in the kernel's layout.
     #[derive(Clone, Copy, Debug)]
     struct ib_uverbs_global_route: 24 {
         0 dgid: [u8; 16], "Destination.";
@@ -15,7 +15,7 @@ layout! {
         23 reserved: u8, "Reserved.";
     }
 
-    /// An address as the kernel has it.
+    /// An address in the kernel's layout.
     #[derive(Clone, Copy, Debug)]
     struct ib_uverbs_ah_attr: 32 {
         0 grh: ib_uverbs_global_route, "The global part.";
@@ -28,7 +28,7 @@ layout! {
         31 reserved: u8, "Reserved.";
     }
 
-    /// The attributes of a queue pair as the kernel has them.
+    /// The attributes of a queue pair in the kernel's layout.
     #[derive(Clone, Copy, Debug)]
     struct ib_uverbs_qp_attr: 144 {
         0 qp_attr_mask: u32, "Which are valid.";
@@ -64,7 +64,7 @@ layout! {
         139 reserved: [u8; 5], "Reserved.";
     }
 
-    /// A path record as the kernel has it.
+    /// A path record in the kernel's layout.
     #[derive(Clone, Copy, Debug)]
     struct ib_user_path_rec: 64 {
         0 dgid: [u8; 16], "Destination.";
@@ -88,7 +88,7 @@ layout! {
         63 preference: u8, "Preference among paths.";
     }
 
-    /// A path record as programs have it.
+    /// A path record in the layout for programs.
     #[derive(Clone, Copy)]
     struct ibv_sa_path_rec: 64 {
         0 dgid: ibv_gid, "Destination.";

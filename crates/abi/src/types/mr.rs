@@ -26,7 +26,7 @@ layout! {
         24 r#type: u32, "An `ibv_mw_type`.";
     }
 
-    /// What a window is bound to.
+    /// The binding of a window.
     #[derive(Clone, Copy, Debug)]
     struct ibv_mw_bind_info: 32 {
         0 mr: *mut ibv_mr, "The region behind the window.";

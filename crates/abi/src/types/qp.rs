@@ -27,7 +27,7 @@ layout! {
         152 events_completed: u32, "Events acknowledged so far.";
     }
 
-    /// A queue pair that is posted to call by call. `wr_flush` is newer than rdma-core 44.
+    /// A queue pair with requests built by several calls. `wr_flush` is newer than rdma-core 44.
     ///
     /// The program writes `wr_id` and `wr_flags`, then calls one operation and its setters.
     #[derive(Clone, Copy)]
@@ -85,7 +85,7 @@ layout! {
         )), "Starts a flush to the given placement and selectivity.";
     }
 
-    /// How much a queue pair holds.
+    /// Capacities of a queue pair.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct ibv_qp_cap: 20 {
         0 max_send_wr: u32, "Most send requests.";
@@ -95,7 +95,7 @@ layout! {
         16 max_inline_data: u32, "Most inline bytes of a send.";
     }
 
-    /// How to make a queue pair.
+    /// Attributes of a new queue pair.
     #[derive(Clone, Copy, Debug)]
     struct ibv_qp_init_attr: 64 {
         0 qp_context: *mut c_void, "The program's pointer.";
@@ -107,7 +107,7 @@ layout! {
         56 sq_sig_all: c_int, "Whether every send completes visibly.";
     }
 
-    /// How incoming packets are spread.
+    /// Hash for spreading incoming packets.
     #[derive(Clone, Copy, Debug)]
     struct ibv_rx_hash_conf: 24 {
         0 rx_hash_function: u8, "The function.";
@@ -116,8 +116,7 @@ layout! {
         16 rx_hash_fields_mask: u64, "The fields that are hashed.";
     }
 
-    /// How to make a queue pair, with all that came later. It starts as an
-    /// [`ibv_qp_init_attr`].
+    /// Attributes of a new queue pair, with all extensions. It starts as an [`ibv_qp_init_attr`].
     #[derive(Clone, Copy, Debug)]
     struct ibv_qp_init_attr_ex: 136 {
         0 qp_context: *mut c_void, "The program's pointer.";
@@ -138,7 +137,7 @@ layout! {
         128 send_ops_flags: u64, "Bits of `ibv_qp_create_send_ops_flags`: what will be posted.";
     }
 
-    /// How to open a shared XRC queue pair.
+    /// Attributes for opening a shared XRC queue pair.
     #[derive(Clone, Copy, Debug)]
     struct ibv_qp_open_attr: 32 {
         0 comp_mask: u32, "Bits of `ibv_qp_open_attr_mask`.";
@@ -188,7 +187,7 @@ layout! {
         12 comp_mask: u32, "Must be 0.";
     }
 
-    /// Enhanced connection establishment: what two vendors' peers agree on.
+    /// Enhanced connection establishment: options that two peers agree on.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct ibv_ece: 12 {
         0 vendor_id: u32, "IEEE OUI.";

@@ -26,21 +26,21 @@ layout! {
         8 srq_limit: u32, "An event is raised when fewer requests than this remain.";
     }
 
-    /// How to make a shared receive queue.
+    /// Attributes of a new shared receive queue.
     #[derive(Clone, Copy, Debug)]
     struct ibv_srq_init_attr: 24 {
         0 srq_context: *mut c_void, "The program's pointer.";
         8 attr: ibv_srq_attr, "The attributes.";
     }
 
-    /// How much tag matching a queue is to do.
+    /// Tag-matching capacities of a queue.
     #[derive(Clone, Copy, Debug)]
     struct ibv_tm_cap: 8 {
         0 max_num_tags: u32, "Most tagged buffers.";
         4 max_ops: u32, "Most list operations under way.";
     }
 
-    /// How to make a shared receive queue, with types and domains.
+    /// Attributes of a new shared receive queue, with types and domains.
     #[derive(Clone, Copy, Debug)]
     struct ibv_srq_init_attr_ex: 64 {
         0 srq_context: *mut c_void, "The program's pointer.";

@@ -12,7 +12,7 @@ layout! {
         12 lkey: u32, "Key of its region.";
     }
 
-    /// A piece of memory whose bytes are taken at once (inline).
+    /// A piece of memory whose bytes are copied at once (inline).
     #[derive(Clone, Copy, Debug)]
     struct ibv_data_buf: 16 {
         0 addr: *mut c_void, "Start.";
@@ -68,7 +68,7 @@ layout! {
         24 rkey: u32, "Key at the peer.";
     }
 
-    /// Where a datagram goes.
+    /// The destination of a datagram.
     #[derive(Clone, Copy, Debug)]
     struct ibv_send_wr_ud: 16 {
         0 ah: *mut ibv_ah, "Address handle.";
@@ -76,7 +76,7 @@ layout! {
         12 remote_qkey: u32, "Its Q_Key; with the top bit set, the sending QP's own.";
     }
 
-    /// What an XRC send adds.
+    /// Further operand of an XRC send.
     #[derive(Clone, Copy)]
     union ibv_send_wr_qp_type: 4 {
         0 xrc: ibv_send_wr_xrc, "For XRC.";
@@ -88,7 +88,7 @@ layout! {
         0 remote_srqn: u32, "Its number.";
     }
 
-    /// What binding a window, or TSO, adds.
+    /// Further operand of binding a window, or of TSO.
     #[derive(Clone, Copy)]
     union ibv_send_wr_bind_mw_tso: 48 {
         0 bind_mw: ibv_send_wr_bind_mw, "For `IBV_WR_BIND_MW`.";
@@ -159,7 +159,7 @@ layout! {
         45 dlid_path_bits: u8, "Path bits of the destination, for datagrams.";
     }
 
-    /// What tag matching adds to a completion.
+    /// Tag-matching data of a completion.
     #[derive(Clone, Copy, Debug)]
     struct ibv_wc_tm_info: 16 {
         0 tag: u64, "Tag of the message.";

@@ -1,4 +1,4 @@
-//! What the owner of a connection may want.
+//! Commands of the owner of a connection.
 
 use rdmalab_wire::cm::{
     Drep, Dreq, Mad, Message, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq, reason,
@@ -16,8 +16,8 @@ pub(super) const ABOUT_REP: u8 = 1;
 pub(super) const ABOUT_OTHER: u8 = 2;
 
 impl<P: Clone + Eq> Manager<P> {
-    /// Listens for a service. Several may; their backlogs add up. A backlog of 0 means as many as
-    /// there may be.
+    /// Listens for a service. Several listeners may share one; their backlogs add up. A backlog of
+    /// 0 stands for `MAX_BACKLOG`.
     pub fn listen(&mut self, service_id: u64, backlog: usize) {
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
         let fresh = Listener { count: 0, backlog: 0, waiting: 0 };
@@ -26,7 +26,7 @@ impl<P: Clone + Eq> Manager<P> {
         listener.backlog = (listener.backlog + backlog).min(MAX_BACKLOG);
     }
 
-    /// One listener less; with the last one the service is gone. Connections stay.
+    /// Removes a listener; the service ends with its last one. Connections stay.
     pub fn unlisten(&mut self, service_id: u64) {
         if let Some(listener) = self.listeners.get_mut(&service_id) {
             listener.count -= 1;
@@ -36,13 +36,13 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// Requests for a service that wait for their owner to look at them, or to answer.
+    /// Requests for a service that their owner has neither looked at nor answered.
     pub fn waiting(&self, service_id: u64) -> usize {
         self.listeners.get(&service_id).map_or(0, |listener| listener.waiting)
     }
 
-    /// The owner has looked at a request: it no longer counts in the backlog. An answer says as
-    /// much.
+    /// Removes a request from the backlog because its owner has looked at it. An answer to the
+    /// request has the same effect.
     pub fn take_request(&mut self, id: CommId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         let copy = connection.clone();
@@ -84,8 +84,8 @@ impl<P: Clone + Eq> Manager<P> {
         Ok(CommId(id))
     }
 
-    /// Asks for a datagram service; an answer is waited for `response_ns`, and the question asked
-    /// again up to 15 times. `request_id` is filled in here.
+    /// Requests a datagram service (SIDR_REQ). Waits `response_ns` for the answer, and sends the
+    /// request again up to 15 times. `request_id` is filled in here.
     ///
     /// # Errors
     /// [`CmError::TooMany`].
@@ -120,7 +120,7 @@ impl<P: Clone + Eq> Manager<P> {
         Ok(CommId(id))
     }
 
-    /// Sends a message that wants an answer.
+    /// Sends a message that expects an answer, and starts the timer for it.
     pub(super) fn send_and_wait(&mut self, now_ns: u64, id: u32, mad: Mad) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.resend = Some(mad.clone());
@@ -137,7 +137,7 @@ impl<P: Clone + Eq> Manager<P> {
     /// Accepts a request. Identifiers are filled in here.
     ///
     /// # Errors
-    /// [`CmError::WrongState`] unless somebody asked and got no answer.
+    /// [`CmError::WrongState`] unless there is a REQ without an answer.
     pub fn accept(&mut self, now_ns: u64, id: CommId, mut rep: Rep) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         if !matches!(connection.state, State::ReqReceived | State::MraReqSent) {
@@ -153,7 +153,7 @@ impl<P: Clone + Eq> Manager<P> {
         Ok(())
     }
 
-    /// Answers a reply: data may flow.
+    /// Answers a REP with an RTU: data may flow.
     ///
     /// # Errors
     /// [`CmError::WrongState`] unless the peer accepted.
@@ -179,7 +179,7 @@ impl<P: Clone + Eq> Manager<P> {
     /// The peer's data arrived before its RTU: the connection is established.
     ///
     /// # Errors
-    /// [`CmError::WrongState`] unless we accepted and wait.
+    /// [`CmError::WrongState`] unless we sent a REP.
     pub fn notify_established(&mut self, id: CommId) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         match connection.state {
@@ -195,7 +195,7 @@ impl<P: Clone + Eq> Manager<P> {
     /// Refuses a request, or a reply.
     ///
     /// # Errors
-    /// [`CmError::WrongState`] if nobody waits for an answer.
+    /// [`CmError::WrongState`] if the peer does not wait for an answer.
     pub fn reject(
         &mut self,
         id: CommId,
@@ -226,7 +226,7 @@ impl<P: Clone + Eq> Manager<P> {
         Ok(())
     }
 
-    /// Asks the peer for patience before we answer: 4.096 us x 2^`service_timeout`.
+    /// Asks the peer to wait longer for our answer: 4.096 us x 2^`service_timeout` (MRA).
     ///
     /// # Errors
     /// [`CmError::WrongState`] if the peer does not wait for an answer.
@@ -260,7 +260,7 @@ impl<P: Clone + Eq> Manager<P> {
     /// Ends a connection, or confirms that the peer ended it.
     ///
     /// # Errors
-    /// [`CmError::WrongState`] unless there is one.
+    /// [`CmError::WrongState`] unless the connection is established or the peer sent a DREQ.
     pub fn disconnect(&mut self, now_ns: u64, id: CommId) -> Result<(), CmError> {
         let state = self.connection(id)?.state;
         match state {
@@ -300,10 +300,10 @@ impl<P: Clone + Eq> Manager<P> {
         self.enter_timewait(now_ns, id);
     }
 
-    /// Answers a question for a datagram service; the request is gone then.
+    /// Answers a SIDR_REQ and removes the request.
     ///
     /// # Errors
-    /// [`CmError::WrongState`] unless somebody asked.
+    /// [`CmError::WrongState`] unless there is a SIDR_REQ without an answer.
     pub fn answer_service(&mut self, id: CommId, mut rep: SidrRep) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         if connection.state != State::SidrReqReceived {
@@ -319,7 +319,7 @@ impl<P: Clone + Eq> Manager<P> {
         Ok(())
     }
 
-    /// The owner lets go of a connection: the peer is told, and no event of it follows.
+    /// The owner gives up a connection: the peer is informed, and no further event follows.
     pub fn destroy(&mut self, now_ns: u64, id: CommId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         connection.is_owned = false;
@@ -343,8 +343,8 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// Takes a request back that got no answer yet (IBA vol. 1, 12.9.8.3.1: the peer knows us by
-    /// node and identifier only).
+    /// Cancels a REQ that has no answer yet. The REJ names it by this node's GUID and our
+    /// identifier, because we do not know the peer's identifier (IBA vol. 1, 12.9.8.3.1).
     fn withdraw(&mut self, id: u32) {
         let guid = self.config.ca_guid.to_be_bytes();
         let Some(connection) = self.connections.get(&id) else { return };
@@ -366,7 +366,7 @@ impl<P: Clone + Eq> Manager<P> {
     }
 }
 
-/// The answer of a datagram service that does not want to be asked.
+/// The answer to a SIDR_REQ that is refused.
 fn refused() -> SidrRep {
     SidrRep {
         request_id: 0,

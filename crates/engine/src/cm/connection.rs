@@ -1,45 +1,45 @@
-//! What is known of one connection.
+//! The state of one connection.
 
 use rdmalab_wire::cm::Mad;
 use rdmalab_wire::ids::Qpn;
 
-/// Where a connection stands (IBA vol. 1, 12.9).
+/// The state of a connection (IBA vol. 1, 12.9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It failed, or it is over: nothing will happen any more.
+    /// The connection failed or has ended.
     Idle,
-    /// We asked.
+    /// We sent a REQ.
     ReqSent,
-    /// We asked, and the peer needs time.
+    /// We sent a REQ, and the peer asked for time (MRA).
     MraReqReceived,
-    /// The peer asked.
+    /// The peer sent a REQ.
     ReqReceived,
-    /// The peer asked, and we asked for time.
+    /// The peer sent a REQ, and we asked for time (MRA).
     MraReqSent,
-    /// We accepted.
+    /// We sent a REP.
     RepSent,
-    /// We accepted, and the peer needs time.
+    /// We sent a REP, and the peer asked for time (MRA).
     MraRepReceived,
-    /// The peer accepted.
+    /// The peer sent a REP.
     RepReceived,
-    /// The peer accepted, and we asked for time.
+    /// The peer sent a REP, and we asked for time (MRA).
     MraRepSent,
     /// Data may flow.
     Established,
-    /// We asked for the end.
+    /// We sent a DREQ.
     DreqSent,
-    /// The peer asked for the end.
+    /// The peer sent a DREQ.
     DreqReceived,
-    /// It is over, and packets of it may still be on their way.
+    /// The connection has ended, but its packets may still be in the network.
     Timewait,
-    /// We asked for a datagram service.
+    /// We sent a SIDR_REQ.
     SidrReqSent,
-    /// The peer asked for one.
+    /// The peer sent a SIDR_REQ.
     SidrReqReceived,
 }
 
 impl State {
-    /// The state in which a message is sent again, when the time that the peer asked for is over.
+    /// The state to return to when the time that the peer asked for (MRA) is over.
     pub(super) fn after_patience(self) -> Self {
         match self {
             Self::MraReqReceived => Self::ReqSent,
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// A connection, or a question for a datagram service.
+/// A connection, or a request for a datagram service (SIDR).
 #[derive(Clone, Debug)]
 pub(super) struct Connection<P> {
     pub state: State,
@@ -64,21 +64,21 @@ pub(super) struct Connection<P> {
     pub remote_id: u32,
     pub remote_guid: u64,
     pub remote_qpn: Qpn,
-    /// Of the request that began it.
+    /// Transaction identifier of the request that began the connection.
     pub transaction: u64,
-    /// What is sent again when the timer runs out, or when the peer repeats itself.
+    /// The message to send again when the timer expires or the peer repeats its message.
     pub resend: Option<Mad>,
     pub retries_left: u8,
-    /// What `retries_left` starts from.
+    /// Initial value of `retries_left`.
     pub max_retries: u8,
     /// How long we wait for an answer.
     pub response_ns: u64,
     pub timewait_ns: u64,
     pub deadline_ns: Option<u64>,
-    /// Somebody wants its events.
+    /// The connection has an owner, which gets its events.
     pub is_owned: bool,
-    /// It counts in its listener's backlog.
+    /// The request counts in its listener's backlog.
     pub is_waiting: bool,
-    /// We asked for the connection.
+    /// We sent the REQ.
     pub is_active: bool,
 }

@@ -1,11 +1,11 @@
 //! The communication manager: how two queue pairs find each other (IBA vol. 1, chapter 12).
 //!
-//! [`Manager`] is a state machine without input or output. The driver hands in datagrams, commands
-//! and the time, and takes [`Output`]s: datagrams to send and events for whoever owns a connection.
-//! `P` names a peer in the driver's own words; the manager only compares it.
+//! [`Manager`] is a state machine without input or output. The driver passes in datagrams, commands
+//! and the time, and takes [`Output`]s: datagrams to send, and events for the owners of
+//! connections. `P` is the driver's name for a peer; the manager only compares such names.
 //!
-//! The states are those of the specification's figures 12-11 to 12-14; where they leave a choice,
-//! it is made as the Linux kernel makes it, since that is who we talk to.
+//! The states are those of the specification's figures 12-11 to 12-14. Where they leave a choice,
+//! the manager does as the Linux kernel does, since kernels are its peers.
 
 mod command;
 mod connection;
@@ -34,12 +34,12 @@ pub const fn code_ns(code: u8) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct CommId(pub u32);
 
-/// What a manager is made with.
+/// The configuration of a [`Manager`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The GUID of this node.
     pub ca_guid: u64,
-    /// The bits that all identifiers have; those of `id_mask` are counted up.
+    /// The fixed bits of all identifiers; the bits in `id_mask` count up.
     pub id_base: u32,
     /// The bits of an identifier that the manager chooses; low ones.
     pub id_mask: u32,
@@ -72,30 +72,30 @@ impl fmt::Display for CmError {
 
 impl std::error::Error for CmError {}
 
-/// What happened to a connection. Each goes to its owner, in this order.
+/// An event of a connection, for its owner. Events come in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<P> {
-    /// Somebody asks for a connection; accept, reject or destroy it.
+    /// A peer asks for a connection; accept, reject or destroy it.
     Request {
         /// The new connection.
         id: CommId,
-        /// Who asks.
+        /// The peer that asks.
         peer: P,
-        /// What was said.
+        /// The peer's message.
         req: Box<Req>,
     },
     /// The peer accepts; establish, reject or destroy the connection.
     Reply {
         /// The connection.
         id: CommId,
-        /// What was said.
+        /// The peer's message.
         rep: Box<Rep>,
     },
     /// The peer refuses.
     Rejected {
         /// The connection.
         id: CommId,
-        /// What was said.
+        /// The peer's message.
         rej: Box<Rej>,
     },
     /// The peer has our REP: data may flow.
@@ -103,7 +103,7 @@ pub enum Event<P> {
         /// The connection.
         id: CommId,
     },
-    /// Nobody answered, however often we asked.
+    /// The peer answered neither the message nor its repetitions.
     Unreachable {
         /// The connection.
         id: CommId,
@@ -112,33 +112,33 @@ pub enum Event<P> {
     Disconnected {
         /// The connection.
         id: CommId,
-        /// The peer did not confirm it.
+        /// The peer did not confirm the disconnection.
         is_unconfirmed: bool,
     },
-    /// Nothing of the connection is on its way any more.
+    /// TIMEWAIT has ended: no packet of the connection is in the network any more.
     TimewaitExit {
         /// The connection.
         id: CommId,
     },
-    /// Somebody asks for a datagram service; answer or destroy the request.
+    /// A peer asks for a datagram service; answer or destroy the request.
     SidrRequest {
         /// The new request.
         id: CommId,
-        /// Who asks.
+        /// The peer that asks.
         peer: P,
-        /// What was said.
+        /// The peer's message.
         req: Box<SidrReq>,
     },
-    /// The answer to our question for a datagram service.
+    /// The answer to our request for a datagram service.
     SidrReply {
         /// The request.
         id: CommId,
-        /// What was said.
+        /// The peer's message.
         rep: Box<SidrRep>,
     },
 }
 
-/// What the driver has to do.
+/// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output<P> {
     /// Send a datagram; it may get lost.
@@ -148,11 +148,11 @@ pub enum Output<P> {
         /// What.
         mad: Box<Mad>,
     },
-    /// Tell the owner.
+    /// Pass an event to the owner.
     Tell(Event<P>),
 }
 
-/// A service that somebody listens for.
+/// A service that the program listens for.
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     /// Listeners that share it.
@@ -208,7 +208,7 @@ impl<P: Clone + Eq> Manager<P> {
         self.out.pop_front()
     }
 
-    /// When [`Manager::tick`] must be called, ns; `None`: never.
+    /// Time at which [`Manager::tick`] must be called, in ns; `None`: never.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -287,7 +287,8 @@ impl<P: Clone + Eq> Manager<P> {
         self.assert_unlinked(id);
     }
 
-    /// No index by peer leads to a connection that is over; looked at while there are few.
+    /// Asserts that no index by peer refers to connection `id`. Searches the indices only while
+    /// they are small.
     fn assert_unlinked(&self, id: u32) {
         debug_assert!(
             self.by_remote.len() > 64 || self.by_remote.values().all(|known| *known != id),
@@ -337,7 +338,7 @@ impl<P: Clone + Eq> Manager<P> {
         self.arm(id, Some(until));
     }
 
-    /// Ends a connection that was never made. Its owner may still ask for its state.
+    /// Ends a connection that was never established. Its owner may still ask for its state.
     fn reset(&mut self, id: u32) {
         self.arm(id, None);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -352,7 +353,7 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// Does what is due: sends again, gives up, leaves TIMEWAIT.
+    /// Handles all timers that are due: sends again, gives up, or leaves TIMEWAIT.
     pub fn tick(&mut self, now_ns: u64) {
         while let Some(&(at, id)) = self.deadlines.first() {
             if at > now_ns {
@@ -415,7 +416,7 @@ impl<P: Clone + Eq> Manager<P> {
         self.reset(id);
     }
 
-    /// The answer to a message that makes no sense here.
+    /// Sends a REJ for a message that is refused without a connection.
     fn refuse(&mut self, to: P, transaction: u64, remote_id: u32, about: u8, reason: u16) {
         let rej = Rej {
             local_id: 0,

@@ -1,4 +1,4 @@
-//! What the peers say.
+//! Messages from the peers.
 
 use rdmalab_wire::cm::{
     Drep, Dreq, Mad, Message, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq, reason,
@@ -10,7 +10,7 @@ use super::connection::{Connection, State};
 use super::{CommId, Event, Manager, code_ns};
 
 impl<P: Clone + Eq> Manager<P> {
-    /// Takes a datagram in. `from` is where answers go.
+    /// Handles a datagram. Answers go to `from`.
     pub fn receive(&mut self, now_ns: u64, from: P, mad: Mad) {
         let transaction = mad.transaction;
         match mad.message {
@@ -26,7 +26,7 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// Our connection that a message names, if the peer's identifier fits too.
+    /// The connection with our identifier `ours`, if the peer's identifier is `theirs`.
     fn find(&mut self, ours: u32, theirs: u32) -> Option<&mut Connection<P>> {
         self.connections.get_mut(&ours).filter(|found| found.remote_id == theirs)
     }
@@ -42,7 +42,7 @@ impl<P: Clone + Eq> Manager<P> {
     fn on_req(&mut self, now_ns: u64, from: P, transaction: u64, req: Req) {
         let remote = (req.ca_guid, req.local_id);
         if let Some(&known) = self.by_remote.get(&remote) {
-            // IBA vol. 1, 12.9.8.3: what was answered is answered again.
+            // A repeated REQ gets the same answer again (IBA vol. 1, 12.9.8.3).
             match self.connections.get(&known).map(|known| known.state) {
                 Some(State::MraReqSent | State::RepSent) => self.repeat(known),
                 Some(State::Timewait) => {
@@ -82,8 +82,8 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// The peer connects a queue pair that we hold for connected: it knows nothing of that
-    /// connection any more, or this one would not come (IBA vol. 1, 12.9.8.3.1). As the kernel's,
+    /// Ends a connection that is established here although the peer now connects its queue pair
+    /// anew: the peer no longer has the old connection (IBA vol. 1, 12.9.8.3.1). As in the kernel,
     /// our DREQ ends it on both sides, and the queue pair can be connected after TIMEWAIT.
     fn end_stale(&mut self, now_ns: u64, id: u32) {
         if self.connections.get(&id).is_some_and(|stale| stale.state == State::Established) {
@@ -98,7 +98,7 @@ impl<P: Clone + Eq> Manager<P> {
     }
 
     fn on_mra(&mut self, now_ns: u64, mra: &Mra) {
-        // The peer's first message to us may be this one: it tells its identifier.
+        // Not `find`: an MRA may be the peer's first message, before we know its identifier.
         let Some(connection) = self.connections.get_mut(&mra.remote_id) else { return };
         let patience = code_ns(mra.service_timeout);
         match (connection.state, mra.about) {
@@ -168,8 +168,8 @@ impl<P: Clone + Eq> Manager<P> {
             State::ReqSent | State::MraReqReceived => {
                 let there = (rep.ca_guid, rep.qpn);
                 if let Some(&stale) = self.by_qpn.get(&there) {
-                    // Our question stands, and is asked again: by then the peer's queue pair may
-                    // be free.
+                    // Our REQ stays pending and is sent again: by then the peer's queue pair may be
+                    // free.
                     self.refuse(from, transaction, rep.local_id, ABOUT_REP, STALE);
                     self.end_stale(now_ns, stale);
                     return;
@@ -178,7 +178,7 @@ impl<P: Clone + Eq> Manager<P> {
                 connection.remote_id = rep.local_id;
                 connection.remote_guid = rep.ca_guid;
                 connection.remote_qpn = rep.qpn;
-                // Who listened may have been anybody on the host; who answered is one.
+                // The REQ named a service; from now on the peer is the process that answered.
                 connection.peer = from;
                 self.arm(id, None);
                 self.by_remote.insert((rep.ca_guid, rep.local_id), id);
@@ -214,7 +214,8 @@ impl<P: Clone + Eq> Manager<P> {
     fn on_dreq(&mut self, now_ns: u64, from: P, transaction: u64, dreq: &Dreq) {
         let id = dreq.remote_id;
         let Some(connection) = self.find(id, dreq.local_id) else {
-            // Nothing to end: the peer shall not wait (IBA vol. 1, 12.9.8.3.1).
+            // There is no such connection; the DREP lets the peer stop waiting (IBA vol. 1,
+            // 12.9.8.3.1).
             let drep = Drep {
                 local_id: dreq.remote_id,
                 remote_id: dreq.local_id,
@@ -234,7 +235,7 @@ impl<P: Clone + Eq> Manager<P> {
                 }
             }
             State::DreqSent => {
-                // Both asked: each confirms the other's.
+                // Both sides sent a DREQ: each confirms the other's.
                 connection.transaction = transaction;
                 self.send_drep(now_ns, id);
                 if is_owned {
@@ -266,8 +267,8 @@ impl<P: Clone + Eq> Manager<P> {
     }
 
     fn on_sidr_req(&mut self, from: P, transaction: u64, req: SidrReq) {
-        // A repeated question: the owner has the first one. Peers have no node here, but their
-        // identifiers and addresses.
+        // The owner already has the first of repeated requests. A SIDR_REQ carries no node GUID, so
+        // requests are told apart by the peer's identifier and address.
         let is_known = |c: &Connection<P>| {
             c.state == State::SidrReqReceived && c.remote_id == req.request_id && c.peer == from
         };
@@ -332,7 +333,7 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// A peer is gone for good: its connections end as if its host had cleaned up after it.
+    /// Ends all connections of a peer that is gone for good, as its host would have done.
     pub fn peer_gone(&mut self, now_ns: u64, peer: &P) {
         let theirs = self.connections.iter().filter(|(_, c)| c.peer == *peer);
         let ids: Vec<u32> = theirs.map(|(id, _)| *id).collect();
@@ -380,7 +381,7 @@ impl<P: Clone + Eq> Manager<P> {
             }
             _ => self.on_rej(now_ns, rejected(reason::CONSUMER, ABOUT_REQ)),
         }
-        // It went with its process, whose successor may have the same number.
+        // The queue pair ended with its process, and a new process may get the same number.
         self.free_qpn(id, qpn);
     }
 }

@@ -1,9 +1,9 @@
 //! The rules of `ibv_modify_qp`: which transitions a queue pair has, which attributes each of them
 //! needs and allows, and which values those may take (IBA vol. 1, 10.3.1 and 11.2.5.2).
 //!
-//! Pure functions over data: the [table](table::TABLE) says what goes where, [`check_modify`]
-//! applies it, [`ModifyError`] says what was wrong and what to do. A call that is refused changes
-//! nothing, as `ibv_modify_qp` promises.
+//! Pure functions over data: the [table](table::TABLE) lists the attributes of each transition,
+//! [`check_modify`] applies it, [`ModifyError`] says what was wrong and what to do. A call that is
+//! refused changes nothing, as `ibv_modify_qp` promises.
 
 use rdmalab_wire::ids::{MASK_24, PathMtu};
 
@@ -114,7 +114,7 @@ pub fn check_path_port(
     Ok(())
 }
 
-/// Whether the table has the transition, and `mask` what the transition needs and no more.
+/// Whether the table has the transition, and `mask` has what the transition needs and no more.
 fn check_mask(
     qp_type: QpType,
     from: QpState,
@@ -159,7 +159,7 @@ fn a_port(attr: QpAttrMask, member: &'static str, value: u8, limits: &Limits) ->
     Bound { attr, member, value: value.into(), min: 1, end: u32::from(limits.ports) + 1 }
 }
 
-/// Whether every value that `mask` names is in its range; the first that is not, by its bit.
+/// Checks every value that `mask` names; fails for the first, by its bit, that is out of range.
 fn check_values(mask: QpAttrMask, attr: &QpAttr, limits: &Limits) -> Result<(), ModifyError> {
     let ah = &attr.ah_attr;
     // Without a GRH the source GID is not looked at, so any index will do.

@@ -27,7 +27,7 @@ pub struct ResponsePlacement {
 }
 
 impl Qp {
-    /// What to do about an ACK, NAK or response (IBA vol. 1, 9.7.7).
+    /// Handles an ACK, NAK or response (IBA vol. 1, 9.7.7).
     #[inline]
     pub(super) fn accept_response<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         if self.qp_type != QpType::Rc {
@@ -104,7 +104,8 @@ impl Qp {
         self.fail_transport(status, env);
     }
 
-    /// A NAK acknowledges everything before its PSN. Returns whether the QP is still well.
+    /// Completes everything before a NAK's PSN, which the NAK acknowledges. Returns false if a
+    /// response was lost or the QP is in ERR.
     fn complete_before<E: Env>(&mut self, psn: Psn, env: &mut E) -> bool {
         if psn != self.req.acked_psn {
             return self.complete_through(psn.sub(1), env);
@@ -112,9 +113,9 @@ impl Qp {
         true
     }
 
-    /// Completes every request whose last packet is at or before `psn`. Returns whether the
-    /// acknowledgement was plausible: one that jumps over a READ's or an atomic's response says
-    /// that the response was lost, and the request is repeated (IBA vol. 1, 9.7.5.1.4).
+    /// Completes every request whose last packet is at or before `psn`. Returns false if the QP is
+    /// in ERR, or if the acknowledgement skips the response of a READ or an atomic: then that
+    /// response was lost, and the request is repeated (IBA vol. 1, 9.7.5.1.4).
     #[inline]
     fn complete_through<E: Env>(&mut self, psn: Psn, env: &mut E) -> bool {
         debug_assert!(
@@ -157,8 +158,8 @@ impl Qp {
         self.state != QpState::Err
     }
 
-    /// A response was lost, as later ones tell. All of those tell the same: the request is repeated
-    /// once, and when that is in vain, the time-out repeats it.
+    /// Repeats the request whose response was lost. Every later response shows the same loss, so
+    /// the request is repeated once; after that only the time-out repeats it.
     #[cold]
     fn repeat_missing<E: Env>(&mut self, psn: Psn, env: &mut E) {
         if !self.req.gap_seen && self.spend_retry(env) {
@@ -167,7 +168,8 @@ impl Qp {
         }
     }
 
-    /// The peer answered up to `acked`: retries start afresh, the timer waits for the rest.
+    /// Records that the peer answered everything before `acked`. On progress the retry counters
+    /// restart, and the timer waits for the rest.
     #[inline]
     fn note_progress(&mut self, progress: bool, acked: Psn) {
         if self.req.acked_psn.is_before(acked) {
@@ -180,7 +182,7 @@ impl Qp {
         self.req.gap_seen = false;
         self.req.retries_left = self.attr.retry_cnt;
         self.req.rnr_retries_left = self.attr.rnr_retry;
-        // A pause is over when what it was for has arrived all the same.
+        // Progress ends an RNR pause early.
         let paused = self.req.end_pause();
         if self.req.ack_request_psn.is_before(self.req.acked_psn) {
             self.req.ack_requested = false;
@@ -194,7 +196,7 @@ impl Qp {
         }
     }
 
-    /// Ends the oldest request.
+    /// Completes the oldest request.
     #[inline]
     pub(super) fn complete_oldest<E: Env>(&mut self, status: WcStatus, env: &mut E) {
         let position = self.sq.oldest;
@@ -206,7 +208,7 @@ impl Qp {
         self.sq.oldest = position.wrapping_add(1);
         let wqe = self.sq.wqe(position);
         if wqe.outcome.is_some_and(|outcome| outcome != WcStatus::Success) {
-            // Only its repetition could not be read; if the peer has it, nothing is wrong.
+            // Its payload could not be read again, but the peer already has the request.
             self.req.failed = false;
         }
         let wqe = self.sq.wqe(position);
@@ -235,8 +237,8 @@ impl Qp {
         }
     }
 
-    /// Ends the requests at the head of the queue whose outcome is known, and the QP with the
-    /// first that failed: RC goes to ERR, UC and UD to SQE (IBA vol. 1, 10.3.1.6).
+    /// Completes the requests at the head of the queue whose outcome is known. The first that
+    /// failed takes the QP to ERR (RC) or SQE (UC, UD) (IBA vol. 1, 10.3.1.6).
     #[inline]
     pub(super) fn complete_ready<E: Env>(&mut self, env: &mut E) {
         while self.sq.oldest != self.sq.begun {
@@ -273,7 +275,8 @@ impl Qp {
         }
     }
 
-    /// In SQD, tells once that everything begun has ended, when that was asked for.
+    /// In SQD, when every begun request has completed, raises the drained event once, if the
+    /// program asked for it.
     pub(super) fn report_drained<E: Env>(&mut self, env: &mut E) {
         debug_assert!(self.state == QpState::Sqd, "drained in {:?}", self.state);
         if self.sq.oldest == self.sq.begun && !self.drain_reported {

@@ -1,5 +1,5 @@
-//! The responder's rules for unreliable connections and datagrams: nothing is answered, what does
-//! not fit is dropped.
+//! The responder's rules for unreliable connections and datagrams: it sends no acknowledgement and
+//! drops requests that do not fit.
 
 use super::recv_queue::TakeRecv;
 use super::responder::{GRH_BYTES, Inbound, PlacementTarget};
@@ -16,7 +16,7 @@ impl Qp {
         {
             return Accept::Drop(DropReason::NotForUs);
         }
-        // A train that is offered again after a stall must find what it found the first time.
+        // Restored if the train stalls, so that the same state is found when it is offered again.
         let (epsn, inbound) = (self.resp.epsn, self.resp.inbound);
         let begins = train.flags.has(TrainFlags::FIRST);
         if begins {

@@ -2,19 +2,19 @@
 //!
 //! A driver owns each [`Qp`] under its own lock and calls, in any order:
 //! - [`Qp::post_send`], [`Qp::post_recv`], [`Qp::modify`]: what the program asks for;
-//! - [`Qp::fetch_sends`], [`Qp::fetch_receives`]: the adapter has read what was posted; until then
-//!   a posted send is not planned, and a message that needs a posted receive stalls;
+//! - [`Qp::fetch_sends`], [`Qp::fetch_receives`]: the adapter has read what was posted; before
+//!   that, posted sends are not planned, and a message that needs a posted receive stalls;
 //! - [`Qp::plan`] and, after it moved the payload, [`Qp::retire_sent`]: what goes out;
 //! - [`Qp::accept`] and, after it moved the payload, one of the `retire_*`: what came in;
 //! - [`Qp::next_response`]: acknowledgements and responses to be sent;
 //! - [`Qp::timer`] and [`Qp::on_timer`]: time, which only the driver knows.
 //!
-//! Between `accept` and its `retire_*` the next train of that direction (requests, or responses)
-//! answers [`Accept::Stall`]: one plan is in flight for each. Any number of sends may be planned
-//! before they are retired, in the order of the plans. A QP that enters ERR or RESET in between
-//! makes the plans void, and retiring them does nothing; after RESET the driver forgets planned
-//! sends. Who posts to a send queue in SQE or ERR, or to a receive queue in ERR, then calls
-//! [`Qp::flush_sends`] or [`Qp::flush_receives`].
+//! Between `accept` and its `retire_*`, another train of that direction (requests, or responses)
+//! gets [`Accept::Stall`]: one plan is in flight for each. Any number of sends may be planned
+//! before they are retired, in the order of the plans. When a QP enters ERR or RESET in between,
+//! its plans become void, and retiring them does nothing; after RESET the driver forgets planned
+//! sends. After a post to a send queue in SQE or ERR, or to a receive queue in ERR, the driver
+//! calls [`Qp::flush_sends`] or [`Qp::flush_receives`].
 
 pub mod attr;
 mod completer;
@@ -42,7 +42,7 @@ use rdmalab_wire::ids::{PathMtu, Qpn};
 use recv_queue::{HeldRecv, RecvQueue, TakeRecv};
 use send_queue::SendQueue;
 
-/// What the engine asks of its driver while it decides.
+/// Functions of the driver that the engine calls while it decides.
 pub trait Env {
     /// The entry of a key of this adapter, a consistent snapshot.
     fn key(&self, key: u32) -> Option<KeyEntry>;
@@ -53,14 +53,14 @@ pub trait Env {
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32);
     /// Puts a completion into the receive CQ.
     fn recv_completion(&mut self, wc: Wc, solicited: bool);
-    /// Takes back a remote key that a SEND with invalidate names; `false` when it is not a type 2
-    /// window of this QP.
+    /// Invalidates the remote key that a SEND with invalidate names; `false` when it is not a type
+    /// 2 window of this QP.
     fn invalidate(&mut self, rkey: u32) -> bool;
     /// Raises an asynchronous event of this QP.
     fn event(&mut self, event: AsyncEventType);
 }
 
-/// Why something that arrived was dropped; each is counted.
+/// Why a train was dropped; each reason is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DropReason {
     /// The QP's state takes no packets.
@@ -81,7 +81,7 @@ pub enum DropReason {
     TooManyResponses,
 }
 
-/// What is to be done about a train that arrived.
+/// What the driver has to do about a train that arrived.
 #[derive(Debug)]
 pub enum Accept {
     /// Everything was done; [`Qp::next_response`] may have something to send.
@@ -127,8 +127,8 @@ pub struct Qp {
     pub mtu: PathMtu,
     /// The other end of the connection.
     pub remote_qpn: Qpn,
-    /// Packets that may be outstanding: [`MAX_OUTSTANDING_PACKETS`], or fewer where the driver's
-    /// link can lose what is sent too fast.
+    /// Packets that may be outstanding: [`MAX_OUTSTANDING_PACKETS`], or fewer if the driver's link
+    /// loses packets that are sent too fast.
     pub window_packets: u32,
     /// Whether each send produces a completion.
     pub signal_all: bool,
@@ -172,9 +172,9 @@ impl Qp {
         }
     }
 
-    /// Queues a send; `freed` is the position up to which send queue slots are free. Returns its
-    /// position; an inline payload is to be copied to [`SendQueue::inline_mut`] at once. It is not
-    /// planned before [`Qp::fetch_sends`].
+    /// Queues a send; `freed` is the position up to which send queue slots are free. Returns the
+    /// send's position; the caller copies an inline payload to [`SendQueue::inline_mut`] at once.
+    /// The send is not planned before [`Qp::fetch_sends`].
     #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, freed: u32) -> Result<u32, PostError> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
@@ -191,7 +191,7 @@ impl Qp {
     fn check_shape(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let is_inline = wr.flags.contains(SendFlags::INLINE);
         match wr.opcode {
-            // It could never leave, and nothing behind it (IBA vol. 1, 9.7.7.1.3).
+            // It could never be sent, and would block all later requests (IBA vol. 1, 9.7.7.1.3).
             _ if wr.opcode.is_read_or_atomic() && self.attr.max_rd_atomic == 0 => {
                 return Err(PostError::NoRdAtomic);
             }
@@ -248,7 +248,7 @@ impl Qp {
         }
     }
 
-    /// What to do about a train that arrived.
+    /// Checks a train that arrived, and says what the driver has to do about it.
     #[inline(always)]
     pub fn accept<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         if !train.is_plausible(self.mtu) {
@@ -311,9 +311,9 @@ impl Qp {
         debug_assert!(!self.resp.holds_receive(), "ERR, and a receive was not flushed");
     }
 
-    /// Completes every send that waits with `IBV_WC_WR_FLUSH_ERR`, signalled or not.
+    /// Completes every waiting send with `IBV_WC_WR_FLUSH_ERR`, signalled or not.
     pub fn flush_sends<E: Env>(&mut self, env: &mut E) {
-        // The adapter reads what it has not read yet, to complete it.
+        // The adapter reads all posted requests, to complete them.
         self.sq.fetch_all();
         self.sq.begun = self.sq.posted;
         while self.sq.oldest != self.sq.posted {
@@ -322,8 +322,8 @@ impl Qp {
         self.req.stop(self.sq.oldest);
     }
 
-    /// Completes every receive that waits on the QP's own queue, and the one that a message in
-    /// progress holds, with `IBV_WC_WR_FLUSH_ERR`.
+    /// Completes with `IBV_WC_WR_FLUSH_ERR` every receive that waits on the QP's own queue, and the
+    /// one that a message in progress holds.
     pub fn flush_receives<E: Env>(&mut self, env: &mut E) {
         debug_assert!(self.state == QpState::Err, "receives are flushed in {:?}", self.state);
         if self.resp.release_held() {
@@ -361,7 +361,7 @@ impl Qp {
         }
     }
 
-    /// Whether nothing that was posted to the send queue is incomplete.
+    /// Whether every posted send is complete.
     pub fn send_idle(&self) -> bool {
         self.sq.outstanding() == 0
     }

@@ -16,7 +16,7 @@ impl Qp {
         limits: &Limits,
         env: &mut E,
     ) -> VerbsResult<QpState> {
-        // As the kernel does: only 24 bits of a PSN count, whatever the program drew.
+        // As in the kernel, only the low 24 bits of a PSN count: programs pass any random number.
         let wanted =
             &QpAttr { rq_psn: wanted.rq_psn & MASK_24, sq_psn: wanted.sq_psn & MASK_24, ..*wanted };
         let next = attr::check_modify(self.qp_type, self.state, mask, wanted, limits)
@@ -98,7 +98,7 @@ impl Qp {
         self.assert_requester();
     }
 
-    /// Everything posted is forgotten without completions (IBA vol. 1, 10.3.1.2).
+    /// Discards everything that was posted, without completions (IBA vol. 1, 10.3.1.2).
     fn reset(&mut self) {
         let cap = self.attr.cap;
         self.generation = self.generation.wrapping_add(1);
@@ -129,7 +129,7 @@ impl Qp {
         attr
     }
 
-    /// Restarts the ACK timer if something is awaited (after the driver held it).
+    /// Restarts the ACK timer, which the driver had stopped, if a request is outstanding.
     pub fn want_timer(&mut self) {
         if self.req.timer == Timer::Idle && self.sq.oldest != self.sq.begun {
             self.req.timer = Timer::Wanted(TimerKind::Ack);

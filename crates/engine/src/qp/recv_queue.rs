@@ -49,7 +49,7 @@ impl HeldRecv {
     }
 }
 
-/// What came of asking a queue for a receive WQE.
+/// The result of taking a receive WQE from a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TakeRecv {
     /// It is in the [`HeldRecv`] now.
@@ -63,8 +63,8 @@ pub enum TakeRecv {
 /// A FIFO of receive work requests. Cursors: `posted` >= `fetched` >= `consumed`, free-running.
 ///
 /// [`RecvQueue::push`] moves `posted`; the driver moves `fetched` when its adapter has read the
-/// WQEs; taking one moves `consumed`. A message that finds no fetched WQE stalls, if one is
-/// posted, and meets RNR if none is.
+/// WQEs; [`RecvQueue::take`] moves `consumed`. A message that finds no fetched WQE stalls if one is
+/// posted; otherwise the receiver is not ready (RNR).
 #[derive(Clone, Debug)]
 pub struct RecvQueue {
     pd: PdId,
@@ -141,7 +141,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// What holds between any two steps.
+    /// Asserts the order of the cursors.
     #[inline(always)]
     fn assert_cursors(&self) {
         debug_assert!(self.unfetched() <= self.len(), "a request was consumed before its fetch");
@@ -201,8 +201,8 @@ impl RecvQueue {
         self.consumed = self.consumed.wrapping_add(1);
     }
 
-    /// Moves the waiting requests into a queue of another size, which must hold them. What the
-    /// adapter has read stays read.
+    /// Moves the waiting requests into a queue of another size, which must hold them. Requests that
+    /// the adapter has read stay read.
     pub fn resized(&self, max_wr: u32) -> RecvQueue {
         let mut other = RecvQueue::new(self.pd, max_wr, self.max_sge);
         for position in 0..self.len() {

@@ -1,5 +1,5 @@
 //! The requester: turns send WQEs into request trains, in order, within the connection's windows,
-//! and goes back when told to.
+//! and sends again what was lost.
 
 mod lane;
 mod recovery;
@@ -12,13 +12,13 @@ use crate::train::{Fold, Train, TrainFlags, TrainKind};
 use crate::vocab::*;
 use rdmalab_wire::ids::{Psn, RKey};
 
-/// Packets that may be outstanding: half of what comparing 24-bit PSNs can tell apart, so that the
-/// oldest unacknowledged packet and the newest are never confused (IBA vol. 1, 9.7.3.1). Only a
+/// Packets that may be outstanding: half of the range in which 24-bit PSNs can be compared, so that
+/// the oldest unacknowledged packet and the newest are never confused (IBA vol. 1, 9.7.3.1). Only a
 /// READ of more packets exceeds it, when nothing else is in flight.
 pub const MAX_OUTSTANDING_PACKETS: u32 = 1 << 22;
 
-/// Messages after which an acknowledgement is asked for though no completion depends on it, so that
-/// the queue keeps moving.
+/// Packets after which the end of a message asks for an acknowledgement though no completion
+/// depends on it, so that the queue keeps moving.
 const SENDS_PER_ACK: u32 = 64;
 
 /// When the adapter wants to be called again.
@@ -27,8 +27,8 @@ pub enum Timer {
     /// Nothing is awaited.
     #[default]
     Idle,
-    /// A deadline is to be computed at the driver's next look at the clock. Hot paths only ask;
-    /// nobody reads a clock for a message that is answered before the next tick.
+    /// The driver computes the deadline when it next reads the clock. Hot paths only set this
+    /// state, so that a message that is answered before the next tick costs no clock read.
     Wanted(TimerKind),
     /// Due at this time, ns.
     At(TimerKind, u64),
@@ -39,11 +39,11 @@ pub enum Timer {
 pub enum TimerKind {
     /// An acknowledgement (local ACK time-out).
     Ack,
-    /// The end of the pause that an RNR NAK asked for, of so many ns.
+    /// The end of the pause that an RNR NAK asked for, which lasts this many ns.
     Rnr(u64),
 }
 
-/// What the requester wants done.
+/// What the driver has to do for the requester.
 #[derive(Clone, Copy, Debug)]
 pub enum Plan {
     /// Nothing can be sent now.
@@ -75,7 +75,7 @@ pub enum Plan {
 pub(super) struct Requester {
     /// PSN of the next packet.
     next_psn: Psn,
-    /// WQE to send next; behind `sq.begun` while going back.
+    /// WQE to send next; older than `sq.begun` during a retransmission.
     pub(super) cursor: u32,
     /// Packets of that WQE that were already sent.
     sent_packets: u32,
@@ -89,11 +89,11 @@ pub(super) struct Requester {
     pub(super) placing: bool,
     pub(super) retries_left: u8,
     pub(super) rnr_retries_left: u8,
-    /// Requests sent since the last that asked for an acknowledgement.
+    /// Packets sent since the last that asked for an acknowledgement.
     since_ack_req: u32,
-    /// Whether an acknowledgement was asked for that has not come.
+    /// Whether an acknowledgement was requested and has not arrived.
     pub(super) ack_requested: bool,
-    /// PSN of the last packet that asked for one.
+    /// PSN of the last packet that asked for an acknowledgement.
     pub(super) ack_request_psn: Psn,
     pub(super) timer: Timer,
     rnr_pause: bool,
@@ -103,7 +103,7 @@ pub(super) struct Requester {
     pub(super) recovering: bool,
     /// A WQE failed locally: nothing after it is sent.
     pub(super) failed: bool,
-    /// What the local lane executed since the last train.
+    /// The operations that the local lane executed since the last train.
     fold: Fold,
 }
 
@@ -120,7 +120,7 @@ impl Requester {
         };
     }
 
-    /// Whether an RNR NAK's pause lasts.
+    /// Whether the requester pauses because of an RNR NAK.
     pub(super) fn is_paused(&self) -> bool {
         self.rnr_pause
     }
@@ -138,7 +138,7 @@ impl Requester {
         self.ack_request_psn = psn;
     }
 
-    /// Forgets everything in flight and goes on at `position`, should the QP leave SQE.
+    /// Forgets everything in flight; if the QP leaves SQE, sending continues at `position`.
     pub(super) fn stop(&mut self, position: u32) {
         self.timer = Timer::Idle;
         self.placing = false;
@@ -157,7 +157,7 @@ impl Qp {
     }
 
     /// What to send next, with at most `max_payload` bytes (at least one MTU) in one train. The
-    /// state advances now; a failure to read the payload is told by [`Qp::retire_sent`].
+    /// state advances now; the driver reports an unreadable payload with [`Qp::retire_sent`].
     #[inline(always)]
     pub fn plan(&mut self, max_payload: u32) -> Plan {
         if self.req.cursor != self.sq.begun {
@@ -179,7 +179,7 @@ impl Qp {
         if wqe.opcode.is_local() {
             return Plan::Local { position };
         }
-        // Wraps to something huge when a READ of half the PSN space is in flight: also full.
+        // Wraps to a huge number while a READ of half the PSN space is in flight: also full.
         let in_flight = self.req.next_psn.distance_from(self.req.acked_psn) as u32;
         if in_flight >= self.window_packets {
             return Plan::Idle;
@@ -187,7 +187,7 @@ impl Qp {
         if !wqe.opcode.is_read_or_atomic() {
             return self.plan_message(position, max_payload, self.window_packets - in_flight);
         }
-        // A READ takes all its PSNs at once; one beyond the window goes alone.
+        // A READ takes all its PSNs at once; a READ larger than the window is sent alone.
         if in_flight > 0 && in_flight + wqe.packets > self.window_packets {
             return Plan::Idle;
         }
@@ -197,7 +197,7 @@ impl Qp {
         self.plan_read_or_atomic(position)
     }
 
-    /// What holds between any two steps.
+    /// Asserts the order of the requester's cursors and PSNs.
     #[inline(always)]
     pub(super) fn assert_requester(&self) {
         let (req, sq) = (&self.req, &self.sq);
@@ -221,8 +221,8 @@ impl Qp {
         );
     }
 
-    /// Passes local operations on the way back: they were executed, and a second invalidate of the
-    /// same key would fail.
+    /// Skips local operations during a retransmission: they were executed already, and a second
+    /// invalidate of the same key would fail.
     fn skip_executed(&mut self) {
         while self.req.cursor != self.sq.begun {
             let wqe = self.sq.wqe(self.req.cursor);
@@ -233,7 +233,7 @@ impl Qp {
         }
     }
 
-    /// Whether the WQE at `position` may start; numbers it when it starts for the first time.
+    /// Whether the WQE at `position` may start; assigns its PSNs when it starts for the first time.
     #[inline(always)]
     fn begin(&mut self, position: u32) -> bool {
         let first_time = position == self.sq.begun;
@@ -325,8 +325,8 @@ impl Qp {
             if ud.remote_qkey & 0x8000_0000 != 0 { self.attr.qkey } else { ud.remote_qkey };
     }
 
-    /// An acknowledgement is asked for where a completion depends on it, often enough that the
-    /// queue and the PSN window keep moving, and always while recovering.
+    /// Whether a packet asks for an acknowledgement: if a completion depends on it, often enough
+    /// that the queue and the PSN window keep moving, and always while recovering.
     #[inline]
     fn wants_ack(&mut self, position: u32, last: bool, packets: u32) -> bool {
         let wqe = self.sq.wqe(position);
@@ -390,7 +390,7 @@ impl Qp {
             self.req.sent_packets += packets;
         }
         if self.qp_type != QpType::Rc {
-            // Nobody acknowledges: what was sent is no longer outstanding.
+            // There are no acknowledgements: what was sent is no longer outstanding.
             self.req.acked_psn = self.req.next_psn;
         } else if self.req.timer == Timer::Idle {
             self.req.timer = Timer::Wanted(TimerKind::Ack);
@@ -408,7 +408,7 @@ impl Qp {
     ) {
         let begun = self.sq.begun.wrapping_sub(self.sq.oldest);
         if position.wrapping_sub(self.sq.oldest) >= begun {
-            // Completed or flushed since it was planned.
+            // The request was completed or flushed since it was planned.
             return;
         }
         match result {
@@ -424,7 +424,7 @@ impl Qp {
         }
     }
 
-    /// A bind or local invalidate was executed; it completes in its turn.
+    /// Retires a bind or local invalidate that was executed; it completes in order.
     pub fn retire_local<E: Env>(&mut self, position: u32, ok: bool, env: &mut E) {
         let begun = self.sq.begun.wrapping_sub(self.sq.oldest);
         if position.wrapping_sub(self.sq.oldest) >= begun {
@@ -444,7 +444,7 @@ impl Qp {
         self.complete_ready(env);
     }
 
-    /// A WQE cannot be executed: everything before it still ends in order, everything after it is
+    /// Fails a WQE that cannot be executed: earlier WQEs still complete in order, later ones are
     /// flushed.
     #[cold]
     fn fail_locally<E: Env>(&mut self, position: u32, status: WcStatus, env: &mut E) {
@@ -459,7 +459,7 @@ impl Qp {
         self.req.cursor != self.sq.fetched
     }
 
-    /// An answer to a READ or atomic is complete.
+    /// Counts a READ or atomic whose response is complete.
     pub(super) fn rd_atomic_answered(&mut self) {
         self.req.rd_atomic_in_flight = self.req.rd_atomic_in_flight.saturating_sub(1);
     }

@@ -14,15 +14,15 @@ impl Qp {
         self.resp.ack.is_some() || !self.resp.pending.is_empty()
     }
 
-    /// Whether all that there is to answer is an acknowledgement, which can as well follow the
-    /// requests that are sent next.
+    /// Whether the only response is an acknowledgement, which may as well follow the requests that
+    /// are sent next.
     #[inline]
     pub fn has_only_ack(&self) -> bool {
         self.resp.ack.is_some() && self.resp.pending.is_empty()
     }
 
-    /// Whether the next answer carries data. All others fit into a slot or packet without payload,
-    /// and a driver whose link has no room for data can send them all the same.
+    /// Whether the next response carries data. All others fit into a slot or packet without
+    /// payload, so a driver can send them even if its link has no room for data.
     #[inline]
     pub fn answers_with_data(&self) -> bool {
         matches!(self.resp.pending.front(), Some(Pending::Read(read)) if read.left > 0)
@@ -71,8 +71,8 @@ impl Qp {
                 .map(Some),
         };
         let Ok(found) = checked else {
-            // The region went away while its data was being sent; answers to later requests would
-            // overtake the NAK.
+            // The region was deregistered while its data was being sent. Later responses are
+            // discarded, since they would overtake the NAK.
             self.resp.pending.clear();
             self.end_with_nak(read.psn, NakCode::RemoteAccessError, env);
             return self.next_pending(max_payload, env);
@@ -102,7 +102,7 @@ impl Qp {
         Some(Response::Data { train, host_addr, entry })
     }
 
-    /// The data of a READ response cannot be read from memory.
+    /// Ends the QP with a NAK because the data of a READ response cannot be read from memory.
     #[cold]
     pub fn fail_read<E: Env>(&mut self, psn: Psn, _error: CopyError, env: &mut E) {
         self.resp.pending.clear();

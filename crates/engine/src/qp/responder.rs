@@ -1,7 +1,7 @@
 //! The responder: checks requests in order, says where their payload goes, and answers them.
 //!
-//! Answers leave in one FIFO, so that an acknowledgement never overtakes the data of an earlier
-//! READ. Plain acknowledgements are coalesced: only the newest is kept, behind that FIFO.
+//! Responses are sent in one FIFO, so that an acknowledgement never overtakes the data of an
+//! earlier READ. Plain acknowledgements are coalesced: only the newest is kept, behind that FIFO.
 
 mod fetch;
 mod message;
@@ -94,7 +94,7 @@ pub(super) enum Pending {
     Read(PendingRead),
 }
 
-/// What is left of a READ.
+/// The part of a READ response that is still to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRead {
     pub(super) addr: u64,
@@ -102,15 +102,16 @@ pub(super) struct PendingRead {
     pub(super) left: u32,
     pub(super) psn: Psn,
     pub(super) packets: u32,
-    /// Nothing of it was sent yet.
+    /// No part of the response was sent yet.
     pub(super) first: bool,
-    /// A request that was answered before.
+    /// The request is a duplicate: it was answered before.
     pub(super) repeated: bool,
     pub(super) msn: Msn,
 }
 
 impl Pending {
-    /// Whether it occupies one of `max_dest_rd_atomic`; repetitions share their first one's.
+    /// Whether it occupies one of `max_dest_rd_atomic`; a repeated request shares that of the
+    /// first.
     fn takes_resource(&self) -> bool {
         match self {
             Pending::Nak(_) => false,
@@ -130,7 +131,7 @@ pub(super) struct Responder {
     holds: bool,
     /// A request was accepted and is not retired yet.
     pub(super) in_flight: bool,
-    /// A NAK or RNR NAK was sent for `epsn`; nothing more until it arrives.
+    /// A NAK or RNR NAK was sent for `epsn`; no other is sent until that packet arrives.
     nak_sent: bool,
     pub(super) pending: VecDeque<Pending>,
     pub(super) ack: Option<Psn>,
@@ -166,7 +167,7 @@ impl Responder {
         self.reads.clear();
     }
 
-    /// Forgets what is in progress; a held receive WQE is the caller's business.
+    /// Discards everything in progress except a held receive WQE, which the caller handles.
     pub(super) fn abandon(&mut self) {
         self.inbound = Inbound::None;
         self.in_flight = false;
@@ -180,13 +181,13 @@ impl Responder {
         self.holds
     }
 
-    /// Lets go of the held receive WQE; says whether there was one.
+    /// Releases the held receive WQE; says whether there was one.
     pub(super) fn release_held(&mut self) -> bool {
         core::mem::take(&mut self.holds)
     }
 }
 
-/// Where the payload of a request goes.
+/// The destination of a request's payload.
 #[derive(Clone, Copy, Debug)]
 pub enum PlacementTarget {
     /// Nowhere: there is none.
@@ -268,7 +269,7 @@ impl Qp {
         self.resp.epsn
     }
 
-    /// Starts the requester and responder where the attributes say (RTR, RTS).
+    /// Starts the responder at the attribute `rq_psn` (RTR).
     pub(super) fn start_responder(&mut self) {
         self.resp.start(Psn::new(self.attr.rq_psn));
     }
@@ -303,8 +304,8 @@ impl Qp {
             _ => self.accept_atomic(train, env),
         };
         if skip > 0 && matches!(accepted, Accept::Place(_)) {
-            // Each of those packets by itself would be acknowledged as a duplicate; not while the
-            // train stalls, which is offered again and again.
+            // Each of those duplicates would be acknowledged if it came alone. Not while the train
+            // stalls, because it is offered repeatedly.
             self.resp.ack = Some(before);
         }
         accepted
@@ -330,7 +331,7 @@ impl Qp {
         train
     }
 
-    /// Queues a NAK; an acknowledgement that waits is implied by it.
+    /// Queues a NAK. It implies the pending acknowledgement, which is dropped.
     fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
         self.resp.ack = None;
         let nak = self.response(TrainKind::Ack, psn, syndrome);
@@ -367,8 +368,8 @@ impl Qp {
         }
     }
 
-    /// A request that was executed before (IBA vol. 1, 9.7.5.1.3): acknowledge it again, read
-    /// again, or send an atomic's saved value.
+    /// Handles a request that was executed before (IBA vol. 1, 9.7.5.1.3): acknowledges it again,
+    /// reads again, or sends an atomic's saved value.
     fn accept_duplicate<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         match train.kind {
             TrainKind::Send | TrainKind::Write => {
@@ -472,8 +473,8 @@ impl Qp {
         self.resp.inbound = Inbound::None;
     }
 
-    /// The payload of a request was placed, or could not be. Completions come out here: nothing
-    /// is told to the program or the peer before its data is in memory.
+    /// Retires a request after its payload was placed, or could not be. Completions are produced
+    /// here, so that neither program nor peer learns of data before it is in memory.
     #[inline]
     pub fn retire_request<E: Env>(
         &mut self,
@@ -488,7 +489,8 @@ impl Qp {
         debug_assert!(self.resp.in_flight, "a request is retired twice");
         self.resp.in_flight = false;
         if let Err(error) = result {
-            // What arrived before stays acknowledged: the NAK names the first packet after it.
+            // Packets that arrived before stay acknowledged: the NAK names the first packet after
+            // them.
             let skipped = placement.skip_bytes >> self.mtu.shift();
             return self.placing_failed(train, train.first_psn.add(skipped), error, env);
         }
@@ -546,8 +548,8 @@ impl Qp {
         env.recv_completion(wc, train.flags.has(TrainFlags::SOLICITED));
     }
 
-    /// Local memory failed while a request was placed: the receiver learns why, the requester
-    /// that it was not its fault (IBA vol. 1, table 57, class B).
+    /// Local memory failed while a request was placed: the receiver's completion has the cause, and
+    /// the requester gets a remote operational error (IBA vol. 1, table 57, class B).
     #[cold]
     fn placing_failed<E: Env>(&mut self, train: &Train, psn: Psn, error: CopyError, env: &mut E) {
         if self.qp_type != QpType::Rc && train.kind == TrainKind::Write {

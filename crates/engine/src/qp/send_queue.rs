@@ -72,7 +72,7 @@ impl SendWqe {
         self.first_psn.add(self.packets.wrapping_sub(1))
     }
 
-    /// Whether a completion is wanted even when it succeeds.
+    /// Whether the request produces a completion even when it succeeds.
     #[inline]
     pub fn signaled(&self) -> bool {
         self.flags.contains(SendFlags::SIGNALED)
@@ -157,7 +157,7 @@ impl SendQueue {
         &self.wqes[self.slot(position)]
     }
 
-    /// What holds between any two steps.
+    /// Asserts the order of the cursors.
     #[inline(always)]
     pub(super) fn assert_cursors(&self) {
         let from_oldest = |position: u32| position.wrapping_sub(self.oldest);
@@ -265,7 +265,7 @@ impl SendQueue {
         signal_all: bool,
         freed: u32,
     ) -> Result<u32, PostError> {
-        // A completion of before a RESET, polled after it, names positions that are not there yet.
+        // A completion from before a RESET that is polled later names positions not posted yet.
         let stale = freed.wrapping_sub(self.oldest) as i32 > 0;
         let used = if stale { self.outstanding() } else { self.posted.wrapping_sub(freed) };
         if used >= self.capacity {
@@ -326,13 +326,13 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Takes back the request that was pushed last, because its inline payload cannot be read.
+    /// Removes the request that was pushed last, because its inline payload cannot be read.
     pub fn unpush(&mut self) {
         self.unpush_to(self.posted.wrapping_sub(1));
     }
 
-    /// Takes back what was pushed since `posted` was this, because a later request of the same
-    /// batch was refused. The adapter may not have read any of it.
+    /// Removes the requests from position `posted` on, because a later request of the same batch
+    /// was refused. The adapter must not have read any of them.
     pub fn unpush_to(&mut self, posted: u32) {
         debug_assert!(
             self.posted.wrapping_sub(posted) <= self.unfetched(),

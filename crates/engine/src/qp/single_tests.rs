@@ -1,4 +1,4 @@
-//! The short ways decide and change exactly what the general ones do.
+//! The fast paths decide and change exactly what the general paths do.
 
 use super::*;
 use crate::backend::{QpInit, RecvWr, SendWr};
@@ -7,7 +7,7 @@ use crate::train::{Fold, TrainFlags, TrainKind};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::{Psn, RKey};
 
-/// A driver that only listens.
+/// A driver that only records the engine's calls.
 #[derive(Default)]
 struct Ear(Vec<String>);
 
@@ -66,8 +66,8 @@ fn qp() -> Qp {
     qp
 }
 
-/// Everything about a QP but the receive WQE that it held last, which says nothing when none is
-/// held.
+/// The state of a QP without the receive WQE that it held last, whose content does not matter when
+/// none is held.
 fn state_of(qp: &Qp) -> String {
     let mut qp = qp.clone();
     qp.resp.held = HeldRecv::EMPTY;
@@ -171,7 +171,7 @@ fn a_single_send_is_what_plan_would_send() {
             expected.flags = single.flags;
             expected.payload_bytes = single.wqe().length;
             expected.imm_or_rkey = single.wqe().imm_or_rkey;
-            // What a SEND does not carry.
+            // Fields that a SEND does not carry.
             (expected.remote_addr, expected.rkey) = (train.remote_addr, train.rkey);
             expected.dma_bytes = train.dma_bytes;
             assert_eq!(train, expected, "seed {seed}");

@@ -16,8 +16,8 @@ pub unsafe extern "C-unwind" fn ibv_create_ah<B: Backend>(
     answer::pointer("ibv_create_ah", unsafe { ah::create::<B>(pd, &*attr) })
 }
 
-/// The address of whoever sent a datagram: 0, or -1 and `errno`. `grh` is looked at only when the
-/// completion says that it is there.
+/// The address of the sender of a datagram: 0, or -1 and `errno`. `grh` is read only if the
+/// completion has the flag for it.
 pub unsafe extern "C-unwind" fn ibv_init_ah_from_wc<B: Backend>(
     context: *mut ibv_context,
     port_num: u8,
@@ -32,7 +32,7 @@ pub unsafe extern "C-unwind" fn ibv_init_ah_from_wc<B: Backend>(
     answer::minus_one("ibv_init_ah_from_wc", result)
 }
 
-/// An address handle of whoever sent a datagram; null and `errno` when that fails.
+/// An address handle of the sender of a datagram; null and `errno` when that fails.
 pub unsafe extern "C-unwind" fn ibv_create_ah_from_wc<B: Backend>(
     pd: *mut ibv_pd,
     wc: *mut ibv_wc,

@@ -36,7 +36,7 @@ pub unsafe extern "C-unwind" fn ibv_destroy_comp_channel<B: Backend>(
 /// # Safety
 /// As for [`ibv_destroy_comp_channel`].
 unsafe fn destroy_channel<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<()> {
-    // SAFETY: by the contract; it is freed only when the backend has let go of it.
+    // SAFETY: by the contract; it is freed only after the backend has destroyed its part.
     unsafe {
         let users = cq::channel_users(channel);
         if users != 0 {
@@ -73,7 +73,7 @@ pub unsafe extern "C-unwind" fn ibv_create_cq<B: Backend>(
     answer::pointer("ibv_create_cq", unsafe { cq::create::<B>(context, &wanted) }).cast()
 }
 
-/// Changes the size of a CQ: 0, or an error number. `cq->cqe` says what it holds then.
+/// Changes the size of a CQ: 0, or an error number. `cq->cqe` is the new capacity.
 pub unsafe extern "C-unwind" fn ibv_resize_cq<B: Backend>(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let result = match u32::try_from(cqe) {
         Ok(wanted) if wanted > 0 => {

@@ -1,4 +1,4 @@
-//! Devices: listing, naming, opening, and what they can do.
+//! Devices: list, names, opening, and capabilities.
 
 use core::ffi::{c_char, c_int};
 use core::ptr::{self, NonNull};
@@ -9,9 +9,9 @@ use rdmalab_engine::backend::{Backend, ProcessBackend, VerbsError, VerbsResult};
 use crate::{answer, context, convert, device};
 
 /// The devices, as an array that ends with null and is freed by [`ibv_free_device_list`]; null and
-/// `errno` when this process cannot have one. `num_devices` may be null.
+/// `errno` when this process cannot have any. `num_devices` may be null.
 ///
-/// A device keeps its address from list to list, and outlives the list.
+/// A device has the same address in every list, and outlives the list.
 pub unsafe extern "C-unwind" fn ibv_get_device_list<B: ProcessBackend>(
     num_devices: *mut c_int,
 ) -> *mut *mut ibv_device {
@@ -25,7 +25,7 @@ pub unsafe extern "C-unwind" fn ibv_get_device_list<B: ProcessBackend>(
     answer::pointer("ibv_get_device_list", list)
 }
 
-/// The devices and a final null, in memory that carries its own length.
+/// The devices and a final null, in memory of `calloc`.
 fn allocate(devices: &[NonNull<ibv_device>]) -> VerbsResult<*mut *mut ibv_device> {
     // SAFETY: calloc takes any numbers; its memory is aligned for pointers and holds the devices
     // and one null more.
@@ -70,13 +70,14 @@ pub unsafe extern "C-unwind" fn ibv_get_device_index<B: Backend>(device: *mut ib
     c_int::try_from(index).unwrap_or(-1)
 }
 
-/// Closes a device: 0, or -1 and `errno` (`EBUSY` while objects live), and then it stays open.
+/// Closes a device: 0, or -1 and `errno`, and then it stays open. Objects that are still alive keep
+/// the context.
 pub unsafe extern "C-unwind" fn ibv_close_device<B: Backend>(context: *mut ibv_context) -> c_int {
     // SAFETY: by the contract of the module.
     answer::minus_one("ibv_close_device", unsafe { context::close::<B>(context) })
 }
 
-/// What a device can do: 0, or an error number.
+/// The capabilities of a device: 0, or an error number.
 pub unsafe extern "C-unwind" fn ibv_query_device<B: Backend>(
     context: *mut ibv_context,
     device_attr: *mut ibv_device_attr,

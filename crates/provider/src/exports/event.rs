@@ -12,14 +12,14 @@ use crate::sync::acks;
 use crate::{answer, context};
 
 /// Takes the next event of a channel: 0 and the CQ with its context, or -1 and `errno` (`EAGAIN`
-/// when the descriptor is non-blocking and there is none). Each is to be acknowledged.
+/// when the descriptor is non-blocking and there is none). The program must acknowledge each.
 pub unsafe extern "C-unwind" fn ibv_get_cq_event<B: Backend>(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: by the contract of the module. The CQ is alive while it is looked at: the event was
-    // counted as delivered, so that destroying the CQ waits for its acknowledgement.
+    // SAFETY: by the contract of the module. The CQ is alive while it is read: the event was
+    // counted as delivered, so destroying the CQ waits for its acknowledgement.
     let result = unsafe {
         next_cq::<B>(channel).map(|found| {
             *cq = found;
@@ -38,7 +38,7 @@ unsafe fn next_cq<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<*mu
         (ChannelObject::<B>::own(channel), &context.registry, (*channel).fd)
     };
     loop {
-        // An event of a CQ that was destroyed meanwhile is not one.
+        // Events of a CQ that was destroyed meanwhile are skipped.
         let cookie = wait(fd, |until| B::wait_channel(&own.backend, until))?;
         if let Some(cq) = registry.deliver_completion(cookie) {
             return Ok(cq);
@@ -46,7 +46,7 @@ unsafe fn next_cq<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<*mu
     }
 }
 
-/// What waits; where nothing does, what comes, unless the program made the descriptor non-blocking.
+/// The next event; without one, waits for it, unless the program made the descriptor non-blocking.
 fn wait<T>(fd: c_int, next: impl Fn(Deadline) -> VerbsResult<T>) -> VerbsResult<T> {
     match next(Deadline::Now) {
         Err(error) if error.errno == VerbsError::EAGAIN && !is_nonblocking(fd) => {
@@ -56,8 +56,7 @@ fn wait<T>(fd: c_int, next: impl Fn(Deadline) -> VerbsResult<T>) -> VerbsResult<
     }
 }
 
-/// Whether a program may not be made to wait for what a descriptor tells. One that is none, -1,
-/// cannot say so.
+/// Whether the descriptor is non-blocking; false for the missing descriptor -1.
 fn is_nonblocking(fd: c_int) -> bool {
     // SAFETY: F_GETFL takes no pointer, and fails for what is no descriptor.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -71,7 +70,7 @@ pub unsafe extern "C-unwind" fn ibv_ack_cq_events<B: Backend>(cq: *mut ibv_cq, n
 }
 
 /// Takes the next asynchronous event: 0, or -1 and `errno` (`EAGAIN` when the descriptor is
-/// non-blocking and there is none). Each is to be acknowledged.
+/// non-blocking and there is none). The program must acknowledge each.
 pub unsafe extern "C-unwind" fn ibv_get_async_event<B: Backend>(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
@@ -95,14 +94,14 @@ unsafe fn next_async<B: Backend>(
     let (own, fd) = unsafe { (context::own::<B>(context), (*context).async_fd) };
     loop {
         let event = wait(fd, |until| B::wait_async_event(&own.backend, until))?;
-        // An event of an object that was destroyed meanwhile is not one.
+        // Events of an object that was destroyed meanwhile are skipped.
         if let Some(element) = element_of(&own.registry, &event) {
             return Ok((element, event.event_type as u32));
         }
     }
 }
 
-/// What an event is about; `None` when that is gone.
+/// The object or port of an event; `None` if the object is gone.
 fn element_of(registry: &Registry, event: &AsyncEvent) -> Option<ibv_async_event_element> {
     let mut element = ibv_async_event_element::zeroed();
     match event.event_type.object() {
@@ -137,7 +136,7 @@ pub unsafe extern "C-unwind" fn ibv_ack_async_event<B: Backend>(event: *mut ibv_
             IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
                 acks!(element.srq, events_completed).acknowledge(1);
             }
-            // Events of ports and of the device are about no object.
+            // Events of ports and of the device have no object.
             _ => {}
         }
     }

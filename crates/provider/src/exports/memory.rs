@@ -36,7 +36,7 @@ pub unsafe extern "C-unwind" fn ibv_dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> c
 /// # Safety
 /// As for [`ibv_dealloc_pd`].
 unsafe fn dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> VerbsResult<()> {
-    // SAFETY: by the contract; it is freed only when the backend has let go of it.
+    // SAFETY: by the contract; it is freed only after the backend has freed its part.
     unsafe {
         let own = PdObject::<B>::own(pd);
         let handles = own.address_handles.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ unsafe fn dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> VerbsResult<()> {
     Ok(())
 }
 
-/// Registers memory under its own address; null and `errno` when that fails.
+/// Registers memory, addressed by its virtual addresses; null and `errno` when that fails.
 pub unsafe extern "C-unwind" fn ibv_reg_mr<B: Backend>(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -63,7 +63,7 @@ pub unsafe extern "C-unwind" fn ibv_reg_mr<B: Backend>(
     answer::pointer("ibv_reg_mr", made)
 }
 
-/// Registers memory under an address of the caller's choice; null and `errno` when that fails.
+/// Registers memory, addressed from `iova` on; null and `errno` when that fails.
 pub unsafe extern "C-unwind" fn ibv_reg_mr_iova<B: Backend>(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -76,8 +76,8 @@ pub unsafe extern "C-unwind" fn ibv_reg_mr_iova<B: Backend>(
     answer::pointer("ibv_reg_mr_iova", made)
 }
 
-/// As [`ibv_reg_mr_iova`]; the header calls this one when optional rights may be among `access`,
-/// which are ignored.
+/// As [`ibv_reg_mr_iova`]; the header calls this one when `access` may have optional rights, which
+/// are ignored.
 pub unsafe extern "C-unwind" fn ibv_reg_mr_iova2<B: Backend>(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -133,7 +133,7 @@ pub unsafe extern "C-unwind" fn ibv_rereg_mr<B: Backend>(
     };
     let moves = has(IBV_REREG_MR_CHANGE_TRANSLATION);
     let moves_pd = has(IBV_REREG_MR_CHANGE_PD);
-    // SAFETY: by the contract of the module; a PD that is not to be changed is not looked at.
+    // SAFETY: by the contract of the module; `pd` is not read unless it is to be changed.
     unsafe {
         let change = MrChange {
             translation: moves.then_some((addr as u64, length as u64)),
@@ -159,7 +159,7 @@ pub unsafe extern "C-unwind" fn ibv_rereg_mr<B: Backend>(
     }
 }
 
-/// What can be refused before the region is touched; else the rights that are asked for.
+/// Checks everything that can be checked before the region changes; returns the requested rights.
 fn check_change(
     flags: u32,
     pd: *mut ibv_pd,
@@ -183,9 +183,10 @@ fn check_change(
     convert::access_from_c(access)
 }
 
-/// Takes a region back: 0, or an error number (`EBUSY` while windows are bound to it).
+/// Deregisters a region: 0, or an error number (`EBUSY` while windows are bound to it).
 pub unsafe extern "C-unwind" fn ibv_dereg_mr<B: Backend>(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: by the contract of the module; it is freed only when the backend has let go of it.
+    // SAFETY: by the contract of the module; it is freed only after the backend has deregistered
+    // it.
     let result = unsafe {
         B::dereg_mr(&MrObject::<B>::own(mr).backend).map(|()| {
             let context = (*mr).context;

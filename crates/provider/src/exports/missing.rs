@@ -1,4 +1,5 @@
-//! What libibverbs exports and no device of ours has: each says `EOPNOTSUPP` in its own way.
+//! Functions of libibverbs that no device of this project supports: each reports `EOPNOTSUPP` by
+//! its own convention.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -27,7 +28,7 @@ pub unsafe extern "C-unwind" fn ibv_import_pd<B: Backend>(
     no_object("ibv_import_pd")
 }
 
-/// Nothing was imported, so nothing is to be given back.
+/// Does nothing, because nothing can be imported.
 pub unsafe extern "C-unwind" fn ibv_unimport_pd<B: Backend>(_pd: *mut ibv_pd) {}
 
 /// Names another process's region: null, and `EOPNOTSUPP`.
@@ -38,7 +39,7 @@ pub unsafe extern "C-unwind" fn ibv_import_mr<B: Backend>(
     no_object("ibv_import_mr")
 }
 
-/// Nothing was imported, so nothing is to be given back.
+/// Does nothing, because nothing can be imported.
 pub unsafe extern "C-unwind" fn ibv_unimport_mr<B: Backend>(_mr: *mut ibv_mr) {}
 
 /// Names another process's device memory: null, and `EOPNOTSUPP`.
@@ -49,7 +50,7 @@ pub unsafe extern "C-unwind" fn ibv_import_dm<B: Backend>(
     no_object("ibv_import_dm")
 }
 
-/// Nothing was imported, so nothing is to be given back.
+/// Does nothing, because nothing can be imported.
 pub unsafe extern "C-unwind" fn ibv_unimport_dm<B: Backend>(_dm: *mut ibv_dm) {}
 
 /// Registers memory of another device: null, and `EOPNOTSUPP`.
@@ -64,7 +65,7 @@ pub unsafe extern "C-unwind" fn ibv_reg_dmabuf_mr<B: Backend>(
     no_object("ibv_reg_dmabuf_mr")
 }
 
-/// Agrees on a vendor's options: `EOPNOTSUPP`.
+/// Sets a vendor's connection options: `EOPNOTSUPP`.
 pub unsafe extern "C-unwind" fn ibv_set_ece<B: Backend>(
     _qp: *mut ibv_qp,
     _ece: *mut ibv_ece,
@@ -72,7 +73,7 @@ pub unsafe extern "C-unwind" fn ibv_set_ece<B: Backend>(
     answer::number("ibv_set_ece", &not_here("ibv_set_ece"))
 }
 
-/// A vendor's options that were agreed on: `EOPNOTSUPP`.
+/// Queries a vendor's connection options: `EOPNOTSUPP`.
 pub unsafe extern "C-unwind" fn ibv_query_ece<B: Backend>(
     _qp: *mut ibv_qp,
     _ece: *mut ibv_ece,

@@ -7,8 +7,8 @@
 //!
 //! For all of them: pointers to objects came from functions of this module, or of the tables of a
 //! context that did, with the same backend `B`, and the object has not been freed; pointers to
-//! attributes are valid for the structure that the C prototype names. That is what the manual page
-//! of each demands of its caller.
+//! attributes are valid for the structure that the C prototype names. The manual pages demand this
+//! of every caller.
 #![allow(clippy::missing_safety_doc, reason = "the safety section of the module holds for each")]
 #![allow(
     clippy::extra_unused_type_parameters,

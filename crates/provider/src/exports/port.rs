@@ -10,12 +10,12 @@ use rdmalab_wire::ids::Gid;
 
 use crate::{answer, context, convert};
 
-/// How much of the port's attributes the exported function may write. Programs that were built
-/// with the first headers hand in a structure that ends before `port_cap_flags2`; newer headers
+/// The length of the port's attributes that the exported function may write. Programs that were
+/// built with the first headers pass a structure that ends before `port_cap_flags2`; newer headers
 /// clear theirs first.
 const FIRST_PORT_ATTR: usize = mem::offset_of!(ibv_port_attr, port_cap_flags2);
 
-/// The state of a port, as far as the first structure goes (48 bytes): 0, or an error number.
+/// The state of a port, with the fields of the first structure (48 bytes): 0, or an error number.
 pub unsafe extern "C-unwind" fn ibv_query_port<B: Backend>(
     context: *mut ibv_context,
     port_num: u8,
@@ -25,7 +25,7 @@ pub unsafe extern "C-unwind" fn ibv_query_port<B: Backend>(
     unsafe { write_port::<B>(context, port_num, port_attr, FIRST_PORT_ATTR) }
 }
 
-/// Writes `length` bytes of a port's attributes; what lies beyond the structure is cleared.
+/// Writes `length` bytes of a port's attributes; bytes beyond the structure are cleared.
 ///
 /// # Safety
 /// `context` is of this backend; `attr` has room for `length` bytes.
@@ -168,8 +168,8 @@ fn gid_table<B: Backend>(
     Ok(table)
 }
 
-/// The kind of a GID as sysfs tells it, which knows InfiniBand and RoCE version 1 under one number
-/// (0) and RoCE version 2 (1): 0, or -1 and `errno`.
+/// The kind of a GID with the numbers of sysfs: InfiniBand and RoCE version 1 are 0, RoCE version 2
+/// is 1. Returns 0, or -1 and `errno`.
 pub unsafe extern "C-unwind" fn ibv_query_gid_type<B: Backend>(
     context: *mut ibv_context,
     port_num: u8,
@@ -223,9 +223,9 @@ pub unsafe extern "C-unwind" fn ibv_get_pkey_index<B: Backend>(
     }
 }
 
-/// The MAC address behind a GID, where it can be told from the GID alone: link-local GIDs hold it,
-/// and multicast GIDs map to it (RFC 4291 appendix A, RFC 2464 section 7). 0, or a negative error
-/// number: nothing here asks the neighbours. There is no VLAN (0xffff).
+/// The MAC address of a GID, if it follows from the GID alone: link-local GIDs contain it, and
+/// multicast GIDs map to it (RFC 4291 appendix A, RFC 2464 section 7). 0, or a negative error
+/// number: there is no neighbour discovery. There is no VLAN (0xffff).
 pub unsafe extern "C-unwind" fn ibv_resolve_eth_l2_from_gid<B: Backend>(
     _context: *mut ibv_context,
     attr: *mut ibv_ah_attr,

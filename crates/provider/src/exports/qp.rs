@@ -10,7 +10,7 @@ use rdmalab_engine::vocab::QpState;
 use crate::object::QpObject;
 use crate::{answer, convert, qp};
 
-/// Makes a QP and says in `init->cap` how much it holds; null and `errno` when that fails.
+/// Creates a QP and writes its capacities to `init->cap`; null and `errno` when that fails.
 pub unsafe extern "C-unwind" fn ibv_create_qp<B: Backend>(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
@@ -19,7 +19,7 @@ pub unsafe extern "C-unwind" fn ibv_create_qp<B: Backend>(
     answer::pointer("ibv_create_qp", unsafe { qp::create::<B>(pd, init, None) })
 }
 
-/// Changes state and attributes: 0, or an error number. `qp->state` is the state it is in then.
+/// Changes state and attributes: 0, or an error number. `qp->state` is the new state.
 pub unsafe extern "C-unwind" fn ibv_modify_qp<B: Backend>(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
@@ -45,8 +45,8 @@ unsafe fn modify<B: Backend>(
     B::modify_qp(unsafe { &QpObject::<B>::own(qp.cast()).backend }, &attr, mask)
 }
 
-/// All attributes, whatever the mask, and how the QP was made: 0, or an error number. `init_attr`
-/// may be null.
+/// Writes all attributes, whatever the mask, and the creation attributes: 0, or an error number.
+/// `init_attr` may be null.
 pub unsafe extern "C-unwind" fn ibv_query_qp<B: Backend>(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
@@ -73,7 +73,8 @@ pub unsafe extern "C-unwind" fn ibv_destroy_qp<B: Backend>(qp: *mut ibv_qp) -> c
     answer::status("ibv_destroy_qp", unsafe { qp::destroy::<B>(qp) })
 }
 
-/// The extended side of a QP; null when it was not made with `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
+/// The extended structure of a QP; null when it was not created with
+/// `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 pub unsafe extern "C-unwind" fn ibv_qp_to_qp_ex<B: Backend>(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: by the contract of the module; every QP is allocated as the extended one.
     match unsafe { &QpObject::<B>::own(qp.cast()).builder } {
@@ -83,7 +84,7 @@ pub unsafe extern "C-unwind" fn ibv_qp_to_qp_ex<B: Backend>(qp: *mut ibv_qp) -> 
 }
 
 /// Whether payload is written strictly in order: no (0). Only the last bytes of a message are
-/// certain to be the last.
+/// written last for certain.
 pub unsafe extern "C-unwind" fn ibv_query_qp_data_in_order<B: Backend>(
     _qp: *mut ibv_qp,
     _op: u32,

@@ -10,7 +10,7 @@ use rdmalab_engine::backend::{Backend, VerbsError};
 use crate::object::SrqObject;
 use crate::{answer, srq};
 
-/// Makes an SRQ and says how much it holds; null and `errno` when that fails.
+/// Creates an SRQ and writes its capacities to `init`; null and `errno` when that fails.
 pub unsafe extern "C-unwind" fn ibv_create_srq<B: Backend>(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,

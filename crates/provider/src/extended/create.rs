@@ -7,7 +7,7 @@ use crate::cq::Wanted;
 use crate::cq_ex::READABLE;
 use crate::{answer, context, cq, qp, srq};
 
-/// Refuses bits of a mask that name something this device does not have.
+/// Refuses bits of a mask that this device does not support.
 fn only(name: &str, given: u64, known: u64) -> VerbsResult<()> {
     match given & !known {
         0 => Ok(()),
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C-unwind" fn create_cq_ex<B: Backend>(
 }
 
 /// # Safety
-/// `context` is of this backend; of `init` the fields that its `comp_mask` names are valid.
+/// `context` is of this backend; the fields of `init` that its `comp_mask` names are valid.
 unsafe fn wanted_cq<B: Backend>(
     context: *mut ibv_context,
     init: *const ibv_cq_init_attr_ex,
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex<B: Backend>(
 }
 
 /// # Safety
-/// Of `init` the fields that its `comp_mask` names are valid.
+/// The fields of `init` that its `comp_mask` names are valid.
 unsafe fn make_qp<B: Backend>(init: *mut ibv_qp_init_attr_ex) -> VerbsResult<*mut ibv_qp> {
     let known =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex<B: Backend>(
 }
 
 /// # Safety
-/// Of `init` the fields that its `comp_mask` names are valid.
+/// The fields of `init` that its `comp_mask` names are valid.
 unsafe fn make_srq<B: Backend>(init: *mut ibv_srq_init_attr_ex) -> VerbsResult<*mut ibv_srq> {
     let known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     // SAFETY: by the contract.

@@ -1,4 +1,4 @@
-//! The optional operations, in front of the context that programs hold a pointer to.
+//! The optional operations, in the structure before the context that programs hold a pointer to.
 
 mod create;
 mod query;
@@ -11,9 +11,9 @@ use crate::stubs;
 /// Fills every slot that has a name.
 ///
 /// # Safety
-/// `table` is a context that nobody else uses yet.
+/// `table` is a context that is not used elsewhere yet.
 pub(crate) unsafe fn fill<B: Backend>(table: *mut verbs_context) {
-    // SAFETY: by the contract nobody else has a reference to it.
+    // SAFETY: by the contract there is no other reference to it.
     let t = unsafe { &mut *table };
     t.query_port = Some(query::query_port::<B>);
     t.query_device_ex = Some(query::query_device_ex::<B>);

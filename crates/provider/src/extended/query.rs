@@ -43,8 +43,8 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex<B: Backend>(
     0
 }
 
-/// `ibv_query_rt_values_ex`: 0, or an error number. `comp_mask` says what was answered; the clock's
-/// ticks are in `tv_nsec`, as with every adapter.
+/// `ibv_query_rt_values_ex`: 0, or an error number. `comp_mask` names the values that were written;
+/// the clock's ticks are in `tv_nsec`, as with every adapter.
 pub(crate) unsafe extern "C-unwind" fn query_rt_values<B: Backend>(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,

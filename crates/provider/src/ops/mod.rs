@@ -1,4 +1,4 @@
-//! What the header calls through `ibv_context.ops`: the paths that every message takes.
+//! Functions that the header calls through `ibv_context.ops`, among them the hot paths.
 
 pub(crate) mod poll;
 pub(crate) mod post;

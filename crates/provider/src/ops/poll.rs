@@ -11,7 +11,7 @@ use rdmalab_engine::vocab::Wc;
 use crate::answer;
 use crate::object::CqObject;
 
-// The backend writes completions right into the caller's array.
+// The backend writes completions directly into the caller's array.
 const _: () = {
     assert!(size_of::<Wc>() == size_of::<ibv_wc>());
     assert!(align_of::<Wc>() == align_of::<ibv_wc>());
@@ -42,8 +42,8 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq<B: Backend>(
     if num_entries <= 0 {
         return 0;
     }
-    // SAFETY: every CQ is allocated as the extended one with our part behind it, and the caller's
-    // array has room for `num_entries` structures laid out as `Wc` (asserted above).
+    // SAFETY: every CQ is allocated as the extended one with the private part after it, and the
+    // caller's array has room for `num_entries` structures laid out as `Wc` (asserted above).
     let (own, out) = unsafe {
         let out = slice::from_raw_parts_mut(wc.cast::<MaybeUninit<Wc>>(), num_entries as usize);
         (CqObject::<B>::own(cq.cast()), out)

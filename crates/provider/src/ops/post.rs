@@ -16,7 +16,7 @@ use rdmalab_wire::ids::Qpn;
 use crate::answer;
 use crate::object::{AhObject, QpObject, SrqObject};
 
-// The backend reads scatter/gather elements right from the caller's arrays.
+// The backend reads scatter/gather elements directly from the caller's arrays.
 const _: () = {
     assert!(size_of::<Sge>() == size_of::<ibv_sge>());
     assert!(align_of::<Sge>() == align_of::<ibv_sge>());
@@ -25,7 +25,7 @@ const _: () = {
     assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
 };
 
-/// The send flags that a device of ours can honour.
+/// The send flags that this project's devices support.
 pub(crate) const SEND_FLAGS: u32 =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
@@ -49,12 +49,12 @@ impl Link for ibv_recv_wr {
     }
 }
 
-/// Walks a list; it ends early at a request that cannot even be understood.
+/// Iterates over a list; ends early at a request that cannot be converted.
 struct Chain<'a, L> {
     at: *mut L,
     /// Whether a send carries an address.
     is_ud: bool,
-    /// Why the request at `at` cannot be understood.
+    /// Why the request at `at` cannot be converted.
     refused: Option<PostError>,
     list: PhantomData<&'a L>,
 }
@@ -68,7 +68,7 @@ impl<L: Link> Chain<'_, L> {
         Chain { at: first, is_ud, refused: None, list: PhantomData }
     }
 
-    /// Ends the walk at the present request.
+    /// Ends the iteration at the present request.
     #[cold]
     fn refuse(&mut self, error: PostError) {
         self.refused = Some(error);
@@ -137,11 +137,11 @@ unsafe fn read_sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge],
     }
 }
 
-/// A request in the engine's words.
+/// Converts a request to the engine's type.
 ///
 /// # Safety
-/// The arrays and objects that the request names live for `'a`; on a UD QP its address handle is
-/// of ours or null.
+/// The arrays and objects that the request names live for `'a`; on a UD QP its address handle is of
+/// this provider or null.
 #[inline(always)]
 unsafe fn read_send<'a>(wr: &ibv_send_wr, is_ud: bool) -> Result<SendWr<'a>, PostError> {
     let opcode = WrOpcode::from_ibv(wr.opcode).ok_or(PostError::BadOpcode)?;
@@ -158,7 +158,7 @@ unsafe fn read_send<'a>(wr: &ibv_send_wr, is_ud: bool) -> Result<SendWr<'a>, Pos
             send.ud = address(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
             return Ok(send);
         }
-        // The remote address lies at the same place for all of them.
+        // The remote address has the same offset in all members of the union.
         send.remote_addr = wr.wr.rdma.remote_addr;
         match opcode {
             WrOpcode::CmpSwap | WrOpcode::FetchAdd => {
@@ -197,10 +197,10 @@ pub(crate) fn blank<'a>(wr_id: u64, opcode: WrOpcode, flags: SendFlags) -> SendW
     }
 }
 
-/// Where a datagram goes; `None` without an address handle, which the backend refuses.
+/// The destination of a datagram; `None` without an address handle, which the backend refuses.
 ///
 /// # Safety
-/// `ah` is null or an address handle of ours.
+/// `ah` is null or an address handle of this provider.
 #[inline(always)]
 pub(crate) unsafe fn address(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Option<UdAddress> {
     if ah.is_null() {
@@ -211,12 +211,12 @@ pub(crate) unsafe fn address(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Option<UdA
     Some(UdAddress { ah: own.attr, remote_qpn: Qpn::new(qpn), remote_qkey: qkey })
 }
 
-/// What a window is to be bound to.
+/// The binding that a request asks for.
 ///
 /// # Safety
 /// The region of `info` is null or alive.
 pub(crate) unsafe fn window(mw_rkey: u32, new_rkey: u32, info: &ibv_mw_bind_info) -> MwBind {
-    // SAFETY: by the contract. Without a region the length is 0, and the key is not looked at.
+    // SAFETY: by the contract. Without a region the length is 0, and the key is not used.
     let mr_lkey = if info.mr.is_null() { 0 } else { unsafe { (*info.mr).lkey } };
     MwBind {
         mw_rkey,
@@ -228,7 +228,8 @@ pub(crate) unsafe fn window(mw_rkey: u32, new_rkey: u32, info: &ibv_mw_bind_info
     }
 }
 
-/// Turns what the backend said into C's answer, and points at the first request that was not taken.
+/// Converts the backend's result to the C return value, and sets `bad_wr` to the first request that
+/// was not posted.
 ///
 /// # Safety
 /// `first` and `chain` are the list that was posted; `bad_wr` is null or the caller's variable.
@@ -280,7 +281,7 @@ unsafe fn refused<L: Link>(
     answer::number(verb, &VerbsError::new(error.errno(), sentence(error)))
 }
 
-/// What a refusal means, for people.
+/// The message for a refused request.
 pub(crate) fn sentence(error: PostError) -> &'static str {
     match error {
         PostError::QueueFull => {
@@ -324,8 +325,8 @@ pub(crate) unsafe extern "C-unwind" fn post_send<B: Backend>(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: every QP is allocated as the extended one with our part behind it; the list is the
-    // caller's until this returns.
+    // SAFETY: every QP is allocated as the extended one with the private part after it; the list is
+    // the caller's until this returns.
     unsafe {
         let own = QpObject::<B>::own(qp.cast());
         let mut chain = Chain::new(wr, own.is_ud);
@@ -361,7 +362,7 @@ pub(crate) unsafe extern "C-unwind" fn post_srq_recv<B: Backend>(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: every SRQ has our part behind it; the list is the caller's until this returns.
+    // SAFETY: every SRQ has a private part after it; the list is the caller's until this returns.
     unsafe {
         let own = SrqObject::<B>::own(srq);
         let mut chain = Chain::new(wr, false);

@@ -48,7 +48,7 @@ unsafe fn alloc<B: Backend>(pd: *mut ibv_pd, mw_type: u32) -> VerbsResult<*mut i
 /// # Safety
 /// `mw` is a window of this backend.
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw<B: Backend>(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: by the contract; the window is freed only when the backend has let go of it.
+    // SAFETY: by the contract; the window is freed only after the backend has freed its part.
     let result = unsafe {
         B::dealloc_mw(&MwObject::<B>::own(mw).backend).map(|()| {
             let context = (*mw).context;
@@ -96,7 +96,7 @@ unsafe fn bind_type_1<B: Backend>(
     request.bind = Some(unsafe { window(rkey, new_rkey, &bind.bind_info) });
     B::post_send(&qp.backend, iter::once(request))
         .map_err(|(_, error)| VerbsError::new(error.errno(), post::sentence(error)))?;
-    // SAFETY: the caller gave the window to this call.
+    // SAFETY: the caller passed the window to this call.
     unsafe { (*mw).rkey = new_rkey };
     Ok(())
 }

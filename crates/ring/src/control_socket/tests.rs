@@ -4,7 +4,7 @@ use super::*;
 use crate::doorbell::Event;
 use std::os::fd::AsFd;
 
-/// A version of its own for each test, and for each process that runs them.
+/// A version that only this test in this process uses.
 fn version(test: u32) -> u32 {
     std::process::id() * 16 + test
 }

@@ -1,4 +1,4 @@
-//! Where what is in a ring's memory, and the header that says so.
+//! The layout of a ring's memory, and the header that describes it.
 
 use crate::sync::{AtomicU64, LINE, Ordering, at, word};
 use core::fmt;
@@ -25,7 +25,7 @@ pub(super) const CONSUMER_CLOSED_AT: usize = if cfg!(loom) { 48 } else { 5 * LIN
 const MAGIC: u64 = u64::from_le_bytes(*b"rdmaring");
 const VERSION: u32 = 1;
 
-/// Words of body that are copied. Loom gets one: more add states and nothing to the protocol.
+/// Words of body that are copied. Loom gets one: more only add states.
 pub(super) const COPIED_WORDS: usize = if cfg!(loom) { 1 } else { BODY_WORDS };
 
 /// The shape of a ring: how many slots, how much data area.
@@ -105,7 +105,7 @@ impl Geometry {
         self.data_at() + self.data_bytes as usize
     }
 
-    /// Where the data area begins, in bytes from the base: all before it is touched by every ring.
+    /// Where the data area begins, in bytes from the base. Every ring uses all memory before it.
     pub const fn data_at(&self) -> usize {
         CONTROL_BYTES + self.slots as usize * SLOT_BYTES
     }
@@ -220,8 +220,8 @@ impl Shape {
         unsafe { word(self.base, offset) }
     }
 
-    /// The slot that holds `position`. Its address is computed once: what is stored there might
-    /// be this very structure, as far as the compiler knows.
+    /// The slot that holds `position`. Its address is computed once; otherwise the compiler would
+    /// compute it again after each store, which might change this structure as far as it knows.
     #[inline(always)]
     pub(super) fn slot(&self, position: u64) -> SlotWords<'_> {
         // SAFETY: the mask keeps the slot within the slots that `attach` found mapped.

@@ -245,7 +245,8 @@ mod real {
                     Step::Push { head, len } => match push(&mut producer, head, len, fill) {
                         Some(sent) => queue.push_back(sent),
                         None => {
-                            // With all news published, only a full queue or full data may refuse.
+                            // With all positions published, only a full queue or full data may
+                            // refuse.
                             consumer.publish();
                             if let Some(sent) = push(&mut producer, head, len, fill) {
                                 queue.push_back(sent);
@@ -274,8 +275,8 @@ mod real {
             pop(&mut consumer, None);
         }
 
-        /// Whatever stands in the shared memory, no end panics, and none computes an address
-        /// outside the data area.
+        /// Whatever the shared memory holds, no end panics, and none computes an address outside
+        /// the data area.
         #[test]
         fn garbage_in_memory_moves_no_address_out_of_the_region(
             garbage in proptest::collection::vec((0..(4096 + 512) / 8_usize, any::<u64>()), 0..40),
@@ -380,13 +381,13 @@ mod loom_model {
         });
     }
 
-    /// The slots wrap, so the slot cursor holds the producer back.
+    /// The slots wrap, so the producer waits for the slot cursor.
     #[test]
     fn loom_messages_are_whole_and_in_order() {
         three_messages(2);
     }
 
-    /// Only the data wraps, so the data cursor alone holds the producer back.
+    /// Only the data wraps, so the producer waits for the data cursor alone.
     #[test]
     fn loom_data_is_not_overwritten_before_its_release() {
         three_messages(4);

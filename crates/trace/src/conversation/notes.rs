@@ -1,4 +1,4 @@
-//! What each packet of a conversation meant.
+//! Notes on the packets of a conversation.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::packet::{Icrc, Seen};
 pub struct Cm {
     /// Its name.
     pub name: &'static str,
-    /// The sender's number of the conversation.
+    /// The sender's communication identifier.
     pub local: u32,
-    /// The receiver's.
+    /// The receiver's communication identifier.
     pub remote: u32,
-    /// The sender's queue pair, where the message tells it.
+    /// The sender's queue pair, if the message contains it.
     pub qpn: Option<u32>,
 }
 
@@ -25,7 +25,7 @@ pub struct Cm {
 const GSI: u32 = 1;
 /// Management class of the connection manager.
 const CLASS_CM: u8 = 0x07;
-/// Where the message begins behind the MAD header.
+/// Offset of the message after the MAD header.
 const DATA: usize = 24;
 
 impl Cm {
@@ -62,7 +62,7 @@ impl Cm {
     }
 }
 
-/// What one end has sent.
+/// The requests that one end has sent.
 #[derive(Default)]
 struct Sent {
     /// The PSN that comes next; `None` before the first.
@@ -71,22 +71,22 @@ struct Sent {
     at_ns: Times,
 }
 
-/// When each PSN was last sent: ranges, by their first PSN, that do not overlap. A READ asks for as
-/// many as its answer has packets, which is millions at the most.
+/// When each PSN was last sent: ranges, by their first PSN, that do not overlap. Ranges, because a
+/// READ takes one PSN for each packet of its response, up to millions.
 #[derive(Default)]
 struct Times(BTreeMap<u32, Range>);
 
-/// From a PSN on.
+/// A range of PSNs; its first PSN is the key in the map.
 #[derive(Clone, Copy)]
 struct Range {
-    /// The PSN behind its last one; 2^24 at the most.
+    /// The PSN after its last one, at most 2^24.
     end: u32,
     at_ns: u64,
 }
 
-/// Ranges that are remembered for each end; older ones are forgotten.
+/// Ranges that are kept for each end; when there are more, all are dropped.
 const REMEMBERED: usize = 1 << 16;
-/// There are so many PSNs.
+/// Number of PSNs.
 const PSNS: u32 = 1 << 24;
 
 impl Times {
@@ -95,7 +95,7 @@ impl Times {
         (psn.get() < range.end).then_some(range.at_ns)
     }
 
-    /// So many PSNs were sent at that time.
+    /// Records that `count` PSNs from `first` on were sent at that time.
     fn put(&mut self, first: Psn, count: u32, at_ns: u64) {
         if self.0.len() >= REMEMBERED {
             self.0.clear();
@@ -109,7 +109,8 @@ impl Times {
     }
 
     fn put_range(&mut self, first: u32, range: Range) {
-        // What begins before and reaches into it loses that part, and keeps what lies behind it.
+        // An older range that begins before this one and overlaps it is cut; the part after this
+        // one stays.
         if let Some((_, before)) = self.0.range_mut(..first).next_back()
             && before.end > first
         {
@@ -151,8 +152,8 @@ pub fn annotate(conversation: &mut Conversation) {
     }
 }
 
-/// PSNs that a request takes: a READ takes one for each packet of its answer (IBA 9.7.3). Half of
-/// them at the most: what is more could not be told from the past.
+/// PSNs that a request takes: a READ takes one for each packet of its response (IBA 9.7.3). At most
+/// half of all PSNs, because more could not be told from earlier ones.
 fn psns(packet: &Seen, mtu: Option<u32>) -> u32 {
     match (packet.headers.bth.opcode.operation(), &packet.headers.reth, mtu) {
         (Operation::ReadRequest, Some(reth), Some(mtu)) if mtu > 0 => {
@@ -178,7 +179,7 @@ fn request(row: &Row, sent: &mut Sent, mtu: Option<u32>) -> Vec<Note> {
     if end.distance_from(expected) > 0 || sent.next.is_none() {
         sent.next = Some(end);
     }
-    // Of a READ each PSN of the answer, so that each part of it finds its question.
+    // All PSNs of a READ, so that each packet of its response is matched with it.
     sent.at_ns.put(psn, count, now);
     notes
 }
@@ -189,7 +190,7 @@ fn answer(row: &Row, asked: &mut Sent) -> Vec<Note> {
     let syndrome = row.packet.headers.aeth.map(|aeth| aeth.syndrome);
     match asked.at_ns.get(psn) {
         Some(at) => notes.push(Note::Answers { after_ns: now.saturating_sub(at) }),
-        // A NAK for a gap names a PSN that did not come by.
+        // A NAK for a gap names a PSN that the capture does not have.
         None if matches!(syndrome, Some(Syndrome::Nak(NakCode::PsnSequenceError))) => {}
         None => notes.push(Note::Stale),
     }

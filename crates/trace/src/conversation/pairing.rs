@@ -1,13 +1,14 @@
-//! Which two directions belong together.
+//! Finds the two directions of each connection.
 //!
-//! A packet of a connected transport names its receiver's queue pair and not its sender's. What the
-//! connection manager agreed on is believed first. Without it, the directions between two addresses
-//! whose answers fit each other's requests by PSN are a pair: where starting PSNs are drawn at
-//! random, chance matches are rare. Where connections begin with the same PSN, time tells them
-//! apart: an answer comes after what it answers, and within about the same time.
+//! A packet of a connected transport names its receiver's queue pair, but not its sender's. If the
+//! capture has the connection manager's messages, these tell which queue pairs are connected.
+//! Without them, two directions between two addresses are a pair if the responses of one match the
+//! requests of the other by PSN. With random starting PSNs, chance matches are rare. Where
+//! connections begin with the same PSN, time decides: a response follows its request, after about
+//! the same time.
 //!
-//! Only directions that share a PSN are held against each other: a capture has as many directions
-//! as its writer likes.
+//! Only directions that share a PSN are compared, because a capture may have any number of
+//! directions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +19,7 @@ use super::notes::Cm;
 use super::{Conversation, Direction, End, Row};
 use crate::packet::{Address, Seen};
 
-/// Packets of one sender's address to one queue pair; of datagrams, from one queue pair.
+/// A direction: packets from one address to one queue pair; for datagrams, from one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flow {
     from: Address,
@@ -41,26 +42,27 @@ impl Flow {
     }
 }
 
-/// What a flow asks and answers: PSNs, and when each was seen last. What is asked again is answered
-/// again.
+/// The PSNs of a flow's requests and responses, each with the time when it was last seen, since a
+/// repeated request is answered again.
 #[derive(Default)]
 struct Psns {
     asked: BTreeMap<u32, u64>,
     answered: BTreeMap<u32, u64>,
 }
 
-/// How well two flows go together; the greater, the better.
+/// How well two flows match; the greater, the better.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Fit {
-    /// PSNs of one that the other answers, afterwards.
+    /// PSNs of one that the other answers later.
     answered: usize,
-    /// The squares of the times until then, in ns^2. Of several pairs the sum of the times is the
-    /// same however they are joined; that of the squares is least where the times are alike.
+    /// Sum of the squares of the response times, in ns^2. Among several connections, the sum of the
+    /// times is the same for every pairing, but the sum of their squares is least if the times are
+    /// alike.
     waited: Reverse<u128>,
 }
 
 impl Fit {
-    /// What packets say themselves.
+    /// The fit of two flows that packets themselves identify as a pair.
     const CERTAIN: Self = Self { answered: usize::MAX, waited: Reverse(0) };
 
     fn add(&mut self, asked_ns: u64, answered_ns: u64) {
@@ -71,7 +73,7 @@ impl Fit {
         }
     }
 
-    /// Of two pairs together.
+    /// The fit of two pairs together.
     fn and(self, other: Self) -> Self {
         Self {
             answered: self.answered.saturating_add(other.answered),
@@ -84,14 +86,15 @@ impl Fit {
     }
 }
 
-/// Directions between two addresses, each way, that may share a PSN: one that more of them use, as
-/// where all begin with 0, tells nothing, and would be the square of their number in work.
+/// Directions between two addresses, each way, that may share a PSN. A PSN that more of them use
+/// (all begin with 0, say) is ignored: it identifies nothing, and the work would grow with the
+/// square of their number.
 pub const SHARERS_MAX: usize = 32;
 
 /// The directions that use a PSN, as numbers of [`Pairing::flows`].
 type Users = HashMap<(Address, Address, u8, u32), Vec<usize>>;
 
-/// Sorts packets, which come in order of time. Also how many PSNs more than [`SHARERS_MAX`]
+/// Sorts packets, which are in order of time. Also returns how many PSNs more than [`SHARERS_MAX`]
 /// directions used.
 pub fn sort(packets: Vec<Seen>) -> (Vec<Conversation>, usize) {
     let mut flows: BTreeMap<Flow, Psns> = BTreeMap::new();
@@ -119,7 +122,7 @@ pub fn sort(packets: Vec<Seen>) -> (Vec<Conversation>, usize) {
     (collect(packets, &pairs), pairing.crowded())
 }
 
-/// Two directions that may belong together, and how surely.
+/// Two directions that may belong together, and how well they match.
 struct Candidate {
     fit: Fit,
     one: usize,
@@ -128,7 +131,7 @@ struct Candidate {
 
 /// All directions, and which of them use a PSN.
 struct Pairing<'a> {
-    /// In their order.
+    /// Sorted, so that [`Pairing::number`] can search them.
     flows: Vec<(&'a Flow, &'a Psns)>,
     asked: Users,
     answered: Users,
@@ -156,7 +159,7 @@ impl<'a> Pairing<'a> {
         Self { flows, asked, answered }
     }
 
-    /// PSNs that too many directions use.
+    /// The number of PSNs that too many directions use.
     fn crowded(&self) -> usize {
         let all = self.asked.values().chain(self.answered.values());
         all.filter(|users| users.len() > SHARERS_MAX).count()
@@ -172,7 +175,7 @@ impl<'a> Pairing<'a> {
         for number in 0..self.flows.len() {
             candidates.extend(self.likely(number));
         }
-        // The best first; of equal ones the first by address, so that a run repeats itself.
+        // The best first; equal ones by address, so that results are reproducible.
         candidates.sort_by_key(|c| (Reverse(c.fit), c.one, c.other));
         let mut partners: BTreeMap<usize, usize> = BTreeMap::new();
         for Candidate { one, other, .. } in &candidates {
@@ -186,7 +189,8 @@ impl<'a> Pairing<'a> {
         partners.iter().map(|(one, other)| (flow(one), flow(other))).collect()
     }
 
-    /// What packets say themselves: datagrams each, the connection manager's for connections.
+    /// Pairs that packets themselves identify: datagrams name both ends, and the connection
+    /// manager's messages name those of a connection.
     fn certain(&self, agreed: &BTreeSet<(Address, u32, Address, u32)>) -> Vec<Candidate> {
         let mut found = Vec::new();
         let mut push = |one: &Flow, other: &Flow| {
@@ -217,7 +221,8 @@ impl<'a> Pairing<'a> {
         found
     }
 
-    /// The directions not before this one that answer what it asks, or ask what it answers.
+    /// The directions from `number` on that answer this one's requests, or whose requests it
+    /// answers.
     fn likely(&self, number: usize) -> Vec<Candidate> {
         let (flow, psns) = self.flows[number];
         let mut fits: BTreeMap<usize, Fit> = BTreeMap::new();
@@ -237,25 +242,27 @@ impl<'a> Pairing<'a> {
                 }
             }
         }
-        // On one host a direction may answer itself: that of a queue pair that is its own peer. Of
-        // two that ask and answer alike, as in a ping-pong that begins with one PSN at both ends,
-        // each seems to do so as well. What it shares with itself was counted twice.
+        // On one host a direction may answer itself: that of a queue pair that is its own peer. Two
+        // directions with the same PSNs in requests and responses, as in a ping-pong that begins
+        // with one PSN at both ends, also seem to answer themselves. Matches of a direction with
+        // itself were counted twice.
         if let Some(own) = fits.get_mut(&number) {
             *own = own.half();
         }
-        // Also those whose answers all came before: the last resort, as where one message was asked
-        // again and the capture ended, or where two captures were joined whose clocks differ.
+        // Also includes directions whose responses all precede the requests, with the worst fit:
+        // one message was sent again and then the capture ended, or two captures with different
+        // clocks were joined.
         let each = fits.into_iter();
         each.map(|(other, fit)| Candidate { fit, one: number, other }).collect()
     }
 }
 
-/// How often [`exchange`] goes over all candidates; a few times are enough for what hosts do.
+/// How often [`exchange`] goes over all candidates; real captures need a few times.
 const EXCHANGES_MAX: usize = 64;
 
-/// Lets two pairs exchange their partners where they fit better so, until there are no such pairs.
-/// To take the best first is not enough: of three connections in step, the answer that comes first
-/// is closest behind the request that came last.
+/// Exchanges the partners of two pairs where that fits better, until no exchange helps. Taking the
+/// best candidate first is not enough: of three connections in step, the first response is closest
+/// to the last request.
 fn exchange(candidates: &[Candidate], partners: &mut BTreeMap<usize, usize>) {
     let certain = candidates.iter().filter(|c| c.fit == Fit::CERTAIN);
     let settled: BTreeSet<usize> = certain.flat_map(|c| [c.one, c.other]).collect();
@@ -268,7 +275,7 @@ fn exchange(candidates: &[Candidate], partners: &mut BTreeMap<usize, usize>) {
         let mut changed = false;
         for Candidate { one, other, .. } in candidates {
             let (Some(&a), Some(&b)) = (partners.get(one), partners.get(other)) else { continue };
-            // What is certain has no fit here, and nothing has one with itself.
+            // Certain pairs have no fit here, and no direction has one with itself.
             let (Some(first), Some(second)) = (fit(*one, a), fit(*other, b)) else { continue };
             let (Some(third), Some(fourth)) = (fit(*one, *other), fit(a, b)) else { continue };
             if third.and(fourth) > first.and(second) {
@@ -348,8 +355,8 @@ mod tests {
         }
     }
 
-    /// So many connections, each with a request and its answer. Queue pairs of one side count up,
-    /// of the other side down.
+    /// `count` connections, each with a request and its response. Queue pair numbers count up on
+    /// one side and down on the other.
     fn connections(count: u32, psn: impl Fn(u32) -> u32) -> Vec<Seen> {
         let each = (0..count).flat_map(|i| {
             [
@@ -364,7 +371,7 @@ mod tests {
         (found.a.qpn, found.b.qpn)
     }
 
-    /// By pairs of directions this would be 10^10 comparisons.
+    /// Comparing all pairs of directions would take 10^10 comparisons.
     #[test]
     fn many_connections_find_their_other_halves() {
         let count = 100_000;
@@ -377,7 +384,8 @@ mod tests {
         }
     }
 
-    /// Both queue pairs of one host ask and answer with the same PSNs: neither is its own peer.
+    /// Two queue pairs of one host send requests and responses with the same PSNs: neither is its
+    /// own peer.
     #[test]
     fn a_ping_pong_on_one_host_has_two_ends() {
         let here = |opcode, qpn, psn| {
@@ -395,7 +403,7 @@ mod tests {
         let (found, _) = sort((0..5).flat_map(trip).collect());
         assert_eq!(found.len(), 1);
         assert_eq!((ends(&found[0]), found[0].rows.len()), ((Some(17), Some(16)), 20));
-        // One that talks to itself has one end twice.
+        // A queue pair that is its own peer is both ends.
         let alone = [here(Opcode::RcSendOnly, 16, 1), here(Opcode::RcAcknowledge, 16, 1)];
         let (found, _) = sort(alone.to_vec());
         assert_eq!(ends(&found[0]), (Some(16), Some(16)));
@@ -407,18 +415,18 @@ mod tests {
         assert_eq!((found.len(), crowded), (SHARERS_MAX, 0));
         let (found, crowded) = sort(connections(SHARERS_MAX as u32 + 1, |_| 7));
         assert_eq!((found.len(), crowded), (2 * (SHARERS_MAX + 1), 2));
-        // A PSN of its own tells them apart all the same.
+        // One unique PSN for each connection suffices.
         let mut more = connections(SHARERS_MAX as u32 + 1, |_| 7);
         more.extend(connections(SHARERS_MAX as u32 + 1, |i| 1000 + i));
         let (found, crowded) = sort(more);
         assert_eq!((found.len(), crowded), (SHARERS_MAX + 1, 2));
     }
 
-    /// A PSN, and when it was asked and answered, in ns.
+    /// A PSN, and the times of its request and response, in ns.
     type Trip = (u32, u64, u64);
 
-    /// Connections that all begin with PSN 0, whose queue pairs count up at one end and down at the
-    /// other. For each a start in ns, and from there its trips.
+    /// Connections that all begin with PSN 0, whose queue pair numbers count up at one end and down
+    /// at the other. Each has a start in ns, and its trips relative to that.
     fn from_zero(connections: &[(u64, Vec<Trip>)]) -> Vec<Seen> {
         let mut packets = Vec::new();
         for (i, (start_ns, trips)) in connections.iter().enumerate() {
@@ -444,7 +452,7 @@ mod tests {
         }
     }
 
-    /// A request each 11 us, and its answer 10 us later.
+    /// A request each 11 us, and its response 10 us later.
     fn ping_pong() -> Vec<Trip> {
         (0..20).map(|i| (i, u64::from(i) * 11_000, u64::from(i) * 11_000 + 10_000)).collect()
     }
@@ -454,8 +462,8 @@ mod tests {
         are_told_apart(&[(0, ping_pong()), (10_000_000, ping_pong()), (20_000_000, ping_pong())]);
     }
 
-    /// In step, each a little later than the one before: of the answers to PSN 7, say, the first
-    /// comes closest behind the last one's request.
+    /// In step, each a little later than the one before: of the responses to PSN 7, say, the first
+    /// is closest to the last connection's request.
     #[test]
     fn connections_from_zero_at_the_same_time_are_told_apart_by_time() {
         are_told_apart(&[(0, ping_pong()), (1000, ping_pong()), (2000, ping_pong())]);
@@ -481,7 +489,7 @@ mod tests {
         Seen { start, ..packet(Opcode::UdSendOnly, from, 1, 0) }
     }
 
-    /// However the times look, since they may be chance.
+    /// Even if the times match others better, since that may be chance.
     #[test]
     fn what_was_agreed_on_is_not_exchanged() {
         let mut packets = from_zero(&[(0, ping_pong()), (1000, ping_pong())]);
@@ -497,8 +505,8 @@ mod tests {
         assert_eq!(rc, [(Some((1 << 23) - 1), Some(16)), (Some(1 << 23), Some(17))]);
     }
 
-    /// Eight that send four packets for each answer, of different lengths, each with its own
-    /// pauses, and one of them with a packet that was sent twice.
+    /// Eight connections that send four packets for each response, of different lengths, each with
+    /// other pauses, and one of them with a packet that was sent twice.
     #[test]
     fn streams_from_zero_are_told_apart_by_time() {
         let mut random = rdmalab_random::Random::new(1);
@@ -512,7 +520,7 @@ mod tests {
             }
             connections.push((u64::from(i) * 300, trips));
         }
-        // Sent the first time when the answers of all others had not come, and again 60 ms later.
+        // Sent first when the responses of all others had not come, and again 60 ms later.
         let last = connections[2].1.len() - 1;
         let (psn, asked_ns, answered_ns) = connections[2].1[last];
         connections[2].1.push((psn, asked_ns + 60_000_000, answered_ns + 60_000_000));

@@ -1,10 +1,10 @@
-//! Addresses by which connection managers find each other.
+//! Addresses that connection managers use.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// An IP address with a port of the connection manager's; it has nothing to do with TCP's.
+/// An IP address with a port of the connection manager, which is not a TCP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmAddress(SocketAddr);
 
@@ -15,8 +15,8 @@ impl CmAddress {
         Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))
     }
 
-    /// The address that a GID stands for, any port; `None` where it stands for none, or for one
-    /// that means nothing without an interface (link-local).
+    /// The address that a GID encodes, any port; `None` if it encodes none, or one that needs an
+    /// interface (link-local).
     #[must_use]
     pub fn of_gid(gid: Ipv6Addr) -> Option<Self> {
         let ip = match gid.to_ipv4_mapped() {
@@ -28,8 +28,7 @@ impl CmAddress {
         Some(Self(SocketAddr::new(ip, 0)))
     }
 
-    /// The addresses of this host's interfaces, any port, but for those that mean nothing without
-    /// an interface, and loopback.
+    /// The addresses of this host's interfaces, any port, without loopback and link-local ones.
     #[must_use]
     pub fn of_this_host() -> Vec<Self> {
         let all = if_addrs::get_if_addrs().unwrap_or_default();
@@ -43,13 +42,13 @@ impl CmAddress {
         self.0.is_ipv4()
     }
 
-    /// The same with another port.
+    /// This address with another port.
     #[must_use]
     pub const fn with_port(self, port: u16) -> Self {
         Self(SocketAddr::new(self.0.ip(), port))
     }
 
-    /// As C has it.
+    /// The address as a C structure.
     pub(crate) fn to_raw(self) -> libc::sockaddr_storage {
         // SAFETY: all-zero is a valid value of these plain structures.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };

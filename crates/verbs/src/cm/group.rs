@@ -1,4 +1,4 @@
-//! Groups of datagram receivers, as the connection manager joins them.
+//! Multicast groups that the connection manager joins.
 
 use std::net::Ipv6Addr;
 
@@ -10,19 +10,19 @@ use crate::qp::Path;
 /// The Q_Key of all datagrams between ids, groups included.
 pub const UDP_QKEY: u32 = abi::RDMA_UDP_QKEY;
 
-/// A group that was joined: on InfiniBand the subnet manager gave it its LID.
+/// A group that was joined. On InfiniBand the subnet manager assigned its LID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmGroup {
-    /// Its LID and GID, and the number that all its queue pairs have.
+    /// Its LID and GID, and the queue pair number of its datagrams.
     pub at: QpEndpoint,
-    /// What its datagrams have to carry.
+    /// The Q_Key that its datagrams must carry.
     pub qkey: u32,
-    /// The way to it.
+    /// The path to it.
     pub path: Path,
 }
 
 impl CmGroup {
-    /// What an event says of the group.
+    /// The group of an event.
     pub(super) fn of(ud: &abi::rdma_ud_param) -> Self {
         let (ah, grh) = (&ud.ah_attr, &ud.ah_attr.grh);
         let path = Path {

@@ -1,10 +1,10 @@
-//! The messages that make a connection.
+//! The messages that establish a connection.
 
 use super::{BODY_BYTES, piece, put, put24};
 use crate::bytes::{be16, be24, be32, be64};
 use crate::ids::{Gid, Psn, Qpn};
 
-/// A path as a REQ names it. LIDs are 0xffff where a router decides (RoCE, hop limit above 1).
+/// The path in a REQ. LIDs are 0xffff where a router decides (RoCE, hop limit above 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
     /// LID of the active side.
@@ -17,7 +17,7 @@ pub struct Path {
     pub remote_gid: Gid,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Rate as a code, 6 bits; 0 is the port's own.
+    /// Rate as a code, 6 bits; 0 is the port's rate.
     pub rate: u8,
     /// Traffic class.
     pub traffic_class: u8,
@@ -36,7 +36,7 @@ pub struct Path {
 pub struct Req {
     /// The active side's identifier.
     pub local_id: u32,
-    /// What is asked for.
+    /// The service that is requested.
     pub service_id: u64,
     /// The active side's node.
     pub ca_guid: u64,
@@ -46,7 +46,7 @@ pub struct Req {
     pub qpn: Qpn,
     /// READs and atomics that the active side answers at a time.
     pub responder_resources: u8,
-    /// READs and atomics that it asks for at a time.
+    /// READs and atomics that it has in flight at a time.
     pub initiator_depth: u8,
     /// How long the passive side may take to answer, 4.096 us x 2^n, 5 bits.
     pub remote_response_timeout: u8,
@@ -54,7 +54,7 @@ pub struct Req {
     pub service_type: u8,
     /// Whether the hardware controls the flow.
     pub flow_control: bool,
-    /// The PSN at which the passive side begins to send: each side names the one that it expects.
+    /// The first PSN that the passive side sends: each side chooses the PSN that it expects.
     pub starting_psn: Psn,
     /// How long the active side takes to answer, 4.096 us x 2^n, 5 bits.
     pub local_response_timeout: u8,
@@ -66,15 +66,15 @@ pub struct Req {
     pub path_mtu: u8,
     /// Retries after RNR, 3 bits; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// How often a message is sent again, 4 bits.
+    /// How often a message of the connection manager is sent again, 4 bits.
     pub max_cm_retries: u8,
     /// Whether the active side uses a shared receive queue.
     pub srq: bool,
     /// Which extended transport: 1 is XRC; 3 bits.
     pub extended_transport: u8,
-    /// The path. An alternate one is not kept.
+    /// The primary path. The alternate path is ignored.
     pub path: Path,
-    /// The program's bytes; with IP addresses the first 36 are an [`IpHeader`](super::IpHeader).
+    /// Private data; with IP addresses the first 36 bytes are an [`IpHeader`](super::IpHeader).
     pub private_data: [u8; Req::PRIVATE_BYTES],
 }
 
@@ -166,15 +166,15 @@ pub struct Rep {
     pub qkey: u32,
     /// The passive side's queue pair.
     pub qpn: Qpn,
-    /// The PSN at which the active side begins to send.
+    /// The first PSN that the active side sends.
     pub starting_psn: Psn,
     /// READs and atomics that the passive side answers at a time.
     pub responder_resources: u8,
-    /// READs and atomics that it asks for at a time.
+    /// READs and atomics that it has in flight at a time.
     pub initiator_depth: u8,
     /// How long its adapter takes to acknowledge, 4.096 us x 2^n, 5 bits.
     pub target_ack_delay: u8,
-    /// What became of the alternate path, 2 bits; 0 is accepted.
+    /// Answer to the alternate path, 2 bits; 0 is accepted.
     pub failover: u8,
     /// Whether the hardware controls the flow.
     pub flow_control: bool,
@@ -184,7 +184,7 @@ pub struct Rep {
     pub srq: bool,
     /// The passive side's node.
     pub ca_guid: u64,
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; Rep::PRIVATE_BYTES],
 }
 
@@ -233,7 +233,7 @@ pub struct Rtu {
     pub local_id: u32,
     /// The passive side's identifier.
     pub remote_id: u32,
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; Rtu::PRIVATE_BYTES],
 }
 

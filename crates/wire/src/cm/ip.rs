@@ -1,5 +1,5 @@
-//! What the IP addressing annex (IBA vol. 1, A11) adds: service identifiers out of port numbers,
-//! and the addresses at the front of the private data.
+//! The IP addressing annex (IBA vol. 1, A11): service identifiers made from port numbers, and the
+//! addresses at the front of the private data.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,8 +1,8 @@
-//! The datagrams of the communication manager (IBA vol. 1, 12.6), which rdma_cm speaks as well.
+//! The datagrams of the communication manager (IBA vol. 1, 12.6), which rdma_cm uses as well.
 //!
 //! Each is a management datagram of 256 bytes, sent to QP 1: a common header, the message, and
-//! private data that fills the rest. What InfiniBand reserves, and the alternate path of a REQ,
-//! are neither kept nor sent.
+//! private data that fills the rest. Reserved fields, and the alternate path of a REQ, are ignored
+//! when read and written as zero.
 
 mod connect;
 mod ip;
@@ -31,18 +31,18 @@ const COMMON: [u8; 4] = [1, 7, 2, 3];
 /// A message of the communication manager with its transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mad {
-    /// The same in a request and in its answers.
+    /// The transaction identifier, the same in a request and in its answers.
     pub transaction: u64,
-    /// What is said.
+    /// The message.
     pub message: Message,
 }
 
-/// What the ends of a connection say to each other.
+/// The messages between the ends of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Asks for a connection.
     Req(Req),
-    /// Asks for patience.
+    /// Asks the peer to wait longer for an answer.
     Mra(Mra),
     /// Refuses.
     Rej(Rej),
@@ -56,7 +56,7 @@ pub enum Message {
     Drep(Drep),
     /// Asks where datagrams for a service go.
     SidrReq(SidrReq),
-    /// Answers that.
+    /// Answers a SIDR_REQ.
     SidrRep(SidrRep),
 }
 
@@ -92,8 +92,7 @@ impl Message {
     }
 }
 
-/// For whom a datagram is, told without taking it apart: whoever receives for a whole host hands it
-/// to the process that this names.
+/// The addressee of a datagram: the process to which a receiver for the whole host passes it on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addressee {
     /// The process that listens for a service.
@@ -148,7 +147,7 @@ impl Mad {
         bytes
     }
 
-    /// For whom a datagram is.
+    /// The addressee of a datagram.
     ///
     /// # Errors
     /// As [`Mad::parse`].
@@ -167,7 +166,7 @@ impl Mad {
     }
 }
 
-/// The common header and the message, if it is one of ours.
+/// The common header and the message, if the header is that of the communication manager.
 fn split(bytes: &[u8]) -> Result<(&[u8; HEADER_BYTES], &[u8; BODY_BYTES]), ParseError> {
     let whole: &[u8; MAD_BYTES] =
         bytes.try_into().map_err(|_| ParseError::LengthField(bytes.len()))?;

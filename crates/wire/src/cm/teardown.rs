@@ -4,11 +4,11 @@ use super::{BODY_BYTES, piece, put, put24};
 use crate::bytes::{be16, be24, be32, be64};
 use crate::ids::Qpn;
 
-/// Reasons of a REJ (IBA vol. 1, table 115), as far as we give or explain them.
+/// Reasons of a REJ (IBA vol. 1, table 115) that this project sends or explains.
 pub mod reason {
     /// No queue pair is free.
     pub const NO_QP: u16 = 1;
-    /// Nothing is free.
+    /// No resources are free.
     pub const NO_RESOURCES: u16 = 3;
     /// The answer took too long.
     pub const TIMEOUT: u16 = 4;
@@ -16,13 +16,13 @@ pub mod reason {
     pub const INVALID_COMM_ID: u16 = 6;
     /// No process listens for that service.
     pub const INVALID_SERVICE_ID: u16 = 8;
-    /// The queue pair is still connected, as far as the passive side knows.
+    /// The queue pair is still connected at the passive side.
     pub const STALE_CONNECTION: u16 = 10;
     /// The program refuses.
     pub const CONSUMER: u16 = 28;
 }
 
-/// MRA: asks for patience (IBA vol. 1, 12.6.6).
+/// MRA: asks the peer to wait longer (IBA vol. 1, 12.6.6).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mra {
     /// The sender's identifier.
@@ -31,9 +31,9 @@ pub struct Mra {
     pub remote_id: u32,
     /// Which message took long: 0 a REQ, 1 a REP; 2 bits.
     pub about: u8,
-    /// How long it will take, 4.096 us x 2^n, 5 bits.
+    /// How long the answer will take, 4.096 us x 2^n, 5 bits.
     pub service_timeout: u8,
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; Mra::PRIVATE_BYTES],
 }
 
@@ -71,11 +71,11 @@ pub struct Rej {
     pub about: u8,
     /// Why: see [`reason`].
     pub reason: u16,
-    /// Bytes of `info` that hold something, 7 bits.
+    /// Bytes of `info` that are used, 7 bits.
     pub info_length: u8,
     /// More about the reason.
     pub info: [u8; Rej::INFO_BYTES],
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; Rej::PRIVATE_BYTES],
 }
 
@@ -117,7 +117,7 @@ pub struct Dreq {
     pub remote_id: u32,
     /// The receiver's queue pair.
     pub remote_qpn: Qpn,
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; Dreq::PRIVATE_BYTES],
 }
 
@@ -149,7 +149,7 @@ pub struct Drep {
     pub local_id: u32,
     /// The receiver's identifier.
     pub remote_id: u32,
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; Drep::PRIVATE_BYTES],
 }
 
@@ -171,13 +171,13 @@ impl Drep {
 /// SIDR_REQ: asks where datagrams for a service go (IBA vol. 1, 12.11.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SidrReq {
-    /// The asker's identifier.
+    /// The requester's identifier.
     pub request_id: u32,
     /// P_Key.
     pub pkey: u16,
-    /// What is asked for.
+    /// The service that is requested.
     pub service_id: u64,
-    /// The program's bytes; with IP addresses the first 36 are an [`IpHeader`](super::IpHeader).
+    /// Private data; with IP addresses the first 36 bytes are an [`IpHeader`](super::IpHeader).
     pub private_data: [u8; SidrReq::PRIVATE_BYTES],
 }
 
@@ -205,21 +205,21 @@ impl SidrReq {
 /// SIDR_REP: where datagrams for a service go (IBA vol. 1, 12.11.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SidrRep {
-    /// The asker's identifier.
+    /// The requester's identifier.
     pub request_id: u32,
     /// 0 accepted, 1 no such service, 2 refused, 3 no queue pair, 4 redirected, 5 unsupported.
     pub status: u8,
-    /// Bytes of `info` that hold something.
+    /// Bytes of `info` that are used.
     pub info_length: u8,
     /// The service's queue pair.
     pub qpn: Qpn,
-    /// What was asked for.
+    /// The service that was requested.
     pub service_id: u64,
     /// The service's Q_Key.
     pub qkey: u32,
     /// More about the status.
     pub info: [u8; SidrRep::INFO_BYTES],
-    /// The program's bytes.
+    /// Private data of the program.
     pub private_data: [u8; SidrRep::PRIVATE_BYTES],
 }
 

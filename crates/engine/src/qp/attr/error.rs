@@ -75,7 +75,7 @@ pub enum ModifyError {
         /// `ALT_PATH` or `PATH_MIG_STATE`.
         attr: QpAttrMask,
     },
-    /// The address vector leaves by another port than the QP's.
+    /// The address vector names a port other than the QP's.
     PathPortMismatch {
         /// `port_num` of the QP.
         qp_port: u8,
@@ -85,8 +85,8 @@ pub enum ModifyError {
 }
 
 impl ModifyError {
-    /// What `ibv_modify_qp` returns, in the numbers of Linux: `EOPNOTSUPP` for what no correction
-    /// of the call would help, else `EINVAL`.
+    /// The error number that `ibv_modify_qp` returns: `EOPNOTSUPP` if no correction of the call
+    /// would help, else `EINVAL`.
     pub const fn errno(&self) -> i32 {
         match self {
             ModifyError::UnknownAttrs { .. } | ModifyError::PathMigration { .. } => {
@@ -153,7 +153,7 @@ impl fmt::Display for ModifyError {
     }
 }
 
-/// An [`ModifyError::InvalidTransition`] with the ways that are open.
+/// Writes an [`ModifyError::InvalidTransition`] with the transitions that are allowed.
 fn fmt_transition(
     f: &mut fmt::Formatter<'_>,
     qp_type: QpType,
@@ -178,7 +178,7 @@ fn fmt_transition(
     Ok(())
 }
 
-/// An [`ModifyError::UnexpectedAttrs`] with what is allowed and why the usual suspects are not.
+/// Writes an [`ModifyError::UnexpectedAttrs`] with what is allowed, and why some are not.
 fn fmt_unexpected(
     f: &mut fmt::Formatter<'_>,
     qp_type: QpType,
@@ -211,7 +211,7 @@ fn fmt_unexpected(
     Ok(())
 }
 
-/// An [`ModifyError::OutOfRange`] with the unit or origin of its limit.
+/// Writes an [`ModifyError::OutOfRange`] with the unit or origin of its limit.
 fn fmt_range(
     f: &mut fmt::Formatter<'_>,
     attr: QpAttrMask,

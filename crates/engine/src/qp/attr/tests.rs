@@ -1,5 +1,5 @@
-//! The table against an expectation that is written the other way round (a line per attribute, a
-//! column per transition), and the checks against every cell of it.
+//! Compares the table with expectations that have a line per attribute and a column per transition,
+//! and the checks with every cell.
 
 use super::table::{Origin, Rule, TABLE, rule};
 use super::*;
@@ -261,7 +261,7 @@ fn what_is_missing_comes_before_what_is_too_much() {
 
 #[test]
 fn without_the_state_bit_the_state_stays() {
-    // A stale qp_state must not be believed.
+    // `qp_state` is ignored if the mask does not name it.
     let attr = QpAttr { qkey: 7, ..good_attr(QpState::Err) };
     for state in [QpState::Init, QpState::Rts, QpState::Sqd] {
         assert_eq!(check(QpType::Ud, state, M::QKEY, &attr), Ok(state));
@@ -279,7 +279,7 @@ fn a_wrong_current_state_is_told() {
     assert_eq!(check(QpType::Uc, QpState::Sqe, mask, &attr), Ok(QpState::Rts));
     let expected = ModifyError::CurStateMismatch { assumed: QpState::Sqe, actual: QpState::Rts };
     assert_eq!(check(QpType::Uc, QpState::Rts, mask, &attr), Err(expected));
-    // Not in the mask, not looked at.
+    // Values that the mask does not name are not checked.
     assert_eq!(check(QpType::Uc, QpState::Rts, M::STATE, &attr), Ok(QpState::Rts));
 }
 

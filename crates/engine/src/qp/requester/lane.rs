@@ -1,12 +1,12 @@
-//! What the initiator executes itself in the target's memory, without a train.
+//! Operations that the initiator executes itself in the target's memory, without a train.
 
 use crate::qp::{Env, Qp};
 use crate::vocab::*;
 
 impl Qp {
-    /// Whether the WQE at the head of the queue could be executed by the initiator itself: it is
-    /// one-sided, whole, and nothing before it is in flight. On UC nobody acknowledges, so there
-    /// the driver must know by itself that the peer took what was sent before.
+    /// The position of the WQE at the head of the queue, if the initiator could execute it itself:
+    /// it is one-sided, not begun, and nothing before it is in flight. UC has no acknowledgements,
+    /// so there the driver itself must know that the peer has taken all earlier trains.
     #[inline]
     pub fn lane_candidate(&self) -> Option<u32> {
         let position = self.req.cursor;
@@ -28,7 +28,7 @@ impl Qp {
         one_sided.then_some(position)
     }
 
-    /// The lane executed the WQE at `position` completely.
+    /// Retires the WQE at `position`, which the lane executed completely.
     #[inline]
     pub fn retire_lane<E: Env>(&mut self, position: u32, env: &mut E) {
         debug_assert!(

@@ -1,4 +1,5 @@
-//! Going back: time-outs, pauses, retries, and what an acknowledgement makes needless to repeat.
+//! Retransmission: time-outs, RNR pauses, retries, and skipping packets that are acknowledged
+//! meanwhile.
 
 use super::{Timer, TimerKind};
 use crate::qp::{Env, Qp};
@@ -44,8 +45,8 @@ impl Qp {
         self.assert_requester();
     }
 
-    /// What the peer has, need not be sent again: when it acknowledged more than what was to be
-    /// repeated, goes on after that.
+    /// Continues after the last acknowledged packet, if the peer has acknowledged packets that were
+    /// to be sent again.
     #[inline]
     pub(in crate::qp) fn catch_up(&mut self) {
         if self.req.next_psn.is_before(self.req.acked_psn)
@@ -99,13 +100,13 @@ impl Qp {
         4096u64 << self.attr.timeout.min(31)
     }
 
-    /// Time-outs in a row that were counted as retries, since the peer answered anything.
+    /// Time-outs in a row that were counted as retries, since the peer's last answer.
     pub fn retries_spent(&self) -> u8 {
         self.attr.retry_cnt.saturating_sub(self.req.retries_left)
     }
 
-    /// Computes the deadline of a wanted timer; `now_ns` is the driver's clock. An infinite ACK
-    /// time-out waits for `infinite_ns`, when the driver wants to look for itself.
+    /// Computes the deadline of a wanted timer; `now_ns` is the driver's clock. With an infinite
+    /// ACK time-out the timer is due after `infinite_ns`, so that the driver can check the peer.
     pub fn arm_timer(&mut self, now_ns: u64, infinite_ns: u64) {
         if let Timer::Wanted(kind) = self.req.timer {
             let wait_ns = match kind {
@@ -117,8 +118,8 @@ impl Qp {
         }
     }
 
-    /// The ACK timer is due, but the driver knows that the request has not reached the peer, or
-    /// that there is nothing to fear: start it again.
+    /// Restarts an ACK timer that is due, because the driver knows that the request has not reached
+    /// the peer, or that it is not lost.
     pub fn postpone_timer(&mut self) {
         if let Timer::At(TimerKind::Ack, _) = self.req.timer {
             self.req.timer = Timer::Wanted(TimerKind::Ack);
@@ -144,8 +145,8 @@ impl Qp {
         }
     }
 
-    /// Draining ends with an acknowledgement of everything; if none was asked for, asks now rather
-    /// than at the time-out, which may be infinite.
+    /// While draining, asks for an acknowledgement of everything, unless one was requested.
+    /// Draining would else wait for the time-out, which may be infinite.
     pub(in crate::qp) fn ask_while_draining(&mut self) {
         if self.qp_type != QpType::Rc || self.sq.oldest == self.sq.begun || self.req.ack_requested {
             return;
@@ -160,7 +161,7 @@ impl Qp {
         if self.sq.oldest == self.sq.begun || !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return false;
         }
-        // Requests that asked for no acknowledgement are only asked about; that is no retry.
+        // If no acknowledgement was requested, sending again only requests one: that is no retry.
         if self.req.ack_requested && !self.spend_retry(env) {
             return false;
         }
@@ -196,7 +197,7 @@ impl Qp {
         true
     }
 
-    /// Ends the oldest request with `status` and the QP with it, because the peer does not answer.
+    /// Fails the oldest request with `status`, and takes the QP to ERR.
     #[cold]
     pub fn fail_transport<E: Env>(&mut self, status: WcStatus, env: &mut E) {
         self.complete_ready(env);

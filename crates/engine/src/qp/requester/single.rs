@@ -1,6 +1,6 @@
-//! The short way out for what programs send most: a small SEND on a reliable connection with
-//! nothing to go back to. It decides and changes exactly what [`Qp::plan`] would; everything
-//! else is left to that.
+//! The fast path for the most frequent request: a small SEND on a reliable connection while nothing
+//! is sent again. It decides and changes exactly what [`Qp::plan`] would; all other requests take
+//! that path.
 
 use crate::qp::Qp;
 use crate::qp::requester::{SENDS_PER_ACK, Timer, TimerKind, last_flags};
@@ -9,8 +9,8 @@ use crate::train::{Fold, TrainFlags};
 use crate::vocab::*;
 use rdmalab_wire::ids::{Psn, Qpn};
 
-/// A whole SEND in one packet, next in its queue. Nothing has changed yet: who has sent it calls
-/// [`SingleSend::retire`], and who cannot drops it and asks [`Qp::plan`].
+/// A whole SEND in one packet, next in its queue. Nothing has changed yet: after sending it, call
+/// [`SingleSend::retire`]; if it cannot be sent, drop it and call [`Qp::plan`].
 #[derive(Debug)]
 pub struct SingleSend<'a> {
     qp: &'a mut Qp,
@@ -79,7 +79,7 @@ impl SingleSend<'_> {
         (self.qp.qpn, self.qp.remote_qpn, self.qp.pd)
     }
 
-    /// It was handed to the link.
+    /// Retires the request after it was handed to the link.
     #[inline(always)]
     pub fn retire(self) {
         let SingleSend { qp, position, flags, psn } = self;

@@ -48,7 +48,7 @@ impl Qp {
             return Accept::Drop(DropReason::TooManyResponses);
         }
         if !repeated {
-            // The response says what an acknowledgement that waits would say.
+            // The response implies the pending acknowledgement.
             self.resp.ack = None;
             self.resp.epsn = train.first_psn.add(train.packets);
             self.resp.msn = self.resp.msn.next();
@@ -115,7 +115,7 @@ impl Qp {
         Accept::Atomic(AtomicJob { generation: self.generation, op, host_addr, entry, psn })
     }
 
-    /// The atomic was executed and found `original`, or its memory could not be reached.
+    /// Retires an atomic that was executed and found `original`, or whose memory was unreachable.
     pub fn retire_atomic<E: Env>(
         &mut self,
         job: &AtomicJob,

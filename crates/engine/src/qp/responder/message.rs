@@ -114,7 +114,7 @@ impl Qp {
     fn answer_rnr(&mut self, psn: Psn) -> Accept {
         debug_assert!(!self.resp.holds, "RNR, and a receive is held for this message");
         if self.resp.nak_sent {
-            // The requester came back: it waited, so it is told again.
+            // The requester has paused and sent it again, so it gets another RNR NAK.
             self.resp.nak_sent = false;
         }
         let syndrome = self.rnr_syndrome();

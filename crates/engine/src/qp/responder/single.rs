@@ -1,6 +1,6 @@
-//! The short way in for what programs send most: a small SEND on a reliable connection, in order,
-//! into a receive of one piece. It decides and changes exactly what [`Qp::accept`] and
-//! [`Qp::retire_request`] would; everything else is left to them.
+//! The fast path for the most frequent request: a small SEND on a reliable connection, in order,
+//! into a receive with one scatter/gather element. It decides and changes exactly what
+//! [`Qp::accept`] and [`Qp::retire_request`] would; all other requests take those.
 
 use super::Inbound;
 use crate::qp::{Env, Qp};
@@ -8,13 +8,13 @@ use crate::train::{Train, TrainFlags};
 use crate::vocab::*;
 use rdmalab_wire::ids::Psn;
 
-/// A whole SEND in one packet, the one that is expected. Nothing has changed yet: who has placed
-/// its payload at [`SingleRecv::target`] calls [`SingleRecv::retire`], and who cannot drops it and
-/// asks [`Qp::accept`].
+/// A whole SEND in one packet with the expected PSN. Nothing has changed yet: after placing its
+/// payload at [`SingleRecv::target`], call [`SingleRecv::retire`]; if that is not possible, drop it
+/// and call [`Qp::accept`].
 #[derive(Debug)]
 pub struct SingleRecv<'a> {
     qp: &'a mut Qp,
-    /// Where the payload goes: as long as that, with the receive's local key.
+    /// Where the payload goes: the payload's length, with the receive's local key.
     pub target: Sge,
     wr_id: u64,
     psn: Psn,
@@ -23,8 +23,8 @@ pub struct SingleRecv<'a> {
 }
 
 impl Qp {
-    /// What to do about a SEND of one packet without a fold from the connected peer: where its
-    /// payload of `bytes` bytes goes, if nothing about it is unusual.
+    /// Says where the payload of `bytes` bytes goes, for a SEND of one packet without a fold from
+    /// the connected peer. `None` if anything about it needs the general path.
     #[inline(always)]
     pub fn accept_single(
         &mut self,
@@ -54,7 +54,7 @@ impl Qp {
         Some(SingleRecv { qp: self, target, wr_id, psn, flags, imm })
     }
 
-    /// The same for a train, for drivers that have one already.
+    /// [`Qp::accept_single`] for drivers that already have a train.
     pub fn accept_single_train(&mut self, train: &Train) -> Option<SingleRecv<'_>> {
         let whole = train.packets == 1 && train.fold == Default::default();
         let plain = whole && train.kind == crate::train::TrainKind::Send;
@@ -72,7 +72,8 @@ impl SingleRecv<'_> {
         self.qp.pd
     }
 
-    /// The payload was placed: the receive completes, and the peer is told if it wants to be.
+    /// Retires the SEND after its payload was placed: the receive completes, and an acknowledgement
+    /// is queued if the peer asked for one.
     #[inline(always)]
     pub fn retire<E: Env>(self, env: &mut E) {
         let SingleRecv { qp, target, wr_id, psn, flags, imm } = self;

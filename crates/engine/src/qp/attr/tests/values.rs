@@ -99,7 +99,7 @@ fn path_migration_is_not_supported() {
     let refused = |attr| Err(ModifyError::PathMigration { attr });
     let mut attr = good_attr(rts);
     assert_eq!(check(QpType::Rc, rts, M::ALT_PATH, &attr), refused(M::ALT_PATH));
-    // MIGRATED is what a QP without an alternate path is; REARM and ARMED are not to be had.
+    // A QP without an alternate path is always MIGRATED; REARM and ARMED are refused.
     assert_eq!(check(QpType::Rc, rts, M::PATH_MIG_STATE, &attr), Ok(rts));
     for state in [1, 2, u32::MAX] {
         attr.path_mig_state = state;
