@@ -135,7 +135,7 @@ pub unsafe fn ibv_query_port(
     attr: *mut ibv_port_attr,
 ) -> c_int {
     match ctx_op!(context, query_port) {
-        // SAFETY: the slot belongs to this context, and `attr` has the length that is told.
+        // SAFETY: the slot belongs to this context, and `attr` has the length that is passed.
         Some(op) => unsafe { op(context, port_num, attr, size_of::<ibv_port_attr>()) },
         None => {
             // SAFETY: the caller's contract: `attr` is valid for writes, and larger than what
@@ -156,7 +156,7 @@ pub unsafe fn ibv_query_gid_ex(
     gid_index: u32,
     entry: *mut ibv_gid_entry,
 ) -> c_int {
-    // SAFETY: the caller's contract, and `entry` has the length that is told.
+    // SAFETY: the caller's contract, and `entry` has the length that is passed.
     unsafe {
         (table.query_gid_ex)(context, port_num, gid_index, entry, 0, size_of::<ibv_gid_entry>())
     }
@@ -175,7 +175,7 @@ pub unsafe fn ibv_query_device_ex(
         return libc::EINVAL;
     }
     if let Some(op) = ctx_op!(context, query_device_ex) {
-        // SAFETY: the slot belongs to this context, and `attr` has the length that is told.
+        // SAFETY: the slot belongs to this context, and `attr` has the length that is passed.
         let ret = unsafe { op(context, input, attr, size_of::<ibv_device_attr_ex>()) };
         if ret != libc::EOPNOTSUPP && ret != libc::ENOSYS {
             return ret;
@@ -207,8 +207,7 @@ pub unsafe fn ibv_reg_mr(
     }
 }
 
-/// Creates an SRQ with types and domains; by the old function if it needs neither. Null and
-/// `errno`.
+/// Creates an SRQ with types and domains, or without, by the old function. Null and `errno`.
 pub unsafe fn ibv_create_srq_ex(
     table: &VerbsTable,
     context: *mut ibv_context,
@@ -229,8 +228,7 @@ pub unsafe fn ibv_create_srq_ex(
     }
 }
 
-/// Creates a QP with all extensions; by the old function if only a domain is given. Null and
-/// `errno`.
+/// Creates a QP with extensions; with only a domain, by the old function. Null and `errno`.
 pub unsafe fn ibv_create_qp_ex(
     table: &VerbsTable,
     context: *mut ibv_context,

@@ -15,7 +15,7 @@ pub struct Target {
     pub pd: PdId,
     /// The accesses that it grants its peer.
     pub access: Access,
-    /// Which queue pair it is connected to.
+    /// The queue pair that it is connected to.
     pub remote_qpn: Qpn,
 }
 
@@ -61,7 +61,7 @@ pub fn check(
     Some(Some(Granted { host_addr: checked.ok()?, bytes, entry }))
 }
 
-/// What the atomic at `position` does.
+/// The operation of the atomic at `position`.
 #[inline]
 pub fn atomic_of(qp: &Qp, position: u32) -> AtomicOp {
     let wqe = qp.sq.wqe(position);

@@ -5,8 +5,8 @@
 //! ([`Path`]), how memory is read and written ([`Memory`]), and the other objects of the queue pair
 //! ([`Host`]). Each function here does one step, for any of these, with static dispatch:
 //!
-//! - [`send_request`]: plan a request, put its payload on the path, retire it; local operations
-//!   (bind, invalidate) are executed on the way;
+//! - [`send_request`]: plan a request, put its payload on the path, retire it; a local operation
+//!   (bind, invalidate) is executed instead;
 //! - [`send_response`]: an acknowledgement, or data of a READ, read from memory as it is sent;
 //! - [`take`]: accept a train, then do the second half of the step at once. A driver that does it
 //!   later calls the engine's `accept` and then [`finish`], or [`abandon`] when the step became

@@ -10,7 +10,7 @@ use rdmalab_engine::vocab::{PdId, Sge};
 /// Memory that payload is read from and written to. Every address was just checked against its
 /// region, but may be unmapped all the same: that is a [`CopyError::Fault`].
 pub trait Memory {
-    /// Where a path wants payload to be written: a cursor.
+    /// The place to which a path wants payload written: a cursor.
     type Place<'a>;
     /// Payload that arrived: a cursor.
     type Bytes<'a>;
@@ -56,7 +56,7 @@ pub trait Host: Env + Memory {
     fn routing_header(&self, train: &Train) -> [u8; GRH_BYTES as usize];
 }
 
-/// Where a local scatter/gather element lies, after its check.
+/// The region and address of a local scatter/gather element, after its check.
 #[inline(always)]
 pub fn local_address<E: Env>(
     env: &E,

@@ -1,4 +1,4 @@
-//! The boundary between the C tables and an RNIC: what every device of ours can do.
+//! The boundary between the C tables and an RNIC: the operations of every device.
 //!
 //! `provider` turns any [`Backend`] into libibverbs' tables; `softnic` and `sim` implement it.
 //! Objects are handles: cheap to clone, safe to use from any thread, alive while a clone lives.
@@ -124,7 +124,7 @@ pub enum LinkLayer {
 /// A device that can be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// What `ibv_get_device_name` returns, e.g. `soft0`.
+    /// The name that `ibv_get_device_name` returns, e.g. `soft0`.
     pub name: String,
     /// Name of the character device that a kernel device would have, e.g. `uverbs0`.
     pub dev_name: String,
@@ -134,7 +134,7 @@ pub struct DeviceInfo {
     pub index: u32,
 }
 
-/// What a device can do (`struct ibv_device_attr` and what programs ask of the extended query).
+/// Capabilities of a device (`struct ibv_device_attr` and parts of the extended query).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCaps {
     /// Version of the firmware.
@@ -276,12 +276,12 @@ pub struct MrInfo {
     pub rkey: u32,
 }
 
-/// How a completion queue is made.
+/// Attributes of a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInit<'a, Ch> {
     /// Completions that must fit; the CQ may hold more.
     pub cqe: u32,
-    /// Where events go.
+    /// The channel for its events.
     pub channel: Option<&'a Ch>,
     /// Stamp each completion with the time (costs a clock read each).
     pub timestamps: bool,
@@ -291,7 +291,7 @@ pub struct CqInit<'a, Ch> {
     pub cookie: u64,
 }
 
-/// How a shared receive queue is made.
+/// Attributes of a new shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInit {
     /// Requests that must fit.
@@ -315,18 +315,18 @@ pub struct SrqInfo {
     pub srq_limit: u32,
 }
 
-/// How a queue pair is made.
+/// Attributes of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit<'a, Cq, Srq> {
     /// The transport.
     pub qp_type: QpType,
-    /// Where completions of sends go.
+    /// The CQ for completions of sends.
     pub send_cq: &'a Cq,
-    /// Where completions of receives go.
+    /// The CQ for completions of receives.
     pub recv_cq: &'a Cq,
     /// The shared receive queue that supplies receives, if the QP has no receive queue.
     pub srq: Option<&'a Srq>,
-    /// How much must fit.
+    /// The least capacities.
     pub cap: QpCap,
     /// Whether every send has a completion.
     pub sq_sig_all: bool,
@@ -334,14 +334,14 @@ pub struct QpInit<'a, Cq, Srq> {
     pub cookie: u64,
 }
 
-/// A send work request, as posted. Addresses are the caller's; nothing is read before it is posted.
+/// A send work request, as posted. Addresses are the caller's; no payload is read before the post.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
     /// The caller's number.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub opcode: WrOpcode,
-    /// How.
+    /// Its flags.
     pub flags: SendFlags,
     /// Immediate data (network order as given), or the key to invalidate.
     pub imm_or_rkey: u32,
@@ -357,7 +357,7 @@ pub struct SendWr<'a> {
     pub swap: u64,
     /// Destination of a datagram.
     pub ud: Option<UdAddress>,
-    /// What [`WrOpcode::BindMw`] binds.
+    /// The binding for [`WrOpcode::BindMw`].
     pub bind: Option<MwBind>,
 }
 
@@ -366,7 +366,7 @@ pub struct SendWr<'a> {
 pub struct RecvWr<'a> {
     /// The caller's number.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// The memory for the message.
     pub sges: &'a [Sge],
 }
 
@@ -397,7 +397,7 @@ pub enum MwType {
     Type2 = 2,
 }
 
-/// What `ibv_rereg_mr` changes; `None` leaves it.
+/// The changes of `ibv_rereg_mr`; `None` leaves an attribute as it is.
 #[derive(Clone, Copy, Debug)]
 pub struct MrChange<'a, Pd> {
     /// Other memory: its address and its bytes.
@@ -421,7 +421,7 @@ pub struct ExtendedWc {
 /// An asynchronous event with the cookie of its object, or the port's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The type of the event.
     pub event_type: AsyncEventType,
     /// The object's cookie, or the port number.
     pub element: u64,
@@ -432,7 +432,7 @@ pub struct AsyncEvent {
 pub enum Deadline {
     /// Not at all: it looks once, and makes progress.
     Now,
-    /// Until [`Backend::read_clock`] of the open device says this.
+    /// Until [`Backend::read_clock`] of the open device returns this.
     At(u64),
     /// As long as it takes.
     Never,
@@ -464,7 +464,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn open(&self, index: u32) -> VerbsResult<Self::Context>;
     /// Closes; objects that are still alive stay usable, as with the kernel's devices.
     fn close(ctx: &Self::Context) -> VerbsResult<()>;
-    /// What the device can do.
+    /// The capabilities of the device.
     fn query_device(ctx: &Self::Context) -> DeviceCaps;
     /// The state of port `port` (from 1).
     fn query_port(ctx: &Self::Context, port: u8) -> VerbsResult<PortInfo>;

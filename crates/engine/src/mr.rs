@@ -6,7 +6,7 @@
 use crate::vocab::{Access, PdId, Sge};
 use rdmalab_wire::ids::Qpn;
 
-/// What a key names.
+/// The kind of object that a key names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum KeyKind {
@@ -21,7 +21,7 @@ pub enum KeyKind {
 /// Where the bytes of a region are, for processes that can map them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backing {
-    /// Which shared segment of the owner; 0: private memory of its process.
+    /// Number of the owner's shared segment; 0: private memory of its process.
     pub segment: u32,
     /// Offset of the region's first byte in it.
     pub offset: u64,
@@ -32,7 +32,7 @@ pub struct Backing {
 pub struct KeyEntry {
     /// The whole key.
     pub key: u32,
-    /// What it names.
+    /// The kind of the object.
     pub kind: KeyKind,
     /// First address, as peers and work requests use it.
     pub iova: u64,
@@ -48,7 +48,7 @@ pub struct KeyEntry {
     pub qpn: Qpn,
     /// Whether pages are mapped on demand.
     pub on_demand: bool,
-    /// Where the bytes live.
+    /// The memory of the bytes.
     pub backing: Backing,
 }
 
@@ -134,8 +134,8 @@ pub fn check_remote(
     Ok(entry.host_address(addr))
 }
 
-/// Checks the rights asked for at registration: remote writing and atomics need local writing
-/// (IBA vol. 1, 11.2.8.2); unknown mandatory bits are refused, optional ones ignored.
+/// Checks the rights requested at registration: remote writing and atomics need local writing (IBA
+/// vol. 1, 11.2.8.2); unknown mandatory bits are refused, optional ones ignored.
 pub fn check_registration(access: Access, length: u64, addr: u64) -> Result<Access, &'static str> {
     let mandatory = Access(access.0 & !Access::OPTIONAL_RANGE);
     if mandatory.0 & !Access::KNOWN != 0 {

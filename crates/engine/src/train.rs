@@ -10,7 +10,7 @@ use rdmalab_wire::ids::{Msn, PathMtu, Psn, Qpn, RKey};
 /// Packets of the longest message: 2^31 bytes at a path MTU of 256.
 pub const MAX_PACKETS: u32 = 1 << 23;
 
-/// What the packets of a train are.
+/// The kind of packets of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum TrainKind {
@@ -100,9 +100,9 @@ pub struct Train {
     pub dst_qpn: Qpn,
     /// Sending QP: known to both ends of a connection, carried for datagrams (DETH).
     pub src_qpn: Qpn,
-    /// What the packets are.
+    /// The kind of the packets.
     pub kind: TrainKind,
-    /// Where in the message they lie, and more.
+    /// Their position in the message, and further flags.
     pub flags: TrainFlags,
     /// PSN of the first packet.
     pub first_psn: Psn,
@@ -132,7 +132,7 @@ pub struct Train {
     pub slid: u16,
     /// Service level (LRH).
     pub sl: u8,
-    /// What the local lane executed before this train.
+    /// The operations that the local lane executed before this train.
     pub fold: Fold,
 }
 

@@ -113,7 +113,7 @@ impl QpState {
 }
 
 c_enum! {
-    /// What a send work request asks for (`enum ibv_wr_opcode`).
+    /// The operation of a send work request (`enum ibv_wr_opcode`).
     WrOpcode {
         /// RDMA WRITE.
         Write = 0,
@@ -247,7 +247,7 @@ c_enum! {
 }
 
 c_bits! {
-    /// What may be done with memory, or with a queue pair (`enum ibv_access_flags`).
+    /// Rights of memory, or of a queue pair (`enum ibv_access_flags`).
     Access {
         /// The adapter may write there for its owner.
         LOCAL_WRITE = 1,
@@ -308,9 +308,9 @@ c_bits! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Where: an address within the region of `lkey`.
+    /// An address within the region of `lkey`.
     pub addr: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
     /// The region's local key.
     pub lkey: u32,
@@ -324,7 +324,7 @@ pub struct Wc {
     pub wr_id: u64,
     /// How it ended.
     pub status: WcStatus,
-    /// What ended; meaningful only with [`WcStatus::Success`].
+    /// The operation; meaningful only with [`WcStatus::Success`].
     pub opcode: WcOpcode,
     /// Detail for people: see the book's chapter on errors.
     pub vendor_err: u32,
@@ -336,7 +336,7 @@ pub struct Wc {
     pub qp_num: u32,
     /// The sender's QP (UD).
     pub src_qp: u32,
-    /// Which of the other fields hold something.
+    /// Flags for the optional fields that are valid.
     pub wc_flags: WcFlags,
     /// Index of the partition key (UD).
     pub pkey_index: u16,
@@ -514,7 +514,7 @@ impl Default for QpAttr {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PdId(pub u32);
 
-/// Something that happened to an object, outside any completion (`enum ibv_event_type`).
+/// An event of an object that no completion reports (`enum ibv_event_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 #[allow(missing_docs)]

@@ -72,8 +72,7 @@ pub(crate) fn fill<B: Backend>(qp: &mut ibv_qp_ex) {
     qp.wr_flush = Some(wr_flush::<B>);
 }
 
-/// The builder of a QP; `None` if the QP was created without send operations, and then programs get
-/// no `ibv_qp_ex`.
+/// The builder of a QP; `None` if the QP was created without send operations.
 ///
 /// # Safety
 /// `qp` is of this backend.
@@ -247,8 +246,7 @@ unsafe extern "C-unwind" fn wr_set_ud_addr<B: Backend>(
     remote_qpn: u32,
     remote_qkey: u32,
 ) {
-    // SAFETY: the program is in its critical section; `ah` is null or an address handle of this
-    // provider.
+    // SAFETY: the program is in its critical section; `ah` is null or of this provider.
     unsafe {
         let Some(batch) = batch::<B>(qp) else { return };
         let to = address(ah, remote_qpn, remote_qkey);

@@ -62,8 +62,7 @@ impl Acks {
         // SAFETY: as for `acknowledge`; the condition is waited for with the lock held.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
-            // If the program acknowledged too many events, the difference is negative and this
-            // returns.
+            // Negative if the program acknowledged too many: then there is no wait.
             while (delivered.wrapping_sub(*self.completed) as i32) > 0 {
                 libc::pthread_cond_wait(self.cond, self.mutex);
             }

@@ -9,8 +9,7 @@
 //! plain store, and then checks whether the lock is *shared*. Any other thread takes an inner lock,
 //! declares the lock shared, executes a barrier on all processors that run this process, and waits
 //! until the owner has cleared `inside`. A shared lock works as an ordinary one, also for the
-//! owner. After the owner took it many times in a row without any other thread, it stops being
-//! shared.
+//! owner. After many uses by the owner in a row, it stops being shared.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -53,8 +52,7 @@ std::thread_local! {
     static GUEST: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 
-/// Marks this thread as a guest: it never becomes an owner, since it takes locks on behalf of
-/// others.
+/// Marks this thread as a guest, which never becomes an owner: it acts on behalf of others.
 #[cfg(not(loom))]
 pub fn be_guest() {
     GUEST.with(|guest| guest.set(true));
@@ -63,8 +61,7 @@ pub fn be_guest() {
 /// Runs `work` as a guest, whether or not this thread is one.
 #[cfg(not(loom))]
 pub fn as_guest<R>(work: impl FnOnce() -> R) -> R {
-    /// Restores the state also after a panic, since a caller that catches it goes on with this
-    /// thread.
+    /// Restores the state also after a panic, since a caller may catch that.
     struct Back(bool);
     impl Drop for Back {
         fn drop(&mut self) {

@@ -66,8 +66,7 @@ impl Doorbell {
         self.armed().store(number, Ordering::Relaxed);
         // SAFETY: within DOORBELL_BYTES, as `create` was promised.
         let promised = unsafe { word(self.base, HEAVY_AT) }.load(Ordering::Relaxed) != 0;
-        // Without the promise the pushers execute full fences, and the one in `heavy` pairs with
-        // them.
+        // Without the promise the pushers execute full fences, which pair with that in `heavy`.
         fence::heavy() || !promised
     }
 
@@ -114,9 +113,8 @@ impl Bell {
         unsafe { word(self.base, ARMED_AT) }
     }
 
-    /// To be called after a push: whether the owner sleeps, or is about to, so that the caller must
-    /// call [`Bell::ring`]. While the owner is awake, this is one load of a line that rarely
-    /// changes.
+    /// Call it after a push: whether the owner sleeps, or is about to, so that the caller must call
+    /// [`Bell::ring`]. While the owner is awake, this is one load of a line that rarely changes.
     #[inline(always)]
     pub fn ring_needed(&self) -> bool {
         self.strength.fence();

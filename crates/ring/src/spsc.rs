@@ -347,8 +347,8 @@ impl Consumer {
     #[inline(always)]
     pub fn advance(&mut self) {
         self.position = self.position.wrapping_add(1);
-        // Publishing each sixteenth of the ring is seldom for the producer's line, and the producer
-        // never waits for long.
+        // Each sixteenth of the ring: the producer's line moves seldom, and it never waits for
+        // long.
         if self.position.wrapping_sub(self.published.get()) > self.shape.slot_mask >> 4 {
             self.publish();
         }

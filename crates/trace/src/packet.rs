@@ -11,7 +11,7 @@ use rdmalab_wire::packet::{Headers, Packet};
 
 use crate::file::{Frame, Link};
 
-/// The sender or receiver of a packet, as far as the network headers say.
+/// The sender or receiver of a packet, from the network headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// An IP address, or a GID.
@@ -194,7 +194,7 @@ const VLAN: u16 = 0x8100;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// What follows the Ethernet header and its tags.
+/// The bytes after the Ethernet header and its tags.
 fn behind_ethernet(bytes: &[u8]) -> Result<&[u8], Unread> {
     let mut rest = bytes.get(12..).ok_or(Unread::Foreign)?;
     loop {
@@ -207,7 +207,7 @@ fn behind_ethernet(bytes: &[u8]) -> Result<&[u8], Unread> {
     }
 }
 
-/// What follows a header of `length` bytes that has its protocol at `at`.
+/// The bytes after a header of `length` bytes that has its protocol at `at`.
 fn behind_type(bytes: &[u8], at: usize, length: usize) -> Result<&[u8], Unread> {
     let kind = bytes.get(at..at + 2).ok_or(Unread::Foreign)?;
     match u16::from_be_bytes([kind[0], kind[1]]) {
@@ -216,8 +216,9 @@ fn behind_type(bytes: &[u8], at: usize, length: usize) -> Result<&[u8], Unread> 
     }
 }
 
-/// What follows the header of an ERF record, which is an InfiniBand packet: 16 bytes, and 8 more
-/// for each extension header (Endace, ERF types reference: type 21 is InfiniBand).
+/// The bytes after the header of an ERF record, which are an InfiniBand packet. The header has 16
+/// bytes, and 8 more for each extension header (Endace, ERF types reference: type 21 is
+/// InfiniBand).
 fn behind_erf(bytes: &[u8]) -> Result<&[u8], Unread> {
     const INFINIBAND: u8 = 21;
     const MORE: u8 = 0x80;

@@ -15,8 +15,7 @@ use crate::qp::Path;
 /// Bytes in front of each received datagram: the room for a GRH, used or not.
 pub const UD_GRH_BYTES: usize = size_of::<abi::ibv_grh>();
 
-/// The destination of datagrams. Cheap to clone. Keep it until the datagrams sent to it have
-/// completed.
+/// The destination of datagrams. Cheap to clone. Keep it until its datagrams have completed.
 #[derive(Clone, Debug)]
 pub struct AddressHandle(Arc<AhInner>);
 

@@ -107,7 +107,7 @@ impl std::fmt::Display for PortState {
     }
 }
 
-/// How peers are addressed.
+/// The kind of addresses of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// By LIDs; GIDs across subnets.
@@ -186,7 +186,7 @@ pub struct PortAttr {
     pub gid_tbl_len: u32,
     /// Entries of the P_Key table.
     pub pkey_tbl_len: u16,
-    /// How peers are addressed.
+    /// The kind of addresses of peers.
     pub link_layer: LinkLayer,
 }
 

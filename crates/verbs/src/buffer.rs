@@ -141,8 +141,8 @@ impl Buffer {
         unsafe { AtomicU64::from_ptr(self.0.start.as_ptr().add(offset).cast()) }
     }
 
-    /// Reads eight bytes that a peer may write at once. Later reads see everything that was written
-    /// before them.
+    /// Reads eight bytes that a peer may write at once. Later reads see all that was written
+    /// before.
     ///
     /// # Panics
     /// As [`Buffer::word`].

@@ -153,7 +153,7 @@ impl CmEventKind {
 pub struct CmEvent {
     /// The id of the event; for a request, the listener's.
     pub key: CmKey,
-    /// What happened.
+    /// The kind of the event.
     pub kind: CmEventKind,
     /// 0, a negative error number, or the reason of a rejection.
     pub status: i32,
@@ -370,8 +370,7 @@ impl CmId {
         CmKey(self.0.raw.as_ptr().addr())
     }
 
-    /// Binds it to an address of this host, which determines the device; port 0 chooses a free
-    /// port.
+    /// Binds it to an address of this host, which determines the device; port 0 means any free one.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL`, `EADDRINUSE`, `ENODEV` where no device has that address.

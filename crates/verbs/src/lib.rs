@@ -20,9 +20,8 @@
 //! ```
 //!
 //! **Lifetimes.** Every handle is cheap to clone and keeps alive the objects that it needs: a queue
-//! pair keeps its domain and completion queues, a region its domain and its memory, all of them the
-//! open device. So objects are destroyed in the order that verbs demand, whatever the order of
-//! drops.
+//! pair its domain and completion queues, a region its domain and its memory, all of them the open
+//! device. So objects are destroyed in the order that verbs demand, in whatever order they drop.
 //!
 //! **Memory.** Memory that peers or the adapter may write at any time is never seen as `&[u8]`:
 //! [`Buffer`] gives atomics and copies. A request names memory by a region's key, which the adapter

@@ -222,7 +222,7 @@ impl ReadyToReceive {
 /// The attributes that a queue pair needs before it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyToSend {
-    /// First packet sequence number, as the peer was told.
+    /// First PSN, which the peer must know.
     pub sq_psn: u32,
     /// Local ACK time-out, as 4.096 us x 2^n; 0 waits for ever; RC only.
     pub timeout: u8,
@@ -322,7 +322,7 @@ impl Qp {
         self.inner.made.qp_type
     }
 
-    /// How much it holds: at least what was asked for.
+    /// Its capacities: at least those requested.
     #[must_use]
     pub fn cap(&self) -> QpCap {
         self.inner.cap

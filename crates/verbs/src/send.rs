@@ -9,8 +9,7 @@ use crate::address::AddressHandle;
 use crate::domain::{RemoteBuffer, Sge};
 use crate::list;
 
-/// A send request. `'s` is the lifetime of its list of pieces, `'m` that of the memory and
-/// addresses that they name.
+/// A send request. `'s` is for its list of pieces, `'m` for the memory and addresses they name.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct SendRequest<'s, 'm> {

@@ -112,7 +112,7 @@ fn a_batch_survives_its_move_and_its_changes() {
     let mr = pd.register(&Buffer::private(64).unwrap(), Access::LOCAL_WRITE).unwrap();
     let to = RemoteBuffer { addr: 4096, bytes: 64, rkey: 7 };
     let mut batch = {
-        // The lists of pieces are gone when the batch is posted; what they name is not.
+        // The lists of pieces are dropped before the batch is posted; the memory is not.
         let (one, two) = ([mr.sge(0, 8)], [mr.sge(16, 8), mr.sge(32, 8)]);
         let write = SendRequest::write(&two, &to, 8).with_imm(3).wr_id(2);
         SendBatch::new(&[SendRequest::send(&one).wr_id(1).inline_data(), write])

@@ -133,7 +133,7 @@ impl Syndrome {
     }
 }
 
-/// The number of receive WQEs behind a 5-bit credit code; `None` for "unlimited" and codes above 31
+/// The number of receive WQEs for a 5-bit credit code; `None` for "unlimited" and codes above 31
 /// (IBA vol. 1, 9.7.7.2.3, end-to-end credit encoding).
 pub const fn credit_count(code: u8) -> Option<u32> {
     match code {

@@ -13,7 +13,7 @@ pub struct Grh {
     pub flow_label: u32,
     /// Bytes after this header. GRH: up to and with the ICRC. IPv6: UDP header and its payload.
     pub payload_length: u16,
-    /// What follows: [`Grh::NEXT_IBA`] or [`Grh::NEXT_UDP`].
+    /// The next header: [`Grh::NEXT_IBA`] or [`Grh::NEXT_UDP`].
     pub next_header: u8,
     /// Routers that the packet may still cross.
     pub hop_limit: u8,

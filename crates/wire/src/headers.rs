@@ -11,7 +11,7 @@ use crate::opcode::Opcode;
 /// the invariant CRC does not cover them: RoCEv2 uses two for congestion marks (annex A17).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bth {
-    /// What the packet does and which extended headers follow.
+    /// The operation of the packet, which determines the extended headers.
     pub opcode: Opcode,
     /// The responder should raise an event for the receive that this packet completes.
     pub solicited_event: bool,

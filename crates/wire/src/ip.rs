@@ -16,7 +16,7 @@ pub struct Ethernet {
     pub destination: [u8; 6],
     /// Address of the sender.
     pub source: [u8; 6],
-    /// What follows: one of the constants below.
+    /// EtherType of the payload: one of the constants below.
     pub ethertype: u16,
 }
 
@@ -63,7 +63,7 @@ pub struct Ipv4 {
     pub dont_fragment: bool,
     /// Routers that the datagram may still cross.
     pub time_to_live: u8,
-    /// What follows: [`Ipv4::UDP`].
+    /// Protocol of the payload: [`Ipv4::UDP`].
     pub protocol: u8,
     /// Address of the sender.
     pub source: Ipv4Addr,

@@ -5,7 +5,7 @@ use crate::bytes::be16;
 use crate::error::ParseError;
 use crate::ids::Lid;
 
-/// What follows a local route header (IBA vol. 1, 7.7.5).
+/// The header after a local route header (IBA vol. 1, 7.7.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum LinkNext {
@@ -26,7 +26,7 @@ pub struct Lrh {
     pub virtual_lane: u8,
     /// Service level, 0 ..= 15.
     pub service_level: u8,
-    /// What follows.
+    /// The next header.
     pub next: LinkNext,
     /// LID of the receiver.
     pub destination: Lid,

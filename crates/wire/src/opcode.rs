@@ -91,7 +91,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// What the packet does.
+            /// The operation.
             #[inline]
             pub const fn operation(self) -> Operation {
                 match self {

@@ -20,7 +20,7 @@ use rdmalab_wire::ids::Qpn;
 use connection::Connection;
 pub use connection::State;
 
-/// Connections that a manager keeps unless told otherwise, those in TIMEWAIT included.
+/// Default for the number of connections of a manager, those in TIMEWAIT included.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Requests of one service that wait for their owner, at most.
 pub const MAX_BACKLOG: usize = 1024;
@@ -143,9 +143,9 @@ pub enum Event<P> {
 pub enum Output<P> {
     /// Send a datagram; it may get lost.
     Send {
-        /// To whom.
+        /// The receiving peer.
         to: P,
-        /// What.
+        /// The datagram.
         mad: Box<Mad>,
     },
     /// Pass an event to the owner.
@@ -228,7 +228,7 @@ impl<P: Clone + Eq> Manager<P> {
         self.connections.get(&id.0).map(|connection| connection.state)
     }
 
-    /// Where a connection's datagrams go.
+    /// The peer to which a connection's datagrams are sent.
     pub fn peer(&self, id: CommId) -> Option<&P> {
         self.connections.get(&id.0).map(|connection| &connection.peer)
     }
@@ -241,7 +241,7 @@ impl<P: Clone + Eq> Manager<P> {
         self.out.push_back(Output::Tell(event));
     }
 
-    /// A transaction identifier of our own.
+    /// A transaction identifier for messages that this node sends.
     fn transaction(&self, id: u32) -> u64 {
         (self.config.ca_guid << 32) | u64::from(id)
     }
@@ -287,8 +287,7 @@ impl<P: Clone + Eq> Manager<P> {
         self.assert_unlinked(id);
     }
 
-    /// Asserts that no index by peer refers to connection `id`. Searches the indices only while
-    /// they are small.
+    /// Asserts, while the indices by peer are small, that none refers to connection `id`.
     fn assert_unlinked(&self, id: u32) {
         debug_assert!(
             self.by_remote.len() > 64 || self.by_remote.values().all(|known| *known != id),

@@ -144,7 +144,7 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// Which connection a REJ is about.
+    /// The connection that a REJ refers to.
     fn rejected(&self, rej: &Rej) -> Option<u32> {
         if rej.reason == reason::TIMEOUT && rej.remote_id == 0 {
             let guid = rej.info.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))?;
@@ -214,8 +214,7 @@ impl<P: Clone + Eq> Manager<P> {
     fn on_dreq(&mut self, now_ns: u64, from: P, transaction: u64, dreq: &Dreq) {
         let id = dreq.remote_id;
         let Some(connection) = self.find(id, dreq.local_id) else {
-            // There is no such connection; the DREP lets the peer stop waiting (IBA vol. 1,
-            // 12.9.8.3.1).
+            // No such connection: the DREP ends the peer's wait (IBA vol. 1, 12.9.8.3.1).
             let drep = Drep {
                 local_id: dreq.remote_id,
                 remote_id: dreq.local_id,
@@ -392,7 +391,7 @@ const SIDR_UNSUPPORTED: u8 = 1;
 const SIDR_REJECTED: u8 = 2;
 const SIDR_NO_QP: u8 = 3;
 
-/// A connection that a peer asked for.
+/// The connection for a REQ of a peer.
 fn requested<P>(peer: P, transaction: u64, req: &Req) -> Connection<P> {
     Connection {
         state: State::ReqReceived,

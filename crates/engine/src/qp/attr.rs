@@ -36,7 +36,7 @@ pub const MAX_SL: u8 = 15;
 /// `IBV_MIG_MIGRATED`: the state in which a QP without an alternate path always is.
 const MIG_MIGRATED: u32 = 0;
 
-/// What the device and its port allow; the caller's values are checked against it.
+/// Limits of the device and its port, against which the caller's values are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Most READs and atomics that a requester may keep in flight (`max_qp_init_rd_atom`).
@@ -135,7 +135,7 @@ fn check_mask(
     Ok(())
 }
 
-/// A member with the half-open range of its values, `min .. end`.
+/// A member of [`QpAttr`] with the half-open range of its values, `min .. end`.
 struct Bound {
     attr: QpAttrMask,
     member: &'static str,

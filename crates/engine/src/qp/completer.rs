@@ -7,7 +7,7 @@ use crate::vocab::*;
 use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::Psn;
 
-/// Where the payload of a response goes.
+/// The destination of a response's payload.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponsePlacement {
     pub(super) generation: u32,

@@ -34,7 +34,7 @@ pub enum Timer {
     At(TimerKind, u64),
 }
 
-/// What a timer waits for.
+/// The event that a timer waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKind {
     /// An acknowledgement (local ACK time-out).
@@ -52,9 +52,9 @@ pub enum Plan {
     Send {
         /// The train.
         train: Train,
-        /// Which WQE.
+        /// Position of the WQE.
         position: u32,
-        /// Where its payload begins.
+        /// Offset of its payload.
         offset: u32,
     },
     /// An atomic whose scatter list is not 8 bytes long: call [`Qp::retire_sent`] with
@@ -65,7 +65,7 @@ pub enum Plan {
     },
     /// Execute a bind or a local invalidate, then call [`Qp::retire_local`].
     Local {
-        /// Which WQE.
+        /// Position of the WQE.
         position: u32,
     },
 }

@@ -1,4 +1,5 @@
-//! What the responder sends: data of READs, values of atomics, NAKs, and acknowledgements last.
+//! The responses of the responder: data of READs, values of atomics, NAKs, and acknowledgements
+//! last.
 
 use super::responder::{Pending, PendingRead, Response};
 use super::{CopyError, Env, Qp};

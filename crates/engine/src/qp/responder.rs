@@ -110,8 +110,7 @@ pub(super) struct PendingRead {
 }
 
 impl Pending {
-    /// Whether it occupies one of `max_dest_rd_atomic`; a repeated request shares that of the
-    /// first.
+    /// Whether it occupies one of `max_dest_rd_atomic`; repeated requests share the first one's.
     fn takes_resource(&self) -> bool {
         match self {
             Pending::Nak(_) => false,
@@ -190,11 +189,11 @@ impl Responder {
 /// The destination of a request's payload.
 #[derive(Clone, Copy, Debug)]
 pub enum PlacementTarget {
-    /// Nowhere: there is none.
+    /// There is no payload.
     Nothing,
     /// The held receive WQE's scatter list ([`Qp::held_recv`]), from byte `offset` on.
     Receive {
-        /// Where in the scatter list.
+        /// Offset in the scatter list.
         offset: u64,
     },
     /// The owner's memory at this virtual address, which was checked just now.
@@ -223,7 +222,7 @@ pub struct Placement {
     refused: Option<(Psn, Syndrome)>,
 }
 
-/// Which atomic.
+/// An atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
     /// Store `swap` if the value equals `compare`.
@@ -235,7 +234,7 @@ pub enum AtomicOp {
     },
     /// Add, modulo 2^64.
     FetchAdd {
-        /// What to add.
+        /// The addend.
         add: u64,
     },
 }
@@ -244,7 +243,7 @@ pub enum AtomicOp {
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicJob {
     pub(super) generation: u32,
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
     /// Virtual address, a multiple of 8.
     pub host_addr: u64,
@@ -489,8 +488,7 @@ impl Qp {
         debug_assert!(self.resp.in_flight, "a request is retired twice");
         self.resp.in_flight = false;
         if let Err(error) = result {
-            // Packets that arrived before stay acknowledged: the NAK names the first packet after
-            // them.
+            // Earlier packets stay acknowledged: the NAK names the first packet after them.
             let skipped = placement.skip_bytes >> self.mtu.shift();
             return self.placing_failed(train, train.first_psn.add(skipped), error, env);
         }

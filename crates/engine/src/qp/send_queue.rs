@@ -17,9 +17,9 @@ use rdmalab_wire::ids::Psn;
 pub struct SendWqe {
     /// The caller's number.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub opcode: WrOpcode,
-    /// How; `SIGNALED` is set also when the QP signals all.
+    /// Its flags; `SIGNALED` is set also when the QP signals all.
     pub flags: SendFlags,
     /// Immediate data, or the key to invalidate.
     pub imm_or_rkey: u32,
@@ -41,9 +41,9 @@ pub struct SendWqe {
     pub packets: u32,
     /// Packets of the response that have arrived (READ, atomics).
     pub answered: u32,
-    /// What the local lane executed before its first packet.
+    /// The operations that the local lane executed before its first packet.
     pub fold: Fold,
-    /// How it will end, when that is known before its turn.
+    /// Its final status, if known before the request is the oldest.
     pub outcome: Option<WcStatus>,
 }
 
@@ -220,7 +220,7 @@ impl SendQueue {
         &self.ud[self.slot(position)]
     }
 
-    /// What the bind request at `position` binds.
+    /// The binding of the bind request at `position`.
     pub fn bind(&self, position: u32) -> Option<&MwBind> {
         self.binds.get(self.slot(position)).and_then(Option::as_ref)
     }

@@ -70,8 +70,7 @@ pub unsafe extern "C-unwind" fn ibv_get_device_index<B: Backend>(device: *mut ib
     c_int::try_from(index).unwrap_or(-1)
 }
 
-/// Closes a device: 0, or -1 and `errno`, and then it stays open. Objects that are still alive keep
-/// the context.
+/// Closes a device: 0, or -1 and `errno`, and then it stays open. Live objects keep the context.
 pub unsafe extern "C-unwind" fn ibv_close_device<B: Backend>(context: *mut ibv_context) -> c_int {
     // SAFETY: by the contract of the module.
     answer::minus_one("ibv_close_device", unsafe { context::close::<B>(context) })

@@ -1,5 +1,4 @@
-//! Functions of libibverbs that no device of this project supports: each reports `EOPNOTSUPP` by
-//! its own convention.
+//! Functions of libibverbs that no soft device supports: each reports `EOPNOTSUPP` in its way.
 
 use core::ffi::c_int;
 use core::ptr;

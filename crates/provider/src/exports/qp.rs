@@ -73,8 +73,7 @@ pub unsafe extern "C-unwind" fn ibv_destroy_qp<B: Backend>(qp: *mut ibv_qp) -> c
     answer::status("ibv_destroy_qp", unsafe { qp::destroy::<B>(qp) })
 }
 
-/// The extended structure of a QP; null when it was not created with
-/// `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
+/// A QP's extended structure; null if created without `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 pub unsafe extern "C-unwind" fn ibv_qp_to_qp_ex<B: Backend>(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: by the contract of the module; every QP is allocated as the extended one.
     match unsafe { &QpObject::<B>::own(qp.cast()).builder } {

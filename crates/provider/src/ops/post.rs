@@ -228,8 +228,7 @@ pub(crate) unsafe fn window(mw_rkey: u32, new_rkey: u32, info: &ibv_mw_bind_info
     }
 }
 
-/// Converts the backend's result to the C return value, and sets `bad_wr` to the first request that
-/// was not posted.
+/// The C return value of a post; sets `bad_wr` to the first request that was not posted.
 ///
 /// # Safety
 /// `first` and `chain` are the list that was posted; `bad_wr` is null or the caller's variable.

@@ -245,8 +245,7 @@ mod real {
                     Step::Push { head, len } => match push(&mut producer, head, len, fill) {
                         Some(sent) => queue.push_back(sent),
                         None => {
-                            // With all positions published, only a full queue or full data may
-                            // refuse.
+                            // With all positions published, only a full ring may refuse.
                             consumer.publish();
                             if let Some(sent) = push(&mut producer, head, len, fill) {
                                 queue.push_back(sent);

@@ -109,8 +109,7 @@ impl Times {
     }
 
     fn put_range(&mut self, first: u32, range: Range) {
-        // An older range that begins before this one and overlaps it is cut; the part after this
-        // one stays.
+        // An older range that begins before this one keeps only its parts outside it.
         if let Some((_, before)) = self.0.range_mut(..first).next_back()
             && before.end > first
         {

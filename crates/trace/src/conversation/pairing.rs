@@ -1,11 +1,10 @@
 //! Finds the two directions of each connection.
 //!
-//! A packet of a connected transport names its receiver's queue pair, but not its sender's. If the
-//! capture has the connection manager's messages, these tell which queue pairs are connected.
-//! Without them, two directions between two addresses are a pair if the responses of one match the
-//! requests of the other by PSN. With random starting PSNs, chance matches are rare. Where
-//! connections begin with the same PSN, time decides: a response follows its request, after about
-//! the same time.
+//! A packet of a connected transport names its receiver's queue pair, but not its sender's.
+//! Messages of the connection manager tell which queue pairs are connected. Without them, two
+//! directions between two addresses are a pair if the responses of one match the requests of the
+//! other by PSN. With random starting PSNs, chance matches are rare. Where connections begin with
+//! the same PSN, time decides: a response follows its request, after about the same time.
 //!
 //! Only directions that share a PSN are compared, because a capture may have any number of
 //! directions.
@@ -55,9 +54,8 @@ struct Psns {
 struct Fit {
     /// PSNs of one that the other answers later.
     answered: usize,
-    /// Sum of the squares of the response times, in ns^2. Among several connections, the sum of the
-    /// times is the same for every pairing, but the sum of their squares is least if the times are
-    /// alike.
+    /// Sum of the squares of the response times, in ns^2. The sum of the times is the same for
+    /// every pairing of several connections; that of the squares is least if the times are alike.
     waited: Reverse<u128>,
 }
 
@@ -86,9 +84,8 @@ impl Fit {
     }
 }
 
-/// Directions between two addresses, each way, that may share a PSN. A PSN that more of them use
-/// (all begin with 0, say) is ignored: it identifies nothing, and the work would grow with the
-/// square of their number.
+/// Directions between two addresses, each way, that may share a PSN. A PSN of more (all begin with
+/// 0, say) is ignored: it identifies nothing, and the work would grow with their number squared.
 pub const SHARERS_MAX: usize = 32;
 
 /// The directions that use a PSN, as numbers of [`Pairing::flows`].
@@ -221,8 +218,7 @@ impl<'a> Pairing<'a> {
         found
     }
 
-    /// The directions from `number` on that answer this one's requests, or whose requests it
-    /// answers.
+    /// The directions from `number` on whose responses match its requests, or the reverse.
     fn likely(&self, number: usize) -> Vec<Candidate> {
         let (flow, psns) = self.flows[number];
         let mut fits: BTreeMap<usize, Fit> = BTreeMap::new();
@@ -243,15 +239,14 @@ impl<'a> Pairing<'a> {
             }
         }
         // On one host a direction may answer itself: that of a queue pair that is its own peer. Two
-        // directions with the same PSNs in requests and responses, as in a ping-pong that begins
-        // with one PSN at both ends, also seem to answer themselves. Matches of a direction with
-        // itself were counted twice.
+        // directions with the same PSNs in requests and responses, as in a ping-pong from one PSN,
+        // seem to do so too. Matches of a direction with itself were counted twice.
         if let Some(own) = fits.get_mut(&number) {
             *own = own.half();
         }
-        // Also includes directions whose responses all precede the requests, with the worst fit:
-        // one message was sent again and then the capture ended, or two captures with different
-        // clocks were joined.
+        // Also directions whose responses all precede the requests, with the worst fit: a message
+        // was sent again and then the capture ended, or two captures with different clocks were
+        // joined.
         let each = fits.into_iter();
         each.map(|(other, fit)| Candidate { fit, one: number, other }).collect()
     }
@@ -384,8 +379,7 @@ mod tests {
         }
     }
 
-    /// Two queue pairs of one host send requests and responses with the same PSNs: neither is its
-    /// own peer.
+    /// Two queue pairs of one host use the same PSNs: neither is its own peer.
     #[test]
     fn a_ping_pong_on_one_host_has_two_ends() {
         let here = |opcode, qpn, psn| {

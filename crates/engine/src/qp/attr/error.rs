@@ -21,9 +21,9 @@ pub enum ModifyError {
     },
     /// `cur_qp_state` is not the state of the QP.
     CurStateMismatch {
-        /// What the caller assumed.
+        /// The state that the caller assumed.
         assumed: QpState,
-        /// What it is.
+        /// The actual state.
         actual: QpState,
     },
     /// There is no such transition (IBA vol. 1, 10.3.1).
@@ -43,7 +43,7 @@ pub enum ModifyError {
         from: QpState,
         /// The state asked for.
         to: QpState,
-        /// What is not in `attr_mask` and must be: all of it, never a part.
+        /// The complete set of attributes that are required and not in `attr_mask`.
         missing: QpAttrMask,
     },
     /// The transition does not take all of this.
@@ -54,7 +54,7 @@ pub enum ModifyError {
         from: QpState,
         /// The state asked for; `from` when `IBV_QP_STATE` was not in `attr_mask`.
         to: QpState,
-        /// What is in `attr_mask` and must not be: all of it, never a part.
+        /// The complete set of attributes that are in `attr_mask` and not allowed.
         unexpected: QpAttrMask,
     },
     /// A value that the specification or the device does not allow.

@@ -1,4 +1,4 @@
-//! Which attributes each transition of a queue pair needs and allows, as data.
+//! A table of the attributes that each transition of a queue pair needs and allows.
 //!
 //! Sources: IBA vol. 1, 10.3.1 (states) and 11.2.5.2 (Modify Queue Pair), and the table that Linux
 //! enforces for every adapter (`ib_modify_qp_is_ok`). Where the two differ, a cell follows Linux,
@@ -113,24 +113,24 @@ const fn from_any(qp_type: QpType, to: QpState) -> Rule {
     Rule { qp_type, from: Origin::Any, to, required: M::NONE, optional: M::NONE }
 }
 
-/// What belongs to the port and partition of a connected QP.
+/// The port, partition and access rights of a connected QP.
 const CONNECTED_PORT: QpAttrMask = all(&[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]);
-/// What belongs to the port, partition and key of a datagram QP.
+/// The port, partition and queue key of a datagram QP.
 const DATAGRAM_PORT: QpAttrMask = all(&[M::PKEY_INDEX, M::PORT, M::QKEY]);
-/// Where a connection goes and where its receive side starts counting.
+/// The path and peer of a connection, and the first PSN of its receive side.
 const CONNECTION: QpAttrMask = all(&[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN]);
-/// How an RC requester retries, and how many READs and atomics it keeps in flight.
+/// Retries of an RC requester, and the number of READs and atomics that it keeps in flight.
 const RC_REQUESTER: QpAttrMask =
     all(&[M::TIMEOUT, M::RETRY_CNT, M::RNR_RETRY, M::MAX_QP_RD_ATOMIC]);
-/// What a connected QP may still change while its connection is made.
+/// Optional attributes of a connected QP while its connection is made.
 const CONNECTING: QpAttrMask = all(&[M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX]);
-/// What a UC QP may change while it runs.
+/// Optional attributes of a UC QP while it runs.
 const RUNNING: QpAttrMask = all(&[M::ACCESS_FLAGS, M::ALT_PATH, M::PATH_MIG_STATE]);
-/// What an RC QP may change while it runs.
+/// Optional attributes of an RC QP while it runs.
 const RC_RUNNING: QpAttrMask = all(&[RUNNING, M::MIN_RNR_TIMER]);
-/// What an RC QP needs to receive, beside its connection.
+/// Attributes that an RC QP needs to receive, besides its connection.
 const RC_RESPONDER: QpAttrMask = all(&[M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]);
-/// What an RC QP may change while its send queue is drained, beside [`RC_RUNNING`].
+/// Optional attributes of an RC QP while its send queue is drained, besides [`RC_RUNNING`].
 const RC_DRAINED: QpAttrMask =
     all(&[M::PORT, M::PKEY_INDEX, M::AV, RC_REQUESTER, M::MAX_DEST_RD_ATOMIC]);
 

@@ -1,5 +1,4 @@
-//! Retransmission: time-outs, RNR pauses, retries, and skipping packets that are acknowledged
-//! meanwhile.
+//! Retransmission: time-outs, RNR pauses, retries, and skipping what is acknowledged meanwhile.
 
 use super::{Timer, TimerKind};
 use crate::qp::{Env, Qp};
@@ -88,7 +87,7 @@ impl Qp {
         self.req.timer = Timer::Wanted(TimerKind::Rnr(delay_ns));
     }
 
-    /// What the QP waits for.
+    /// The QP's timer.
     #[inline]
     pub fn timer(&self) -> Timer {
         self.req.timer
