@@ -60,7 +60,7 @@ impl Groups {
         if groups.len() >= MAX_GROUPS && !groups.contains_key(&gid) {
             return Err(VerbsError::no_room(format!("soft devices allow {MAX_GROUPS} groups")));
         }
-        let members = groups.entry(gid).or_default();
+        let members = groups.get(&gid).map_or(&[][..], Vec::as_slice);
         if members.contains(&qpn) {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl Groups {
             )));
         }
         join()?;
-        members.push(qpn);
+        groups.entry(gid).or_default().push(qpn);
         Ok(())
     }
 
@@ -118,4 +118,20 @@ pub(crate) fn gid_of(train: &Train) -> Gid {
 /// The group to which a datagram is sent; `None` if the destination is not a group.
 pub(crate) fn group_of(train: &Train) -> Option<Gid> {
     Some(gid_of(train)).filter(|gid| is_group(*gid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_the_network_refuses_is_not_kept() {
+        let groups = Groups::default();
+        let (gid, qpn) = (Gid([0xff; 16]), Qpn::new(5));
+        let refused = groups.join(gid, qpn, || Err(VerbsError::no_room("no more memberships")));
+        assert!(refused.is_err());
+        assert!(groups.members.lock().is_empty(), "an empty group counts towards the limit");
+        assert_eq!(groups.join(gid, qpn, || Ok(())), Ok(()));
+        assert_eq!(groups.members(&gid), [qpn]);
+    }
 }

@@ -11,9 +11,6 @@ pub const IBV_SYSFS_PATH_MAX: usize = 256;
 /// The direct-verbs libraries of vendors read a pointer directly after the public structure to
 /// check whether a device is theirs. There must be memory there, and the pointer must not match.
 pub const IBV_DEVICE_ALLOCATION: usize = 1024;
-/// How many bytes of [`ibv_port_attr`] the exported `ibv_query_port` may write: programs built
-/// against the first headers allocate no more (the fields up to `link_layer`, with padding).
-pub const COMPAT_PORT_ATTR_SIZE: usize = 52;
 
 layout! {
     /// A global identifier: 16 bytes, in network order.
