@@ -9,7 +9,7 @@
 //! * by the shift of Hodges and Lehmann (1963), whose interval is that of the rank test of Mann and
 //!   Whitney: few disturbed runs do not move it;
 //! * by the signed ranks of the differences within rounds (Wilcoxon 1945): a disturbance of a whole
-//! round cancels. This test needs more runs before it has a result.
+//!   round cancels. This test needs more runs before it has a result.
 //!
 //! Both are exact for any distribution if the runs of a round are exchangeable. Each gets half of
 //! the uncertainty, so that both hold together, and the result is the intersection of both
