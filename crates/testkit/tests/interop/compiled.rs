@@ -85,6 +85,15 @@ fn a_process_disconnects_at_exit() {
 }
 
 #[test]
+fn events_come_in_the_order_of_their_messages() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["event_order.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
+        run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
+    }
+}
+
+#[test]
 fn threads_share_an_rsocket() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
