@@ -97,17 +97,25 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Listens on a name; `AddrInUse` when it is taken.
-fn listen(name: &str) -> io::Result<OwnedFd> {
+/// Holds a name; `AddrInUse` when it is taken.
+fn bind(name: &str) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let (address, length) = crate::control_socket::address_of(name);
     // SAFETY: reads `length` bytes of a live structure.
-    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
-    // SAFETY: takes integers only.
-    if bound < 0 || unsafe { libc::listen(fd.as_raw_fd(), libc::SOMAXCONN) } < 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) } {
+        0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(fd)
+}
+
+/// Listens on a name; `AddrInUse` when it is taken.
+fn listen(name: &str) -> io::Result<OwnedFd> {
+    let fd = bind(name)?;
+    // SAFETY: takes integers only.
+    match unsafe { libc::listen(fd.as_raw_fd(), libc::SOMAXCONN) } {
+        0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Connects to a name that a process of our user holds.
@@ -190,6 +198,14 @@ pub fn any_slot_claimed() -> io::Result<bool> {
 /// `AddrInUse` when another process has it, else the kernel's error.
 pub fn claim_service(service_id: u64) -> io::Result<OwnedFd> {
     listen(&service_name(service_id))
+}
+
+/// Shows that this process holds a service at the wildcard address, until the result is dropped.
+///
+/// # Errors
+/// `AddrInUse` when this is shown already, else the kernel's error.
+pub fn claim_wildcard(service_id: u64) -> io::Result<OwnedFd> {
+    bind(&format!("rdmalab-cm/1/{}/w/{service_id:x}", own_uid()))
 }
 
 /// A connection to the process that holds a slot; it ends when the process does.
@@ -297,6 +313,10 @@ mod tests {
         let service = own_service(1);
         let here = claim_service(service).unwrap();
         assert_eq!(claim_service(service).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let shown = claim_wildcard(service).unwrap();
+        assert_eq!(claim_wildcard(service).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(shown);
+        drop(claim_wildcard(service).unwrap());
         let there = connect_service(service).unwrap();
         send(there.as_fd(), &frame(7)).unwrap();
         drop(there);

@@ -94,6 +94,15 @@ fn events_come_in_the_order_of_their_messages() {
 }
 
 #[test]
+fn a_taken_port_has_the_errors_of_the_kernel() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["taken_port.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
+        run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
+    }
+}
+
+#[test]
 fn threads_share_an_rsocket() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
