@@ -33,6 +33,15 @@ fn all_opcodes_and_errors() {
 }
 
 #[test]
+fn every_roce_gid_has_a_network_interface() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) = compile(scratch.path(), &["gid_table.c", "endpoint.c"], &["-libverbs"]) {
+        let environments = ["", "RDMALAB_PERSONALITY=ethernet", "RDMALAB_TEST_DEVICE=soft1"];
+        run(&program, &environments, "all passed");
+    }
+}
+
+#[test]
 fn a_receiver_that_exits_has_acknowledged() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) =
