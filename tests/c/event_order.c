@@ -3,8 +3,8 @@
  * establishes one connection before it asks for the next, so its server gets ESTABLISHED of the
  * first before CONNECT_REQUEST of the second. The connections go to two ports in turn.
  *
- * Without arguments: the server is a child process. `event_order ADDRESS PORT`: a client of a server
- * elsewhere. `event_order PORT`: such a server.
+ * Without arguments, the server is a child process. `event_order PORT` is a server, and
+ * `event_order ADDRESS PORT` its client on another host.
  */
 #include "endpoint.h"
 

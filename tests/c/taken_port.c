@@ -126,7 +126,8 @@ static void test_processes(int in, pid_t child)
 static void keep_ports(int out)
 {
     CHECK((channel = rdma_create_event_channel()) != NULL);
-    uint16_t ports[2] = {rdma_get_src_port(bound(v4, 0, 0)), rdma_get_src_port(bound(v4_any, 0, 0))};
+    struct rdma_cm_id *one = bound(v4, 0, 0), *any = bound(v4_any, 0, 0);
+    uint16_t ports[2] = {rdma_get_src_port(one), rdma_get_src_port(any)};
     EQUAL(write(out, ports, sizeof ports), sizeof ports);
     sleep(60);
     exit(1);
