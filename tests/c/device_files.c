@@ -96,7 +96,18 @@ static void sysfs(void)
     expect_text(PORT "link_layer", is_ethernet ? "Ethernet\n" : "InfiniBand\n");
     expect_text(PORT "lid", is_ethernet ? "0x0\n" : "0x1\n");
     expect_text(PORT "state", "4: ACTIVE\n");
-    expect_text(PORT "gid_attrs/types/0", is_ethernet ? "RoCE v2\n" : "IB/RoCE v1\n");
+    /* Each GID of a RoCE port has a network interface. */
+    for (int i = 0; i < count(PORT "gids") - 2; i++) {
+        snprintf(name, sizeof name, PORT "gid_attrs/types/%d", i);
+        expect_text(name, is_ethernet ? "RoCE v2\n" : "IB/RoCE v1\n");
+        snprintf(name, sizeof name, PORT "gid_attrs/ndevs/%d", i);
+        if (is_ethernet) {
+            expect_text(name, "lo\n");
+        } else {
+            CHECK(access(name, F_OK) == -1 && errno == ENOENT);
+        }
+    }
+    CHECK(access(SYSFS "/soft0/device/net/lo/ifindex", R_OK) == (is_ethernet ? 0 : -1));
     expect_text("/sys/class/infiniband_verbs/uverbs1/ibdev", "soft1\n");
     expect_text("/sys/class/infiniband_verbs/abi_version", "6\n");
     /* The counts include "." and "..". */

@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use std::io::Write as _;
+use std::sync::Once;
 
 /// A failed call: an error number, which the caller gets with -1 or null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +27,23 @@ fn print(call: &str, why: &str) {
 /// The error of a call that this library does not support. The first one is printed always, because
 /// the error number alone looks like a mistake of the program.
 pub fn unsupported(call: &str, why: &str) -> Errno {
-    static PRINTED: std::sync::Once = std::sync::Once::new();
+    static PRINTED: Once = Once::new();
     PRINTED.call_once(|| print(call, why));
     Errno(libc::EOPNOTSUPP)
+}
+
+/// The error of a call for a port that is taken. The first one is printed always, because `errno`
+/// may be `EADDRNOTAVAIL`, as the kernel's is, and programs print that there is no such address.
+pub fn port_taken(errno: c_int, call: &str, port: u16) -> Errno {
+    static PRINTED: Once = Once::new();
+    let why = || {
+        format!("port {port} is taken on this host: end the program that has it, or take another")
+    };
+    if PRINTED.is_completed() {
+        return failed(errno, call, why);
+    }
+    PRINTED.call_once(|| print(call, &why()));
+    Errno(errno)
 }
 
 /// The return value of a C function: 0, or -1 and `errno`.

@@ -274,10 +274,10 @@ unsafe fn set_option(
         RDMA_OPTION_ID_TOS => state.tos = byte,
         RDMA_OPTION_ID_ACK_TIMEOUT if byte > 31 => return Err(Errno(libc::EINVAL)),
         RDMA_OPTION_ID_ACK_TIMEOUT => state.ack_timeout = Some(byte),
-        RDMA_OPTION_ID_REUSEADDR => state.reuse_address = number != 0,
-        // RDMA_OPTION_ID_AFONLY is ignored: a listener at a wildcard address accepts both families,
-        // any other listener its own family only.
-        _ => {}
+        RDMA_OPTION_ID_REUSEADDR => return state.set_reuse_address(number != 0),
+        _ if state.listening.is_some() => return Err(Errno(libc::EINVAL)),
+        // Without RDMA_OPTION_ID_AFONLY, a listener at a wildcard address accepts both families.
+        _ => state.is_family_only = Some(number != 0),
     }
     Ok(())
 }

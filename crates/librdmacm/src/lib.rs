@@ -9,8 +9,9 @@
 //! Queue pairs change their states at the same moments as with rdma-core's librdmacm: inside the
 //! program's own calls, above all `rdma_accept` and `rdma_get_cm_event`.
 //!
-//! The modules, from the lowest layer up: `mad_transport` sends and receives datagrams, and
-//! `mad_capture` adds those within the host to captures. `state` holds ids, ports and connections;
+//! The modules, from the lowest layer up: `mad_transport` sends and receives datagrams,
+//! `mad_inbox` puts those that came into their order, and `mad_capture` adds those within the host
+//! to captures. `state` holds ids, ports and connections;
 //! `lookups` holds the address resolutions in progress. `process` has the lock and the thread,
 //! `exit` disconnects at the end of the process. `events` makes the events that a program fetches.
 //! `id`, `resolve`, `connect`, `qp`, `endpoint`, `multicast`, `addrinfo` and `info` are the
@@ -43,6 +44,7 @@ mod id;
 mod info;
 mod lookups;
 mod mad_capture;
+mod mad_inbox;
 mod mad_transport;
 mod multicast;
 mod os;

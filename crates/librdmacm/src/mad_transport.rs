@@ -3,7 +3,8 @@
 //!
 //! Each process listens on one socket for its slot, and on one for each port that it is bound to (a
 //! service). A REQ goes to the socket of its service, all other MADs go to the slot of the peer. A
-//! process also keeps a connection to each peer's slot, which closes when the peer ends.
+//! process also keeps a connection to each peer's slot, which closes when the peer ends. The
+//! receiver puts the MADs of its sockets into the order of sending ([`MadInbox`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -15,6 +16,7 @@ use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::gsi::Gsi;
 use crate::mad_capture::MadCapture;
+use crate::mad_inbox::MadInbox;
 
 /// At most this many frames are queued for a peer that does not read. Further frames are dropped,
 /// as on a network; the protocol sends them again.
@@ -63,16 +65,12 @@ fn is_remote(peer: Peer) -> bool {
     matches!(peer, Peer::Remote { .. })
 }
 
-fn is_readable(fd: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live pollfd.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
-}
-
 /// The connection to a peer. We send on it; it closes when the peer ends.
 struct Connection {
     fd: OwnedFd,
-    queue: VecDeque<MadFrame>,
+    /// What waits for room, in order: frames for this connection, and requests for services of the
+    /// same process, which must not overtake them.
+    queue: VecDeque<(MadFrame, Option<u64>)>,
     /// The last send failed although the socket is writable (the kernel had no memory). Polling for
     /// `POLLOUT` would spin.
     is_send_failing: bool,
@@ -90,10 +88,9 @@ pub struct MadTransport {
     /// them.
     released: BTreeMap<u64, OwnedFd>,
     connections: BTreeMap<u16, Connection>,
-    accepted: Vec<OwnedFd>,
-    /// Requests whose service is not bound or has a full backlog, and the time of the first
-    /// attempt.
-    retries: Vec<(u64, MadFrame, u64)>,
+    inbox: MadInbox,
+    /// Requests whose service is not bound or has a full backlog: a queue for each service.
+    retries: BTreeMap<u64, VecDeque<MadFrame>>,
     /// Requests that wait for a listener of this process, and the time when they came.
     without_listener: Vec<(Peer, Mad, u64)>,
     /// MADs from this process to itself, and rejections for services without a listener.
@@ -102,9 +99,8 @@ pub struct MadTransport {
     gone: VecDeque<Peer>,
     gsi: Option<Gsi>,
     capture: MadCapture,
-    /// `accept` failed for want of a descriptor. The listening sockets stay readable, so polling
-    /// them would spin.
-    is_out_of_fds: bool,
+    /// The time of the last frame.
+    last_sent_ns: u64,
     wakeup: OwnedFd,
 }
 
@@ -119,14 +115,14 @@ impl MadTransport {
             listened: BTreeSet::new(),
             released: BTreeMap::new(),
             connections: BTreeMap::new(),
-            accepted: Vec::new(),
-            retries: Vec::new(),
+            inbox: MadInbox::default(),
+            retries: BTreeMap::new(),
             without_listener: Vec::new(),
             loopback: VecDeque::new(),
             gone: VecDeque::new(),
             gsi,
             capture: MadCapture::new(),
-            is_out_of_fds: false,
+            last_sent_ns: 0,
             wakeup: crate::eventfd::create()?,
         })
     }
@@ -198,17 +194,10 @@ impl MadTransport {
             }
             Peer::Process(slot) => {
                 let frame = self.frame(&mad);
-                if self.connect(slot)
-                    && let Some(connection) = self.connections.get_mut(&slot)
-                    && connection.queue.len() < QUEUE_MAX
-                {
-                    connection.queue.push_back(frame);
+                if self.connect(slot) {
+                    self.queue(slot, frame, None);
                     self.send_queued(slot);
-                    if self
-                        .connections
-                        .get(&slot)
-                        .is_some_and(|connection| !connection.queue.is_empty())
-                    {
+                    if self.is_queued(slot) {
                         self.wake();
                     }
                 }
@@ -223,7 +212,7 @@ impl MadTransport {
             }
             Peer::Service(service) => {
                 let frame = self.frame(&mad);
-                self.send_to_service(service, frame, crate::os::now_ns());
+                self.send_to_service(service, frame);
                 if !self.retries.is_empty() {
                     self.wake();
                 }
@@ -243,37 +232,83 @@ impl MadTransport {
         }
     }
 
-    fn frame(&self, mad: &Mad) -> MadFrame {
-        MadFrame { slot: self.slot, mad: mad.to_bytes() }
+    fn frame(&mut self, mad: &Mad) -> MadFrame {
+        self.last_sent_ns = crate::os::now_ns().max(self.last_sent_ns + 1);
+        MadFrame { slot: self.slot, sent_ns: self.last_sent_ns, mad: mad.to_bytes() }
     }
 
-    /// Sends a request to a service, over a connection for this request only.
-    fn send_to_service(&mut self, service: u64, frame: MadFrame, since_ns: u64) {
-        let sent = mad_socket::connect_service(service)
-            .and_then(|fd| mad_socket::send(fd.as_fd(), &frame).map(|()| drop(fd)));
-        match sent {
-            Ok(()) => {}
-            Err(error) => self.retry_later(service, frame, since_ns, &error),
+    /// Queues a frame for a peer, or behind its frames for one of its services. Drops it if too
+    /// many wait.
+    fn queue(&mut self, slot: u16, frame: MadFrame, service: Option<u64>) {
+        if let Some(connection) = self.connections.get_mut(&slot)
+            && connection.queue.len() < QUEUE_MAX
+        {
+            connection.queue.push_back((frame, service));
         }
     }
 
-    fn retry_later(&mut self, service: u64, frame: MadFrame, since_ns: u64, error: &io::Error) {
+    fn is_queued(&self, slot: u16) -> bool {
+        self.connections.get(&slot).is_some_and(|connection| !connection.queue.is_empty())
+    }
+
+    /// Sends a request to a service, after the earlier ones.
+    fn send_to_service(&mut self, service: u64, frame: MadFrame) {
+        if self.retries.contains_key(&service) {
+            self.retry_later(service, frame);
+        } else if let Err(error) = self.try_service(service, &frame) {
+            self.on_service_error(service, frame, &error);
+        }
+    }
+
+    /// Sends a request to a service, over a connection for this request only. It waits behind
+    /// earlier frames for the same process, if there are any.
+    fn try_service(&mut self, service: u64, frame: &MadFrame) -> io::Result<()> {
+        let fd = mad_socket::connect_service(service)?;
+        let is_same = |connection: &Connection| {
+            mad_socket::listener_pid(connection.fd.as_fd()) == mad_socket::listener_pid(fd.as_fd())
+        };
+        let mut queued = self.connections.iter().filter(|(_, peer)| !peer.queue.is_empty());
+        match queued.find(|(_, peer)| is_same(peer)).map(|(slot, _)| *slot) {
+            Some(slot) => self.queue(slot, frame.clone(), Some(service)),
+            None => mad_socket::send(fd.as_fd(), frame)?,
+        }
+        Ok(())
+    }
+
+    /// Handles a failed attempt to send a request; returns whether it is tried again.
+    fn on_service_error(&mut self, service: u64, frame: MadFrame, error: &io::Error) -> bool {
         let is_unclaimed = is_gone(error);
         let limit_ns = if is_unclaimed { LISTEN_GRACE_NS } else { RETRY_LIMIT_NS };
-        match crate::os::now_ns() < since_ns + limit_ns {
-            true if self.retries.len() < QUEUE_MAX => {
-                self.retries.push((service, frame, since_ns));
-            }
-            false if is_unclaimed => {
-                // The kernel's connection manager would answer the same.
-                if let Ok(mad) = Mad::parse(&frame.mad)
-                    && let Some(answer) = refusal(&mad)
+        let is_tried_again = crate::os::now_ns() < frame.sent_ns + limit_ns;
+        if is_tried_again {
+            self.retry_later(service, frame);
+        } else if is_unclaimed
+            && let Ok(mad) = Mad::parse(&frame.mad)
+            && let Some(answer) = refusal(&mad)
+        {
+            // The kernel's connection manager would answer the same.
+            self.loopback.push_back((Peer::Service(service), answer));
+        }
+        // Otherwise it is dropped, as on a network.
+        is_tried_again
+    }
+
+    fn retry_later(&mut self, service: u64, frame: MadFrame) {
+        if self.retries.values().map(VecDeque::len).sum::<usize>() < QUEUE_MAX {
+            self.retries.entry(service).or_default().push_back(frame);
+        }
+    }
+
+    /// Sends the requests that wait for their service, until the first that must wait on.
+    fn retry_services(&mut self) {
+        for (service, mut waiting) in std::mem::take(&mut self.retries) {
+            while let Some(frame) = waiting.pop_front() {
+                if let Err(error) = self.try_service(service, &frame)
+                    && self.on_service_error(service, frame, &error)
                 {
-                    self.loopback.push_back((Peer::Service(service), answer));
+                    self.retries.entry(service).or_default().append(&mut waiting);
                 }
             }
-            // Dropped, as on a network.
-            _ => {}
         }
     }
 
@@ -302,22 +337,34 @@ impl MadTransport {
 
     /// Sends the queued frames of a peer, until its socket is full.
     fn send_queued(&mut self, slot: u16) {
-        let Some(connection) = self.connections.get_mut(&slot) else { return };
-        connection.is_send_failing = false;
-        while let Some(frame) = connection.queue.front() {
-            match mad_socket::send(connection.fd.as_fd(), frame) {
-                Ok(()) => {
-                    connection.queue.pop_front();
+        while let Some(connection) = self.connections.get_mut(&slot) {
+            connection.is_send_failing = false;
+            let Some((frame, service)) = connection.queue.pop_front() else { return };
+            let Some(service) = service else {
+                match mad_socket::send(connection.fd.as_fd(), &frame) {
+                    Ok(()) => continue,
+                    Err(error) if is_gone(&error) => return self.on_end(slot),
+                    Err(error) => {
+                        connection.is_send_failing = error.kind() != io::ErrorKind::WouldBlock;
+                        return connection.queue.push_front((frame, None));
+                    }
                 }
-                Err(error) if is_gone(&error) => {
-                    self.connections.remove(&slot);
-                    self.gone.push_back(Peer::Process(slot));
-                    return;
-                }
-                Err(error) => {
-                    connection.is_send_failing = error.kind() != io::ErrorKind::WouldBlock;
-                    return;
-                }
+            };
+            let sent = mad_socket::connect_service(service)
+                .and_then(|fd| mad_socket::send(fd.as_fd(), &frame));
+            if let Err(error) = sent {
+                self.on_service_error(service, frame, &error);
+            }
+        }
+    }
+
+    /// Forgets a peer that has ended. Another process may have its services by now.
+    fn on_end(&mut self, slot: u16) {
+        self.gone.push_back(Peer::Process(slot));
+        let queue = self.connections.remove(&slot).map(|peer| peer.queue).unwrap_or_default();
+        for (frame, service) in queue {
+            if let Some(service) = service {
+                self.send_to_service(service, frame);
             }
         }
     }
@@ -326,12 +373,12 @@ impl MadTransport {
     pub fn poll_set(&self) -> (Vec<libc::pollfd>, bool) {
         let poll = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let mut poll_set = vec![poll(self.wakeup.as_raw_fd(), libc::POLLIN)];
-        if !self.is_out_of_fds {
+        if !self.inbox.is_out_of_fds {
             poll_set.push(poll(self.listening.as_raw_fd(), libc::POLLIN));
             poll_set.extend(self.services.values().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
         }
         poll_set.extend(self.gsi.iter().map(|gsi| poll(gsi.fd(), libc::POLLIN)));
-        poll_set.extend(self.accepted.iter().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
+        poll_set.extend(self.inbox.accepted.iter().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
         let waits =
             |connection: &Connection| !connection.queue.is_empty() && !connection.is_send_failing;
         let wanted = |connection: &Connection| if waits(connection) { libc::POLLOUT } else { 0 };
@@ -340,7 +387,7 @@ impl MadTransport {
                 .values()
                 .map(|connection| poll(connection.fd.as_raw_fd(), wanted(connection))),
         );
-        let is_stuck = self.is_out_of_fds
+        let is_stuck = self.inbox.is_out_of_fds
             || self.connections.values().any(|connection| connection.is_send_failing);
         (poll_set, is_stuck || !self.retries.is_empty() || !self.without_listener.is_empty())
     }
@@ -349,44 +396,19 @@ impl MadTransport {
     pub fn receive_all(&mut self) -> Vec<(Peer, Mad)> {
         crate::eventfd::clear(self.wakeup.as_fd());
         self.close_released();
-        let mut frames = Vec::new();
-        self.is_out_of_fds = false;
-        for socket in self.services.values().chain([&self.listening]) {
-            loop {
-                match mad_socket::accept(socket.as_fd()) {
-                    Ok(Some(fd)) => self.accepted.push(fd),
-                    Ok(None) => break,
-                    // The kernel allocates a descriptor before it looks for a connection, so the
-                    // error alone does not mean that a connection waits.
-                    Err(_) => {
-                        self.is_out_of_fds |= is_readable(socket);
-                        break;
-                    }
-                }
-            }
-        }
-        self.accepted.retain(|fd| {
-            loop {
-                match mad_socket::receive(fd.as_fd()) {
-                    Received::Frame(frame) => frames.push(*frame),
-                    Received::Invalid => {}
-                    Received::Empty => return true,
-                    Received::Closed => return false,
-                }
-            }
-        });
-        for (service, frame, since_ns) in std::mem::take(&mut self.retries) {
-            self.send_to_service(service, frame, since_ns);
-        }
+        // The frames that a process sent before its end are in the sockets, and are read below.
         self.check_connections();
+        let listening: Vec<&OwnedFd> = self.services.values().chain([&self.listening]).collect();
+        let frames = self.inbox.receive(&listening);
+        if self.inbox.has_waiting() {
+            self.wake();
+        }
+        self.retry_services();
         let now_ns = crate::os::now_ns();
         let mut requests = std::mem::take(&mut self.without_listener);
-        let mut others = Vec::new();
         for frame in frames {
-            let Some((peer, mad)) = self.parse(&frame) else { continue };
-            match Mad::addressee(&frame.mad) {
-                Ok(Addressee::Service(_)) => requests.push((peer, mad, now_ns)),
-                _ => others.push((peer, mad)),
+            if let Some((peer, mad)) = self.parse(&frame) {
+                requests.push((peer, mad, now_ns));
             }
         }
         while let Some(received) = self.gsi.as_ref().and_then(Gsi::receive) {
@@ -397,16 +419,17 @@ impl MadTransport {
         }
         let mut mads = Vec::new();
         for (peer, mad, since_ns) in requests {
-            match self.owner_of(&mad) {
+            // A process of this host sends only requests to a socket that others may have by now.
+            let addressee = Mad::addressee(&mad.to_bytes());
+            let is_asked = is_remote(peer) || matches!(addressee, Ok(Addressee::Service(_)));
+            let owner = if is_asked { self.owner_of(&mad) } else { Owner::ThisProcess };
+            match owner {
                 Owner::ThisProcess => mads.push((peer, mad)),
                 Owner::Nobody if now_ns >= since_ns + LISTEN_GRACE_NS => mads.push((peer, mad)),
                 Owner::Nobody => self.hold_for_listener(peer, mad, since_ns),
                 Owner::OtherProcess => {}
             }
         }
-        // Requests come first: later MADs of their connections use other sockets, and may have come
-        // already.
-        mads.extend(others);
         for (_, mad) in mads.iter().filter(|(from, _)| !is_remote(*from)) {
             self.capture.received(mad);
         }
@@ -468,11 +491,9 @@ impl MadTransport {
             let ended = self.connections.get(&slot).is_some_and(|connection| {
                 matches!(mad_socket::receive(connection.fd.as_fd()), Received::Closed)
             });
-            if ended {
-                self.connections.remove(&slot);
-                self.gone.push_back(Peer::Process(slot));
-            } else {
-                self.send_queued(slot);
+            match ended {
+                true => self.on_end(slot),
+                false => self.send_queued(slot),
             }
         }
     }

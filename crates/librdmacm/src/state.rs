@@ -7,6 +7,7 @@ mod resolution;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rdmalab_engine::cm::{CommId, Config, MAX_CONNECTIONS, Manager, Output};
@@ -44,10 +45,14 @@ pub struct IdState {
     pub comm: Option<CommId>,
     /// The service of the port that the id is bound to.
     pub bound: Option<u64>,
+    /// Shows other processes that the id is bound to the wildcard address.
+    pub wildcard: Option<OwnedFd>,
     /// The service that the id listens on.
     pub listening: Option<u64>,
     pub params: ConnParams,
     pub reuse_address: bool,
+    /// Whether the id is for its address family only, if the program said so.
+    pub is_family_only: Option<bool>,
     pub ack_timeout: Option<u8>,
     pub tos: u8,
     /// Events that the program fetched.
@@ -73,9 +78,11 @@ impl IdState {
             peer: None,
             comm: None,
             bound: None,
+            wildcard: None,
             listening: None,
             params: ConnParams::default(),
             reuse_address: false,
+            is_family_only: None,
             ack_timeout: None,
             tos: 0,
             fetched: 0,

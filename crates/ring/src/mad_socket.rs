@@ -13,7 +13,7 @@
 //! connect, so both ends check the user of the other.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Slots are 1 ..= this.
 pub const SLOT_MAX: u16 = 4095;
@@ -25,10 +25,12 @@ pub const MAD_BYTES: usize = 256;
 /// this value. Two libraries exchange it, which may be of different builds, so it must not change.
 pub const NO_INTERFACE: i32 = -libc::ENODEV;
 
-/// Bytes of a frame: magic, the sender's slot, the datagram.
-const FRAME_BYTES: usize = 4 + 4 + MAD_BYTES;
+/// Bytes before the datagram: magic, the sender's slot, two zeros, the time.
+const HEADER_BYTES: usize = 4 + 2 + 2 + 8;
+/// Bytes of a frame.
+const FRAME_BYTES: usize = HEADER_BYTES + MAD_BYTES;
 /// The first bytes of a frame, which are different in another version.
-const MAGIC: [u8; 4] = *b"rCM1";
+const MAGIC: [u8; 4] = *b"rCM2";
 
 /// The slot of the process that chose a communication identifier.
 pub const fn slot_of(comm_id: u32) -> u16 {
@@ -40,6 +42,9 @@ pub const fn slot_of(comm_id: u32) -> u16 {
 pub struct MadFrame {
     /// The sender's slot.
     pub slot: u16,
+    /// When it was first sent, ns of the monotonic clock. The frames of a sender have different
+    /// times, which increase. A receiver with several sockets orders frames by them.
+    pub sent_ns: u64,
     /// The datagram.
     pub mad: [u8; MAD_BYTES],
 }
@@ -49,7 +54,8 @@ impl MadFrame {
         let mut bytes = [0; FRAME_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&self.slot.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.mad);
+        bytes[8..HEADER_BYTES].copy_from_slice(&self.sent_ns.to_le_bytes());
+        bytes[HEADER_BYTES..].copy_from_slice(&self.mad);
         bytes
     }
 
@@ -59,9 +65,11 @@ impl MadFrame {
             return None;
         }
         let slot = u16::from_le_bytes([bytes[4], bytes[5]]);
-        let mut mad = [0; MAD_BYTES];
-        mad.copy_from_slice(&bytes[8..]);
-        (1..=SLOT_MAX).contains(&slot).then_some(Self { slot, mad })
+        let (mut time, mut mad) = ([0; 8], [0; MAD_BYTES]);
+        time.copy_from_slice(&bytes[8..HEADER_BYTES]);
+        mad.copy_from_slice(&bytes[HEADER_BYTES..]);
+        let sent_ns = u64::from_le_bytes(time);
+        (1..=SLOT_MAX).contains(&slot).then_some(Self { slot, sent_ns, mad })
     }
 }
 
@@ -89,17 +97,25 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Listens on a name; `AddrInUse` when it is taken.
-fn listen(name: &str) -> io::Result<OwnedFd> {
+/// Holds a name; `AddrInUse` when it is taken.
+fn bind(name: &str) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let (address, length) = crate::control_socket::address_of(name);
     // SAFETY: reads `length` bytes of a live structure.
-    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
-    // SAFETY: takes integers only.
-    if bound < 0 || unsafe { libc::listen(fd.as_raw_fd(), libc::SOMAXCONN) } < 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) } {
+        0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(fd)
+}
+
+/// Listens on a name; `AddrInUse` when it is taken.
+fn listen(name: &str) -> io::Result<OwnedFd> {
+    let fd = bind(name)?;
+    // SAFETY: takes integers only.
+    match unsafe { libc::listen(fd.as_raw_fd(), libc::SOMAXCONN) } {
+        0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Connects to a name that a process of our user holds.
@@ -119,6 +135,16 @@ fn connect(name: &str) -> io::Result<OwnedFd> {
 }
 
 fn is_of_our_user(fd: &OwnedFd) -> bool {
+    credentials(fd.as_fd()).is_some_and(|peer| peer.uid == own_uid())
+}
+
+/// The process that listens at the other end of a connection; `None` if it is in another PID
+/// namespace.
+pub fn listener_pid(fd: BorrowedFd<'_>) -> Option<i32> {
+    credentials(fd).map(|peer| peer.pid).filter(|pid| *pid != 0)
+}
+
+fn credentials(fd: BorrowedFd<'_>) -> Option<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: writes at most `length` bytes to a live structure.
@@ -131,7 +157,7 @@ fn is_of_our_user(fd: &OwnedFd) -> bool {
             &raw mut length,
         )
     };
-    got == 0 && peer.uid == own_uid()
+    (got == 0).then_some(peer)
 }
 
 /// Claims a free slot; the search starts at `start`, which should be random, so that slots are
@@ -172,6 +198,14 @@ pub fn any_slot_claimed() -> io::Result<bool> {
 /// `AddrInUse` when another process has it, else the kernel's error.
 pub fn claim_service(service_id: u64) -> io::Result<OwnedFd> {
     listen(&service_name(service_id))
+}
+
+/// Shows that this process holds a service at the wildcard address, until the result is dropped.
+///
+/// # Errors
+/// `AddrInUse` when this is shown already, else the kernel's error.
+pub fn claim_wildcard(service_id: u64) -> io::Result<OwnedFd> {
+    bind(&format!("rdmalab-cm/1/{}/w/{service_id:x}", own_uid()))
 }
 
 /// A connection to the process that holds a slot; it ends when the process does.
@@ -264,10 +298,9 @@ pub fn receive(fd: BorrowedFd<'_>) -> Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     fn frame(slot: u16) -> MadFrame {
-        MadFrame { slot, mad: [3; MAD_BYTES] }
+        MadFrame { slot, sent_ns: 0x0102_0304_0506_0708, mad: [3; MAD_BYTES] }
     }
 
     /// A service that no other test of this process, and no other process, uses.
@@ -280,6 +313,10 @@ mod tests {
         let service = own_service(1);
         let here = claim_service(service).unwrap();
         assert_eq!(claim_service(service).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let shown = claim_wildcard(service).unwrap();
+        assert_eq!(claim_wildcard(service).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(shown);
+        drop(claim_wildcard(service).unwrap());
         let there = connect_service(service).unwrap();
         send(there.as_fd(), &frame(7)).unwrap();
         drop(there);

@@ -231,6 +231,10 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
     }
 }
 
+/// The index of `lo` in every network namespace (`LOOPBACK_IFINDEX` in the kernel's
+/// `include/net/flow.h`). Without a named interface the device reaches only this host.
+const LOOPBACK_IFINDEX: u32 = 1;
+
 /// IBV_DEVICE_: CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, SRQ_RESIZE,
 /// MEM_WINDOW, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B.
 const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 << 24;
@@ -265,11 +269,12 @@ pub(crate) fn gid_entry(device: u32, index: u32) -> VerbsResult<GidEntry> {
         let last = gid_count() - 1;
         VerbsError::invalid(format!("GID index {index}: the table has entries 0 to {last}"))
     })?;
-    let gid_type = match personality()? {
-        Personality::InfiniBand => GidType::Ib,
-        Personality::Ethernet => GidType::RoceV2,
+    // Each GID of a RoCE port belongs to a network interface.
+    let (gid_type, own) = match personality()? {
+        Personality::InfiniBand => (GidType::Ib, 0),
+        Personality::Ethernet => (GidType::RoceV2, LOOPBACK_IFINDEX),
     };
-    let ifindex = interface::usable().map_or(0, |interface| interface.index);
+    let ifindex = interface::usable().map_or(own, |interface| interface.index);
     Ok(GidEntry { gid, gid_type, ifindex })
 }
 

@@ -41,10 +41,12 @@ fn expect_no_rejection(transport: &mut MadTransport, slot: u16, service: u64) {
     transport.send(Peer::Process(slot), to_slot);
     assert_eq!(transport.next_gone(), None, "a live process was taken for dead");
     let frame = transport.frame(&to_service);
-    transport.send_to_service(service, frame.clone(), now_ns() - LISTEN_GRACE_NS);
+    let sent_ns = now_ns() - LISTEN_GRACE_NS;
+    transport.send_to_service(service, MadFrame { sent_ns, ..frame.clone() });
     assert_eq!(transport.retries.len(), 1, "the request is not retried");
     transport.retries.clear();
-    transport.send_to_service(service, frame, now_ns() - RETRY_LIMIT_NS);
+    let sent_ns = now_ns() - RETRY_LIMIT_NS;
+    transport.send_to_service(service, MadFrame { sent_ns, ..frame });
     assert!(transport.retries.is_empty(), "the request is retried for ever");
     assert!(transport.next_loopback().is_none(), "rejected in the name of a bound service");
 }
@@ -67,7 +69,8 @@ fn a_peer_that_does_not_accept_is_not_gone() {
     transport.send(Peer::Process(slot), to_slot);
     assert_eq!(transport.next_gone(), Some(Peer::Process(slot)));
     let frame = transport.frame(&to_service);
-    transport.send_to_service(service, frame, now_ns() - LISTEN_GRACE_NS);
+    let sent_ns = now_ns() - LISTEN_GRACE_NS;
+    transport.send_to_service(service, MadFrame { sent_ns, ..frame });
     assert!(transport.retries.is_empty() && transport.next_loopback().is_some());
 }
 
@@ -139,7 +142,7 @@ fn the_thread_does_not_spin_without_descriptors() {
         }
         transport.receive_all();
         assert_eq!(
-            (transport.accepted.len(), polls(&transport, service)),
+            (transport.inbox.accepted.len(), polls(&transport, service)),
             (2, ([true, true], false))
         );
         std::mem::drop(connections);
@@ -156,7 +159,7 @@ fn the_thread_does_not_spin_without_memory() {
     let mut events = |is_send_failing| {
         let connection = transport.connections.get_mut(&slot).unwrap();
         connection.is_send_failing = is_send_failing;
-        connection.queue = [frame.clone()].into();
+        connection.queue = [(frame.clone(), None)].into();
         let fd = connection.fd.as_raw_fd();
         let (poll_set, retries_soon) = transport.poll_set();
         (poll_set.iter().find(|poll| poll.fd == fd).unwrap().events, retries_soon)
@@ -179,4 +182,46 @@ fn requests_without_a_listener_are_bounded() {
         transport.send(Peer::Service(service), ask);
     }
     assert_eq!(transport.without_listener.len(), QUEUE_MAX);
+}
+
+/// All frames that a peer of `transport` gets at its slot and its service, the oldest first.
+fn frames_of(transport: &mut MadTransport, listening: &[&OwnedFd], count: usize) -> Vec<MadFrame> {
+    let (mut inbox, mut frames) = (MadInbox::default(), Vec::new());
+    let until_ns = now_ns() + 20_000_000_000;
+    while frames.len() < count && now_ns() < until_ns {
+        frames.extend(inbox.receive(listening));
+        transport.receive_all();
+    }
+    frames
+}
+
+/// A request waits behind earlier frames for the same process that its socket had no room for.
+#[test]
+fn a_request_does_not_overtake_frames_that_wait_for_room() {
+    let (slot, here) = mad_socket::claim_slot(std::process::id() as u16 ^ 0x999).unwrap();
+    let service = own_service(5);
+    let listening = mad_socket::claim_service(service).unwrap();
+    let mut transport = transport(0xaaa);
+    let mut count = 0;
+    while !transport.is_queued(slot) {
+        transport.send(Peer::Process(slot), mads(slot, service)[0].clone());
+        count += 1;
+    }
+    for _ in 0..2 {
+        transport.send(Peer::Service(service), mads(slot, service)[1].clone());
+        transport.send(Peer::Process(slot), mads(slot, service)[0].clone());
+        count += 2;
+    }
+    let frames = frames_of(&mut transport, &[&here, &listening], count);
+    assert_eq!(frames.len(), count, "frames are missing");
+    assert!(frames.is_sorted_by_key(|frame| frame.sent_ns), "a frame overtook another");
+    // The request goes to whoever has the service, if the process ends meanwhile.
+    while !transport.is_queued(slot) {
+        transport.send(Peer::Process(slot), mads(slot, service)[0].clone());
+    }
+    transport.send(Peer::Service(service), mads(slot, service)[1].clone());
+    assert!(transport.retries.is_empty());
+    drop((here, listening));
+    transport.receive_all();
+    assert!(transport.retries.contains_key(&service), "the request is lost");
 }

@@ -54,7 +54,7 @@ fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResu
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
             let mut inner = process()?.lock();
             // SAFETY: the socket's id.
-            inner.id(unsafe { own(stream.id)? }.number)?.reuse_address = value != 0;
+            inner.id(unsafe { own(stream.id)? }.number)?.set_reuse_address(value != 0)?;
         }
         (libc::SOL_SOCKET, libc::SO_RCVBUF) if is_early => {
             stream.sizes.receive_buffer = buffer(value);

@@ -47,18 +47,23 @@ impl CmState {
         }
     }
 
-    /// The listener for a request: one that is bound to the address, or to the wildcard address.
+    /// The listener for a request: one that is bound to the address, or to the wildcard address. Of
+    /// two wildcard addresses, that of the same family.
     fn listener_for(&self, service: u64, header: &IpHeader) -> Option<u64> {
         let ids = self.listeners.get(&service)?;
         let asked = crate::address::plain(header.destination);
         let fits = |number: &&u64| {
-            let source = self.ids.get(number).and_then(|id| id.source);
-            let Some(at) = source.map(|source| crate::address::plain(source.ip())) else {
-                return true;
-            };
-            at.is_unspecified() || at == asked
+            let Some(id) = self.ids.get(number) else { return false };
+            let Some(source) = id.source else { return true };
+            let at = crate::address::plain(source.ip());
+            let is_any = at.is_unspecified() && id.is_family_only != Some(true);
+            is_any || at == asked || at.is_unspecified() && at.is_ipv4() == asked.is_ipv4()
         };
-        ids.iter().find(fits).copied()
+        let is_same_family = |number: &&u64| {
+            let source = self.ids.get(number).and_then(|id| id.source);
+            source.is_some_and(|source| source.is_ipv4() == asked.is_ipv4())
+        };
+        ids.iter().filter(fits).max_by_key(is_same_family).copied()
     }
 
     /// Adds the id of a request; returns it and its listener. Rejects a request without a listener.
@@ -84,25 +89,12 @@ impl CmState {
             self.manager.destroy(now_ns(), comm);
             return None;
         };
-        let state = IdState {
-            c: std::ptr::null_mut(),
-            queue: on.queue.clone(),
-            ps: on.ps,
-            qp_type: on.qp_type,
-            source: Some(SocketAddr::new(header.destination, service as u16)),
-            destination: Some(SocketAddr::new(header.source, header.source_port)),
-            device: None,
-            peer: Some(peer),
-            comm: None,
-            bound: None,
-            listening: None,
-            params: ConnParams::default(),
-            reuse_address: false,
-            ack_timeout: on.ack_timeout,
-            tos: on.tos,
-            fetched: 0,
-            acknowledged: 0,
-        };
+        let mut state = IdState::new(on.queue.clone(), on.ps, on.qp_type);
+        state.source = Some(SocketAddr::new(header.destination, service as u16));
+        state.destination = Some(SocketAddr::new(header.source, header.source_port));
+        state.peer = Some(peer);
+        state.ack_timeout = on.ack_timeout;
+        state.tos = on.tos;
         let id = self.add(state);
         self.attach(id, comm);
         Some((id, listener))

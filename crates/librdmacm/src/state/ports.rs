@@ -1,31 +1,72 @@
 //! The port table: which ids are bound to a port, and which listen there. A port is exclusive among
-//! the processes of this host.
+//! the processes of this host. Within a process, ids may have it at different addresses.
+//!
+//! The rules are those of `cma_check_port`, `rdma_listen` and `rdma_set_reuseaddr` in the kernel's
+//! `drivers/infiniband/core/cma.c`.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::{CmState, EPHEMERAL, service_of};
-use crate::errno::{CallResult, Errno, errno_of, failed};
+use rdmalab_ring::mad_socket;
+
+use super::{CmState, EPHEMERAL, IdState, service_of};
+use crate::errno::{CallResult, Errno, errno_of, failed, port_taken};
+
+impl IdState {
+    /// Whether the id is for the address family of `ip` only. The kernel's default for IPv6 is the
+    /// sysctl `bindv6only`, which is 0.
+    fn is_family_only(&self, ip: IpAddr) -> bool {
+        self.is_family_only.unwrap_or(ip.is_ipv4())
+    }
+
+    /// Says whether the id shares its port with others that do.
+    ///
+    /// # Errors
+    /// `EINVAL` if the id listens already, or stops sharing while it has an address.
+    pub fn set_reuse_address(&mut self, reuses: bool) -> CallResult<()> {
+        if reuses && self.listening.is_some() || !reuses && self.source.is_some() {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.reuse_address = reuses;
+        Ok(())
+    }
+}
 
 impl CmState {
     /// Binds an id to an address; port 0 asks for any free one.
     ///
     /// # Errors
-    /// `EADDRINUSE` if another process has the port, or if another id of this process has the
-    /// address and not both have set `RDMA_OPTION_ID_REUSEADDR`.
+    /// If another id has the port, and not both are of this process and have set
+    /// `RDMA_OPTION_ID_REUSEADDR`: `EADDRNOTAVAIL` if one of the addresses is the wildcard, else
+    /// `EADDRINUSE`.
     pub fn bind(&mut self, number: u64, address: SocketAddr) -> CallResult<()> {
         let ps = self.id(number)?.ps;
         let port = match address.port() {
             0 => self.any_port(ps)?,
             port => {
-                self.check_sharing(number, service_of(ps, port), address)?;
-                self.claim(ps, port).map_err(|error| in_use(port, &error))?;
+                let service = service_of(ps, port);
+                let id = self.id(number)?;
+                let (reuses, is_family_only) = (id.reuse_address, id.is_family_only(address.ip()));
+                self.check_port(number, service, address.ip(), is_family_only, reuses)
+                    .map_err(|errno| port_taken(errno, "rdma_bind_addr", port))?;
+                self.claim(ps, port).map_err(|error| match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        port_taken(errno_of_taken(service, address.ip()), "rdma_bind_addr", port)
+                    }
+                    _ => failed(errno_of(&error).0, "rdma_bind_addr", || {
+                        format!("port {port}: {error}")
+                    }),
+                })?;
                 port
             }
         };
         let service = service_of(ps, port);
         self.ports.entry(service).or_default().push(number);
         let id = self.id(number)?;
+        if address.ip().is_unspecified() {
+            // Another id of this process may show it already.
+            id.wildcard = mad_socket::claim_wildcard(service).ok();
+        }
         id.bound = Some(service);
         id.source = Some(SocketAddr::new(address.ip(), port));
         Ok(())
@@ -35,17 +76,29 @@ impl CmState {
         self.transport.claim(service_of(ps, port))
     }
 
-    /// Fails if another id of this process has the port at the same address, unless both share it.
-    fn check_sharing(&mut self, number: u64, service: u64, at: SocketAddr) -> CallResult<()> {
-        let shares = self.id(number)?.reuse_address;
-        for other in self.ports.get(&service).into_iter().flatten() {
-            let Some(other) = self.ids.get(other) else { continue };
-            let overlaps = other.source.is_none_or(|source| {
-                source.ip() == at.ip() || source.ip().is_unspecified() || at.ip().is_unspecified()
-            });
-            if overlaps && !(shares && other.reuse_address) {
-                let error = io::Error::from_raw_os_error(libc::EADDRINUSE);
-                return Err(in_use(at.port(), &error));
+    /// Fails if an id with the address `at` conflicts with another id of this process on the port;
+    /// `reuses`: unless the other shares the port as well.
+    fn check_port(
+        &self,
+        number: u64,
+        service: u64,
+        at: IpAddr,
+        is_family_only: bool,
+        reuses: bool,
+    ) -> Result<(), i32> {
+        let others = self.ports.get(&service).into_iter().flatten().filter(|id| **id != number);
+        for other in others.filter_map(|other| self.ids.get(other)) {
+            let Some(ip) = other.source.map(|source| source.ip()) else { continue };
+            let is_separate =
+                is_family_only && other.is_family_only(ip) && at.is_ipv4() != ip.is_ipv4();
+            if is_separate || reuses && other.reuse_address {
+                continue;
+            }
+            if at.is_unspecified() || ip.is_unspecified() {
+                return Err(libc::EADDRNOTAVAIL);
+            }
+            if crate::address::plain(at) == crate::address::plain(ip) {
+                return Err(libc::EADDRINUSE);
             }
         }
         Ok(())
@@ -75,7 +128,10 @@ impl CmState {
 
     /// Releases the port of an id.
     pub fn release_port(&mut self, number: u64) {
-        let Some(service) = self.ids.get_mut(&number).and_then(|id| id.bound.take()) else {
+        let Some(service) = self.ids.get_mut(&number).and_then(|id| {
+            id.wildcard = None;
+            id.bound.take()
+        }) else {
             return;
         };
         if let Some(holders) = self.ports.get_mut(&service) {
@@ -87,28 +143,28 @@ impl CmState {
         }
     }
 
-    /// Starts to listen on the port that an id is bound to.
+    /// Starts to listen on the port that an id is bound to. From now on the id does not share it.
     ///
     /// # Errors
-    /// `EADDRINUSE` if an id of this process listens there for the same address, `EINVAL` if this
-    /// id is not bound.
+    /// As [`Self::bind`] if another id of this process is bound there, even if both share the port.
+    /// `EINVAL` if this id is not bound.
     pub fn start_listening(&mut self, number: u64, backlog: usize) -> CallResult<()> {
         let id = self.id(number)?;
-        let (Some(service), source) = (id.bound, id.source) else {
+        let (Some(service), Some(source)) = (id.bound, id.source) else {
             return Err(Errno(libc::EINVAL));
         };
         if id.listening.is_some() {
             return Ok(());
         }
-        let others = self.listeners.get(&service).into_iter().flatten();
-        let same = |other: &u64| self.ids.get(other).is_some_and(|other| other.source == source);
-        if others.into_iter().any(same) {
-            return Err(Errno(libc::EADDRINUSE));
-        }
+        let is_family_only = id.is_family_only(source.ip());
+        self.check_port(number, service, source.ip(), is_family_only, false)
+            .map_err(|errno| port_taken(errno, "rdma_listen", source.port()))?;
         self.listeners.entry(service).or_default().push(number);
         self.manager.listen(service, backlog);
         self.transport.set_listening(service, true);
-        self.id(number)?.listening = Some(service);
+        let id = self.id(number)?;
+        id.listening = Some(service);
+        id.reuse_address = false;
         Ok(())
     }
 
@@ -128,13 +184,15 @@ impl CmState {
     }
 }
 
-fn in_use(port: u16, error: &io::Error) -> Errno {
-    failed(errno_of(error).0, "rdma_bind_addr", || match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!(
-                "port {port} is taken on this host: end the program that has it, or take another"
-            )
-        }
-        _ => format!("port {port}: {error}"),
-    })
+/// The error of binding to `at` if another process has the port. Its address is not known, except
+/// for the wildcard.
+fn errno_of_taken(service: u64, at: IpAddr) -> i32 {
+    let is_wildcard_taken = || {
+        let claimed = mad_socket::claim_wildcard(service);
+        claimed.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    };
+    match at.is_unspecified() || is_wildcard_taken() {
+        true => libc::EADDRNOTAVAIL,
+        false => libc::EADDRINUSE,
+    }
 }

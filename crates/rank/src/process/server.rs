@@ -113,7 +113,8 @@ impl Server {
                 ErrorKind::AddrNotAvailable => ": it is no address of this machine",
                 _ => "",
             };
-            io::Error::new(e.kind(), format!("cannot listen at {address}: {e}{hint}"))
+            let tried: Vec<String> = all.iter().map(ToString::to_string).collect();
+            io::Error::new(e.kind(), format!("cannot listen at {}: {e}{hint}", tried.join(", ")))
         })?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, worker, sessions_max: sessions_max.max(1) })

@@ -209,6 +209,10 @@ fn clients_learn_what_is_wrong_with_an_address() {
     let taken = Serving::start(1);
     let error = Server::bind(Some(&taken.address()), command(), 1).unwrap_err();
     assert!(error.to_string().contains("another server listens there"), "{error}");
+    // The default port, which the user did not name. This test alone uses the address.
+    let _taken = TcpListener::bind(("127.0.0.99", rdmalab_rank::process::DEFAULT_PORT)).unwrap();
+    let error = Server::bind(Some("127.0.0.99"), command(), 1).unwrap_err();
+    assert!(error.to_string().contains("127.0.0.99:18515: Address already in use"), "{error}");
 }
 
 #[test]

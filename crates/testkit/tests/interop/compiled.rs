@@ -33,6 +33,15 @@ fn all_opcodes_and_errors() {
 }
 
 #[test]
+fn every_roce_gid_has_a_network_interface() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) = compile(scratch.path(), &["gid_table.c", "endpoint.c"], &["-libverbs"]) {
+        let environments = ["", "RDMALAB_PERSONALITY=ethernet", "RDMALAB_TEST_DEVICE=soft1"];
+        run(&program, &environments, "all passed");
+    }
+}
+
+#[test]
 fn a_receiver_that_exits_has_acknowledged() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) =
@@ -81,6 +90,24 @@ fn a_process_disconnects_at_exit() {
     let sources = ["disconnect_at_exit.c", "endpoint.c"];
     if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
+    }
+}
+
+#[test]
+fn events_come_in_the_order_of_their_messages() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["event_order.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
+        run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
+    }
+}
+
+#[test]
+fn a_taken_port_has_the_errors_of_the_kernel() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["taken_port.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
+        run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
     }
 }
 

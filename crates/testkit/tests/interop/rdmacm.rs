@@ -313,15 +313,30 @@ fn a_port_where_nobody_listens_is_refused() {
     assert!(said.contains("RDMA_CM_EVENT_REJECTED, error 8"), "{}", ended.report());
 }
 
+/// A second server ends with the reason, which it gets from `rdma_bind_addr` or `rdma_create_ep`,
+/// even without `RDMALAB_DEBUG`.
 #[test]
 fn a_port_that_is_taken_is_told() {
     let _turn = programs::turn();
     let port = programs::free_port();
     let Some(mut first) = start("rping -s -p PORT", port, "infiniband") else { return };
     programs::wait_until_bound(&mut first, port);
-    let Some(second) = start("rping -s -p PORT", port, "infiniband") else { return };
-    let ended = second.end_by(Instant::now() + LIMIT);
-    assert!(ended.stderr.contains("is taken on this host"), "{}", ended.report());
+    for line in [
+        "rping -s -p PORT",
+        "rping -s -P -p PORT",
+        "rping -s -a 127.0.0.1 -p PORT",
+        "ucmatose -p PORT",
+        "rdma_server -p PORT",
+        "rstream -p PORT",
+        "ib_send_bw -R -F -p PORT",
+    ] {
+        let quiet = format!("RDMALAB_DEBUG=0 {line}");
+        let second = start(&quiet, port, "infiniband").expect("as the first is");
+        let ended = second.end_by(Instant::now() + LIMIT);
+        let says = ended.stderr.contains(&format!("port {port} is taken on this host"));
+        assert!(says && ended.status.is_some() && !ended.succeeded(), "{}", ended.report());
+    }
+    assert!(!first.has_ended(), "{}", first.end_by(Instant::now()).report());
 }
 
 /// Every receiver gets all ten datagrams, although the sender posts them, destroys its queue pair

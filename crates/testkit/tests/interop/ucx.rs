@@ -177,6 +177,64 @@ fn ucx_perftest_between_two_processes() {
     assert!(failures.is_empty(), "{} failed\n{}", failures.len(), failures.join("\n"));
 }
 
+/// The variables with which UCX connects by our connection manager, and has no other transport.
+fn by_rdmacm(personality: &str) -> Vec<(String, String)> {
+    let line = format!(
+        "UCX_SOCKADDR_TLS_PRIORITY=rdmacm UCX_TLS=rc_v RDMALAB_PERSONALITY={personality} program"
+    );
+    Case::parse(&line).variables
+}
+
+/// `ucx_info` connects an endpoint to a listener of its own, and shows which way it took.
+#[test]
+fn ucx_connects_an_endpoint_by_rdmacm() {
+    let Some(program) = installed("ucx_info") else { return };
+    let arguments = ["-u", "te", "-e", "-A", "127.0.0.1"].map(str::to_owned);
+    for personality in ["infiniband", "ethernet"] {
+        let _turn = programs::turn();
+        let ended = run(&program, &arguments, &by_rdmacm(personality));
+        let says = |what| ended.stdout.contains(what);
+        let used = says("cm rdmacm") && says("rc_verbs/soft0:1");
+        assert!(ended.succeeded() && used, "{}", ended.report());
+    }
+}
+
+/// The example of UCX for clients and servers, of Debian's `libucx-dev`. Its server never ends.
+const CLIENT_SERVER: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
+
+#[test]
+fn ucx_connects_two_processes_by_rdmacm() {
+    if !Path::new(CLIENT_SERVER).exists() {
+        return programs::skipped("ucp_client_server", "libucx-dev is not installed");
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let options = ["-w", "-lucp", "-lucs"];
+    let Some(program) = compile_with("cc", scratch.path(), &[CLIENT_SERVER], &options) else {
+        return;
+    };
+    // The server's output is read while it runs.
+    let Some(stdbuf) = installed("stdbuf") else { return };
+    for (personality, kind) in
+        [("infiniband", "tag"), ("infiniband", "stream"), ("ethernet", "tag"), ("ethernet", "am")]
+    {
+        let _turn = programs::turn();
+        let (port, variables) = (programs::free_port(), by_rdmacm(personality));
+        let line = format!("-oL {} -p {port} -c {kind}", program.display());
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut server = start(&stdbuf, &words(&line), &variables);
+        // This looks at the ports of the connection manager only.
+        programs::wait_until_bound(&mut server, port);
+        let client = run(&stdbuf, &words(&format!("{line} -a 127.0.0.1")), &variables);
+        let until = Instant::now() + LIMIT;
+        while client.succeeded() && !server.said().contains("SUCCESS") && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let server = server.end_by(Instant::now());
+        let has_data = server.stdout.contains("SUCCESS");
+        assert!(client.succeeded() && has_data, "{}{}", client.report(), server.report());
+    }
+}
+
 /// Runs our MPI program in two processes, on these UCX transports only.
 fn mpi(program: &Path, launcher: &Path, line: &str) {
     let variables = Case::parse(&format!("{line} program")).variables;

@@ -145,6 +145,29 @@ fn resolving_an_address_without_a_host_times_out() {
     }
 }
 
+/// The server of two ports gets the events of 200 connections in the order in which the client
+/// connected.
+#[test]
+fn events_of_another_host_come_in_order() {
+    let test = "events_of_another_host_come_in_order";
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let libraries = ["-lrdmacm", "-libverbs"];
+    let Some(program) = compile(scratch.path(), &["event_order.c", "endpoint.c"], &libraries)
+    else {
+        return;
+    };
+    let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
+    let program = program.display();
+    let start = || {
+        let mut server = lab.start(1, &format!("{program} 7480"));
+        programs::wait_until_bound(&mut server, 7481);
+        std::thread::sleep(LISTENS);
+        Some([server, lab.start(2, &format!("{program} 10.91.0.1 7480"))])
+    };
+    let ends = programs::connected(start, LIMIT, LIMIT).expect("it is compiled");
+    assert!(ends.client.succeeded() && ends.server.succeeded(), "{}", ends.report());
+}
+
 /// The first REQ is lost. Nothing else wakes the connection manager, and the port is bound already:
 /// only the retransmission timer can send the REQ again.
 #[test]
