@@ -21,9 +21,14 @@ struct Library {
     soname: &'static str,
 }
 
-const LIBRARIES: [Library; 3] = [
+const LIBRARIES: [Library; 4] = [
     Library { directory: "libibverbs", file: "libibverbs.so", soname: "libibverbs.so.1" },
     Library { directory: "paths", file: "librdmalab_paths.so", soname: "librdmalab-paths.so" },
+    Library {
+        directory: "signals",
+        file: "librdmalab_signals.so",
+        soname: "librdmalab-signals.so",
+    },
     Library { directory: "librdmacm", file: "librdmacm.so", soname: "librdmacm.so.1" },
 ];
 

@@ -122,11 +122,9 @@ impl Segment {
     /// Maps the first `bytes` in now, so that the first touch does not fault. A hint: kernels
     /// before 5.14 ignore it.
     pub fn populate(&self, bytes: usize) {
-        const MADV_POPULATE_WRITE: libc::c_int = 23;
         let bytes = bytes.min(self.len);
         if bytes > 0 {
-            // SAFETY: the range lies within our own mapping, and the advice changes no content.
-            unsafe { libc::madvise(self.base.as_ptr().cast(), bytes, MADV_POPULATE_WRITE) };
+            crate::sync::populate(self.base.as_ptr(), bytes);
         }
     }
 

@@ -23,7 +23,7 @@
 //! can make messages appear, disappear or hold wrong content, but every position is checked before
 //! an address is computed from it, and a slot is copied word by word before it is interpreted.
 
-use crate::sync::{Ordering, at};
+use crate::sync::{Ordering, at, populate};
 use core::cell::Cell;
 use core::fmt;
 
@@ -36,6 +36,10 @@ use layout::{
 mod layout;
 #[cfg(test)]
 mod tests;
+
+/// How much of the data area gets pages at a time. The kernel maps as much around a fault for
+/// reading, if the pages are there (`fault_around_bytes`), so the consumer has one fault for it.
+const POPULATED_BYTES: u64 = 64 << 10;
 
 /// The ring has no free slot; the consumer has to advance first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +72,10 @@ pub struct Producer {
     limit: u64,
     /// Position of the next byte of data to reserve; a multiple of `DATA_ALIGN`.
     data_head: u64,
-    /// First data position that must not be reserved yet.
+    /// First data position that must not be reserved yet: it is not released, or has no page.
     data_limit: u64,
+    /// How far the consumer has released data, as last read.
+    data_released: u64,
     geometry: Geometry,
 }
 
@@ -106,7 +112,8 @@ impl Producer {
             head: 0,
             limit: u64::from(geometry.slots()),
             data_head: 0,
-            data_limit: geometry.data_bytes(),
+            data_limit: 0,
+            data_released: 0,
             geometry,
         })
     }
@@ -198,11 +205,30 @@ impl Producer {
         let released = self.shape.control(CONSUMED_DATA_AT).load(Ordering::Acquire);
         // `released` lies between the last known release and what was reserved; any other value is
         // a mistake (or malice) of the consumer and is ignored.
-        let known = self.data_limit.wrapping_sub(size);
+        let known = self.data_released;
         if released.wrapping_sub(known) <= self.data_head.wrapping_sub(known) {
-            self.data_limit = (released & !(DATA_ALIGN as u64 - 1)).wrapping_add(size);
+            self.data_released = released & !(DATA_ALIGN as u64 - 1);
         }
+        let end = self.data_released.wrapping_add(size);
+        self.data_limit = self.populated(need).min(end);
         self.data_limit.wrapping_sub(self.data_head) >= need
+    }
+
+    /// Makes pages for the next `need` bytes and some more, in the first lap, and returns the first
+    /// position that has none. Without this, each new page would cost the message that reaches it a
+    /// page fault at both ends, and round trips would show a period that is the device's own.
+    fn populated(&self, need: u64) -> u64 {
+        let size = self.shape.data_bytes;
+        if self.data_head >= size {
+            return u64::MAX;
+        }
+        let end = (self.data_head + need).next_multiple_of(POPULATED_BYTES).min(size);
+        let from = self.data_head & !(POPULATED_BYTES - 1);
+        // SAFETY: `from` is within the data area, which `attach` found mapped.
+        let start = unsafe { at(self.shape.data, from as usize) };
+        populate(start, (end - from) as usize);
+        // A reservation that does not fit before the end goes to the beginning, which has pages.
+        if end == size { u64::MAX } else { end }
     }
 
     /// Whether `need` bytes of the data area are free; reads the consumer's position only if the
@@ -216,7 +242,7 @@ impl Producer {
     /// reservation may need more than its length.
     pub fn data_free(&mut self) -> u64 {
         self.refresh_data(0);
-        self.data_limit.wrapping_sub(self.data_head)
+        self.data_released.wrapping_add(self.shape.data_bytes).wrapping_sub(self.data_head)
     }
 
     /// Position of the next slot: how many messages were pushed so far.

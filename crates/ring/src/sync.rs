@@ -60,6 +60,25 @@ impl Words {
     }
 }
 
+/// Makes the pages of a mapped range now, so that the first touch does not fault. A hint: kernels
+/// before 5.14 ignore it.
+pub(crate) fn populate(start: *mut u8, bytes: usize) {
+    #[cfg(not(loom))]
+    {
+        let before = start.addr() % crate::seg::page_bytes();
+        // SAFETY: the advice changes no content, and fails where nothing is mapped.
+        unsafe {
+            libc::madvise(
+                start.wrapping_sub(before).cast(),
+                before + bytes,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
+    }
+    #[cfg(loom)]
+    let _ = (start, bytes);
+}
+
 /// Prefetches a word's line for writing; no operation on processors without such an instruction.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(word: &AtomicU64) {

@@ -11,6 +11,7 @@ use rdmalab_ring::keytable;
 use rdmalab_wire::ids::Qpn;
 
 use crate::context::ContextShared;
+use crate::copy::guard::{self, Mode};
 use crate::pd::PdObject;
 use crate::peer::table_entry;
 use crate::process::Process;
@@ -138,8 +139,14 @@ fn new_entry(
 fn guard_copies() -> VerbsResult<()> {
     static FIRST: std::sync::Once = std::sync::Once::new();
     let mut result = Ok(());
-    FIRST.call_once(|| result = crate::copy::guard::install_if_default().map(drop));
-    crate::copy::guard::recheck();
+    FIRST.call_once(|| result = guard::install_if_default().map(drop));
+    if guard::recheck() == Mode::Syscall {
+        crate::debug_once(
+            "copies are made by system calls, about a microsecond each: the program has a handler \
+             for SIGSEGV or SIGBUS that rdmalab did not see being set, or RDMALAB_FAULT_GUARD asks \
+             for it",
+        );
+    }
     result.map_err(|error| VerbsError::invalid(error.to_string()))
 }
 

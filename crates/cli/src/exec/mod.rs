@@ -96,15 +96,12 @@ pub fn run(args: &ExecArgs) -> Outcome {
     }
     args.link.make_room(&[0]).map_err(ours)?;
     command.envs(args.link.variables(0));
-    let preload = needs_preload(&program).then(|| {
-        let mut libraries = directory.join(runtime::SONAME).into_os_string();
-        if cm.exists() {
-            libraries.push(":");
-            libraries.push(&cm);
-        }
-        PathBuf::from(libraries)
-    });
-    paths::put_in_front(&mut command, &directory, preload.as_deref(), missing.is_none());
+    let mut preload = Vec::new();
+    if needs_preload(&program) {
+        preload.push(directory.join(runtime::SONAME));
+        preload.extend(Some(cm).filter(|cm| cm.exists()));
+    }
+    paths::put_in_front(&mut command, &directory, preload, missing.is_none());
     let error = command.exec();
     let (code, hint) = match error.kind() {
         std::io::ErrorKind::NotFound => (NOT_THERE, " (is its interpreter missing?)"),

@@ -1,31 +1,38 @@
 //! Files that programs look for without calling libibverbs: the preloaded library
-//! `librdmalab-paths.so`, and the directory tree with which it answers.
+//! `librdmalab-paths.so`, and the directory tree with which it answers. And the list of all
+//! preloaded libraries.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::exec::runtime::{self, PATHS, Source};
+use crate::exec::runtime::{self, Object, PATHS, SIGNALS, Source};
 use crate::exec::tree::Tree;
 use crate::failure::{Outcome, run as failed};
 
 /// Tells the library the path of the tree; a user sets it to [`OFF`].
 const VARIABLE: &str = "RDMALAB_PATHS";
-/// The value with which nothing is preloaded.
+/// With [`OFF`], the library for signal handlers is not preloaded.
+const SIGNALS_VARIABLE: &str = "RDMALAB_SIGNALS";
+/// The value with which a library is not preloaded.
 const OFF: &str = "off";
 /// The hidden command that makes the tree.
 pub const COMMAND: &str = "tree";
 
-/// Preloads the library into a program, and tells it the path of the tree. `preload` is another
-/// library that has to be loaded first.
+/// Preloads our libraries into a program, after those in `list`, and tells `librdmalab-paths.so`
+/// the path of the tree.
 ///
 /// Most programs do not look for these files, so a failure only prints one line, and no line
 /// without `says`: then the reason is already known.
-pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Path>, says: bool) {
-    let mut list: Vec<PathBuf> = preload.map(Path::to_owned).into_iter().collect();
+pub fn put_in_front(program: &mut Command, libraries: &Path, mut list: Vec<PathBuf>, says: bool) {
+    // Programs without handlers for faults do not need this library, and others run without it,
+    // with slower copies.
+    if std::env::var_os(SIGNALS_VARIABLE).is_none_or(|value| value != OFF) {
+        list.extend(placed(&SIGNALS, libraries));
+    }
     if std::env::var_os(VARIABLE).is_none_or(|value| value != OFF) {
-        match prepare(program, libraries) {
+        match placed(&PATHS, libraries).and_then(|library| Ok((library, tree(program)?))) {
             Ok((library, tree)) => {
                 list.push(library);
                 program.env(VARIABLE, tree);
@@ -44,22 +51,22 @@ pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Pa
     }
 }
 
-/// Makes the library's file and the tree, and returns their paths.
-fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), String> {
-    let library = libraries.join(PATHS.soname);
+/// Makes the file of a library that can be preloaded, and returns its path.
+fn placed(object: &Object, libraries: &Path) -> Result<PathBuf, String> {
+    let library = libraries.join(object.soname);
     // The dynamic linker separates names by both characters, and has no quoting.
     if library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
         let shown = library.display();
         return Err(format!("{shown} has a blank or colon in it: set TMPDIR or XDG_RUNTIME_DIR"));
     }
-    let source = runtime::find(&PATHS)?;
+    let source = runtime::find(object)?;
     // `libraries` may be on a noexec file system if the verbs library in it is only a link.
     if matches!(source, Source::Inside { .. }) && !runtime::is_executable(libraries) {
         let shown = libraries.display();
         return Err(format!("{shown} is mounted noexec: set TMPDIR or XDG_RUNTIME_DIR"));
     }
     runtime::put(&source, &library)?;
-    Ok((library, tree(program)?))
+    Ok(library)
 }
 
 /// Makes the tree in a child process: opening the devices makes a process a part of the soft

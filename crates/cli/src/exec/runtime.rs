@@ -36,6 +36,12 @@ pub const PATHS: Object = Object {
     built: "librdmalab_paths.so",
     package: "rdmalab-paths",
 };
+/// The preloaded library that lets our fault handler stay in front of the program's.
+pub const SIGNALS: Object = Object {
+    soname: "librdmalab-signals.so",
+    built: "librdmalab_signals.so",
+    package: "rdmalab-signals",
+};
 
 /// Number of builds whose libraries are kept. Developers make many builds, of some megabytes each.
 const BUILDS: usize = 8;

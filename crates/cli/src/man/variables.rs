@@ -76,7 +76,7 @@ const PROGRAMS: [Variable; 10] = [
     ),
 ];
 
-const COMMAND: [Variable; 8] = [
+const COMMAND: [Variable; 9] = [
     variable(
         "RDMALAB_LIBDIR",
         "a directory",
@@ -88,6 +88,12 @@ const COMMAND: [Variable; 8] = [
         "The value off has exec put nothing in front of the program that answers for \
          /dev/infiniband and /sys/class/infiniband. Otherwise exec sets it, to the directory that \
          answers.",
+    ),
+    variable(
+        "RDMALAB_SIGNALS",
+        "off",
+        "The value off has exec not preload the library that keeps the device's handler for \
+         SIGSEGV and SIGBUS in front of the program's.",
     ),
     variable(
         "XDG_RUNTIME_DIR",

@@ -30,6 +30,41 @@ mod real {
         std::array::from_fn(|index| number.wrapping_mul(index as u64 + 3))
     }
 
+    /// Number of pages of `bytes` bytes from `start` that have memory.
+    fn resident(start: *mut u8, bytes: usize) -> usize {
+        let mut pages = vec![0_u8; bytes.div_ceil(crate::seg::page_bytes())];
+        // SAFETY: `start` is mapped, and there is a byte for each page.
+        let status = unsafe { libc::mincore(start.cast(), bytes, pages.as_mut_ptr()) };
+        assert_eq!(status, 0, "mincore");
+        pages.iter().filter(|page| **page & 1 == 1).count()
+    }
+
+    #[test]
+    fn data_gets_pages_before_messages_reach_them() {
+        let geometry = Geometry::new(64, 1 << 20).unwrap();
+        let segment =
+            crate::seg::Segment::create(c"ring-test", geometry.region_bytes(), 0).unwrap();
+        let data = segment.ptr().wrapping_add(geometry.data_at());
+        // SAFETY: a fresh segment, which outlives its only producer.
+        let mut producer = unsafe {
+            format(segment.ptr(), segment.len(), geometry).unwrap();
+            Producer::attach(segment.ptr(), segment.len()).unwrap()
+        };
+        let page = crate::seg::page_bytes();
+        assert_eq!(resident(data, 1 << 20), 0, "no page before the first message");
+        producer.reserve_data(100).unwrap();
+        let at_first = resident(data, 1 << 20);
+        if at_first == 0 {
+            return; // a kernel before 5.14
+        }
+        assert_eq!(at_first, POPULATED_BYTES as usize / page);
+        // Memory follows use: as many pages at a time, and each only once.
+        for _ in 0..(POPULATED_BYTES / 128) {
+            producer.reserve_data(100).unwrap();
+        }
+        assert_eq!(resident(data, 1 << 20), 2 * at_first);
+    }
+
     #[test]
     fn messages_arrive_in_order_and_whole_over_many_laps() {
         let words = words_for(4, 128);

@@ -26,4 +26,5 @@ mod perftest;
 mod pingpong;
 mod qperf;
 mod rdmacm;
+mod signals;
 mod ucx;

@@ -47,7 +47,11 @@ const ITERATIONS: u64 = 500;
 const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A program under `rdmalab exec`.
-fn start(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Process {
+pub(crate) fn start(
+    program: &Path,
+    arguments: &[String],
+    variables: &[(String, String)],
+) -> Process {
     let mut all = vec!["exec".to_owned(), "--".to_owned(), program.display().to_string()];
     all.extend(arguments.iter().cloned());
     let mut variables = variables.to_vec();

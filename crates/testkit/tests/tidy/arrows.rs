@@ -27,6 +27,8 @@ const HOUSE: &str = "
                                            connection manager has no statics, letters between
                                            processes are the ring's
     paths       ->                       | a preload shim sees file names, nothing of RDMA
+    signals     ->                       | a preload shim sees signal handlers; the device finds it
+                                           at run time
     verbs       -> abi                   | safe Rust over whichever table is loaded
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates

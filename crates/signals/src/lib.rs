@@ -1,0 +1,179 @@
+//! `librdmalab-signals.so`: a preload library for programs with handlers for SIGSEGV or SIGBUS.
+//!
+//! The soft device copies to and from memory that the program may unmap at any time, so it needs a
+//! handler for the faults of its own copies. UCX, Java and many others set handlers too, and only
+//! one can be installed. This library replaces the C library's functions that set handlers. Once
+//! the device has attached itself ([`rdmalab_signals_attach_1`]), calls for the two signals come to
+//! the device. It keeps its handler installed and the program's behind it: the program's handler
+//! gets every fault but the device's, and a query gives what the program set. Android's `sigchain`
+//! and Java's `libjsig` work in the same way.
+//!
+//! Calls for other signals, and all calls before the device attaches, go to the C library.
+//!
+//! This library does not see system calls that bypass the C library's functions, nor calls of
+//! a library that found the C library's function by `dlsym(RTLD_NEXT, ...)`. It remembers the
+//! handler that it saw last, by which the device recognises such a call, and then lets that handler
+//! stay alone.
+
+mod functions;
+mod next;
+
+use core::ffi::c_int;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use libc::sighandler_t;
+
+use next::Action;
+
+/// The signals that the device attaches itself for.
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// The handlers that the program set last, in the order of [`SIGNALS`].
+static LAST: [AtomicUsize; 2] = [const { AtomicUsize::new(libc::SIG_DFL) }; 2];
+
+/// Address of the device's handler; 0 until it attaches itself.
+static FRONT: AtomicUsize = AtomicUsize::new(0);
+
+/// The device's function of type [`Action`].
+static CHANGE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// The process that this library was loaded into, or its last child by `fork`. A child by `vfork`
+/// has another process id and the same memory.
+static PROCESS: AtomicUsize = AtomicUsize::new(0);
+
+/// What the device gets when it attaches itself.
+#[repr(C)]
+pub struct Functions {
+    /// `sigaction` of the C library, or of the next library that replaces it.
+    pub sigaction: Option<Action>,
+    /// The handler that the program set last for a signal, by a call that this library saw;
+    /// `SIG_DFL` if it set none.
+    pub last_handler: Option<extern "C" fn(c_int) -> sighandler_t>,
+}
+
+/// Attaches the soft device: from now on `change` executes the program's calls of `sigaction` for
+/// SIGSEGV and SIGBUS. `front` is the device's handler. Fills `functions`. Returns 0, or -1 if
+/// another copy of the device is attached.
+///
+/// # Safety
+/// `change` can be called from any thread and any handler, and stays loaded; `functions` has room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmalab_signals_attach_1(
+    front: usize,
+    change: Action,
+    functions: *mut Functions,
+) -> c_int {
+    let Some(sigaction) = next::sigaction() else { return -1 };
+    let attached = CHANGE.compare_exchange(
+        ptr::null_mut(),
+        change as *mut (),
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
+    if attached.is_err_and(|other| other != change as *mut ()) {
+        return -1;
+    }
+    FRONT.store(front, Ordering::Release);
+    // SAFETY: by the contract.
+    unsafe {
+        functions.write(Functions { sigaction: Some(sigaction), last_handler: Some(last_handler) });
+    }
+    0
+}
+
+extern "C" fn last_handler(signal: c_int) -> sighandler_t {
+    index(signal).map_or(libc::SIG_DFL, |index| LAST[index].load(Ordering::Relaxed))
+}
+
+/// The place of a signal in [`SIGNALS`]; `None` for all signals that only pass through.
+pub(crate) fn index(signal: c_int) -> Option<usize> {
+    SIGNALS.iter().position(|own| *own == signal)
+}
+
+/// `sigaction` for the program.
+///
+/// # Safety
+/// As for `sigaction`.
+pub(crate) unsafe fn change(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    let Some(next) = next::sigaction() else { return next::not_found() };
+    let Some(index) = index(signal) else {
+        // SAFETY: the caller's contract.
+        return unsafe { next(signal, new, old) };
+    };
+    // `old` may be the same memory as `new`.
+    // SAFETY: the caller's contract.
+    let handler = unsafe { new.as_ref() }.map(|new| new.sa_sigaction);
+    let front = FRONT.load(Ordering::Acquire);
+    let device = CHANGE.load(Ordering::Relaxed);
+    // SAFETY: stored by `rdmalab_signals_attach_1`, whose caller gave a function of this type; null
+    // otherwise, which is `None`.
+    let device = unsafe { core::mem::transmute::<*mut (), Option<Action>>(device) };
+    let device = device.filter(|_| front != 0);
+    let in_own_process = in_own_process();
+    let status = match device {
+        // SAFETY: the caller's contract.
+        Some(device) if in_own_process => unsafe { device(signal, new, old) },
+        // A child by `vfork` has actions of its own, but shares the memory in which the device
+        // keeps the program's. So it changes the kernel's alone, and sees no handler of ours.
+        // SAFETY: the caller's contract.
+        Some(device) => unsafe { change_in_vfork_child(next, device, signal, new, old) },
+        // SAFETY: the caller's contract.
+        None => unsafe { next(signal, new, old) },
+    };
+    if let Some(handler) = handler.filter(|_| status == 0 && in_own_process) {
+        LAST[index].store(handler, Ordering::Relaxed);
+    }
+    status
+}
+
+/// # Safety
+/// As for `sigaction`.
+#[cold]
+unsafe fn change_in_vfork_child(
+    next: Action,
+    device: Action,
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's contract; `old` was filled if the call succeeded.
+    unsafe {
+        let status = next(signal, new, old);
+        let is_front =
+            !old.is_null() && status == 0 && (*old).sa_sigaction == FRONT.load(Ordering::Relaxed);
+        if is_front { device(signal, ptr::null(), old) } else { status }
+    }
+}
+
+/// Whether this is not a child by `vfork`.
+fn in_own_process() -> bool {
+    let process = PROCESS.load(Ordering::Relaxed);
+    // A constructor of another library may run before ours.
+    process == 0 || process == process_id()
+}
+
+fn process_id() -> usize {
+    // SAFETY: a plain system call.
+    unsafe { libc::getpid() as usize }
+}
+
+/// Runs when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = {
+    extern "C" fn remember_process() {
+        PROCESS.store(process_id(), Ordering::Relaxed);
+    }
+    extern "C" fn start() {
+        remember_process();
+        // SAFETY: the handler makes a system call and stores to an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(remember_process)) };
+        next::find_all();
+    }
+    start
+};

@@ -1,0 +1,153 @@
+//! Programs with handlers for SIGSEGV and SIGBUS, under `rdmalab exec`: their handlers see what
+//! they see without us, and our handler still catches the faults of our copies.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use rdmalab_testkit::compiled::compile;
+use rdmalab_testkit::programs::{self, Ended, Process};
+
+use crate::case::LIMIT;
+use crate::ucx::start;
+
+/// What the library prints with `RDMALAB_DEBUG=1` if it leaves the program's handlers alone.
+const BY_SYSTEM_CALLS: &str = "copies are made by system calls";
+
+/// The sources of the programs in other languages.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/handlers").join(name)
+}
+
+/// Runs a program under `exec`, and tells whether our handler was in front of the program's.
+fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (Ended, bool) {
+    let mut all = vec![("RDMALAB_DEBUG".to_owned(), "1".to_owned())];
+    all.extend(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())));
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let _turn = programs::turn();
+    let ended = start(program, &arguments, &all).end_by(Instant::now() + LIMIT);
+    let is_in_front = !ended.stderr.contains(BY_SYSTEM_CALLS);
+    (ended, is_in_front)
+}
+
+/// Runs a program without us.
+fn run_alone(program: &Path, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Process::start(&mut command).end_by(Instant::now() + LIMIT)
+}
+
+/// `unmapped_copy.c` as a shared library, with these other sources and options.
+fn library(scratch: &Path, more: &[&str]) -> Option<PathBuf> {
+    let options = [&["-shared", "-fPIC"], more, &["-libverbs"]].concat();
+    compile(scratch, &["unmapped_copy.c"], &options)
+}
+
+#[test]
+fn a_program_with_handlers_sees_what_it_sees_without_us() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["signal_handlers.c", "unmapped_copy.c"];
+    let Some(program) = compile(scratch.path(), &sources, &["-libverbs", "-lpthread"]) else {
+        return;
+    };
+    let alone = run_alone(&program, &["plain"]);
+    assert!(alone.succeeded() && alone.stdout.ends_with("all passed\n"), "{}", alone.report());
+    for lane in ["on", "off"] {
+        // At the end the program sets a handler that we do not see.
+        let (ended, in_front) = run(&program, &["device"], &[("RDMALAB_LANE", lane)]);
+        assert!(ended.succeeded() && !in_front, "{}", ended.report());
+        assert_eq!(ended.stdout, alone.stdout);
+    }
+    // Without the preload library the program's handlers stay alone.
+    let variables = [("RDMALAB_SIGNALS", "off"), ("SIGNALS_NOT_PRELOADED", "1")];
+    let (ended, _) = run(&program, &["device"], &variables);
+    assert!(ended.succeeded(), "{}", ended.report());
+}
+
+#[test]
+fn ucx_handles_signals_and_copies_stay_fast() {
+    let Some(program) = programs::find("ucx_perftest") else {
+        return programs::skipped("signals::ucx", "ucx_perftest is not installed");
+    };
+    for (switch, expected) in [("on", true), ("off", false)] {
+        // UCX sets its handlers when it is loaded. Alone, it registers memory with the device and
+        // sends to itself.
+        let arguments = ["-t", "ucp_put_lat", "-l", "-n", "100", "-w", "10"];
+        let variables =
+            [("RDMALAB_SIGNALS", switch), ("UCX_TLS", "rc_v"), ("UCX_NET_DEVICES", "soft0:1")];
+        let (ended, in_front) = run(&program, &arguments, &variables);
+        assert!(ended.succeeded() && in_front == expected, "{}", ended.report());
+    }
+}
+
+#[test]
+fn java_finds_null_references_and_stack_overflows() {
+    let (Some(java), Some(javac)) = (programs::find("java"), programs::find("javac")) else {
+        return programs::skipped("signals::java", "no java and javac are installed");
+    };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let home = javac.canonicalize().expect("a file").ancestors().nth(2).map(Path::to_owned);
+    let headers = home.expect("javac is in the bin directory of its home").join("include");
+    let include = [headers.clone(), headers.join("linux")].map(|d| format!("-I{}", d.display()));
+    let bridge = source("jni.c").display().to_string();
+    let Some(library) = library(scratch.path(), &[&bridge, &include[0], &include[1]]) else {
+        return;
+    };
+    let mut compiler = Command::new(javac);
+    compiler.arg("-d").arg(scratch.path()).arg(source("Handlers.java"));
+    assert!(compiler.status().expect("javac runs").success());
+    let (classes, library) = (scratch.path().display().to_string(), library.display().to_string());
+    for check in ["-Xcheck:jni", "-Xshare:auto"] {
+        let arguments = [check, "-Xss512k", "-cp", &classes, "Handlers", &library];
+        let (ended, in_front) = run(&java, &arguments, &[]);
+        let expected = format!("{}overflows: 3\n", "nulls: 1000\n".repeat(3));
+        // With -Xcheck:jni Java says so if a handler is not the one that it set.
+        let is_clean = !ended.stdout.contains("handler") && ended.stdout.ends_with(&expected);
+        assert!(ended.succeeded() && in_front && is_clean, "{}", ended.report());
+    }
+}
+
+#[test]
+fn go_turns_nil_pointers_into_panics() {
+    let Some(go) = programs::find("go") else {
+        return programs::skipped("signals::go", "no go is installed");
+    };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let c_sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c");
+    for name in ["unmapped_copy.c", "unmapped_copy.h"] {
+        std::fs::copy(c_sources.join(name), scratch.path().join(name)).expect("a copy");
+    }
+    std::fs::copy(source("handlers.go"), scratch.path().join("handlers.go")).expect("a copy");
+    std::fs::write(scratch.path().join("go.mod"), "module handlers\n\ngo 1.18\n").expect("a file");
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        return programs::skipped("signals::go", "libibverbs-dev is not installed");
+    }
+    let built = Command::new(go)
+        .args(["build", "-o", "handlers", "."])
+        .current_dir(scratch.path())
+        .output()
+        .expect("go runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let (ended, in_front) = run(&scratch.path().join("handlers"), &[], &[]);
+    // With cgo, Go calls the C library's `sigaction`.
+    let passed = ended.succeeded() && ended.stdout == "all passed\n";
+    assert!(passed && in_front, "{}", ended.report());
+}
+
+#[test]
+fn pythons_fault_handler_reports_the_crash() {
+    let Some(python) = programs::find("python3") else {
+        return programs::skipped("signals::python", "no python3 is installed");
+    };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(library) = library(scratch.path(), &[]) else { return };
+    let script = source("handlers.py").display().to_string();
+    let alone = run_alone(&python, &[&script]);
+    let library = library.display().to_string();
+    let (ended, in_front) = run(&python, &[&script, &library], &[]);
+    for ended in [&alone, &ended] {
+        let reported = ended.stderr.contains("Fatal Python error: Segmentation fault");
+        assert!(reported && ended.stdout == "before the crash\n", "{}", ended.report());
+    }
+    assert!(in_front && ended.status == alone.status, "{}", ended.report());
+}
