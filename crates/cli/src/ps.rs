@@ -1,7 +1,7 @@
 //! `rdmalab ps` and `rdmalab clean`: the processes of the soft device, and the files left behind.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rdmalab_ring::control_socket::list_live_slots;
@@ -16,6 +16,9 @@ pub struct CleanArgs {
     /// Also remove the library that `env` installed in its default directory
     #[arg(long)]
     all: bool,
+    /// Remove the files even if processes use them
+    #[arg(long)]
+    force: bool,
 }
 
 /// A process according to `/proc`.
@@ -75,10 +78,26 @@ fn command(process: &Path) -> String {
 }
 
 /// Removes the files left behind: the directories of `exec` (the device itself leaves none), and
-/// with `--all` also the library that `env` installed in its default directory.
+/// with `--all` also the library that `env` installed in its default directory. Refuses while a
+/// process has one of them mapped, unless forced.
 pub fn clean(args: &CleanArgs) -> Outcome {
     let live = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
-    let mut removed = runtime::remove().map_err(failed)?;
+    let mut removed = runtime::made().map_err(failed)?;
+    let home = if args.all { runtime::home() } else { None };
+    let users = users(removed.iter().chain(&home));
+    if !users.is_empty() && !args.force {
+        let shown: Vec<String> =
+            users.iter().map(|user| format!("  {} {}", user.pid, user.command)).collect();
+        return Err(failed(format!(
+            "clean: nothing was removed, because processes use the libraries:\n{}\nend them, or \
+             use --force: they go on, but programs that they start will not find the libraries",
+            shown.join("\n")
+        )));
+    }
+    for directory in &removed {
+        std::fs::remove_dir_all(directory)
+            .map_err(|e| failed(format!("{}: {e}", directory.display())))?;
+    }
     if args.all {
         removed.extend(runtime::remove_home().map_err(failed)?);
     }
@@ -94,4 +113,23 @@ pub fn clean(args: &CleanArgs) -> Outcome {
         );
     }
     Ok(())
+}
+
+/// The processes that have a file below one of these directories mapped, as far as this user may
+/// see them.
+fn users<'a>(directories: impl Iterator<Item = &'a PathBuf>) -> Vec<Process> {
+    // The kernel shows paths without symbolic links.
+    let directories: Vec<PathBuf> =
+        directories.filter_map(|directory| directory.canonicalize().ok()).collect();
+    let is_below = |line: &str| {
+        let path = line.find('/').map(|at| Path::new(&line[at..]));
+        path.is_some_and(|path| directories.iter().any(|directory| path.starts_with(directory)))
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let user = |entry: std::fs::DirEntry| {
+        let pid = entry.file_name().to_string_lossy().parse().ok()?;
+        let maps = std::fs::read_to_string(entry.path().join("maps")).ok()?;
+        maps.lines().any(is_below).then(|| Process { pid, command: command(&entry.path()) })
+    };
+    entries.filter_map(user).collect()
 }

@@ -2,6 +2,7 @@
 
 use assert_cmd::Command;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 fn rdmalab(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("rdmalab").expect("the binary is built for its tests");
@@ -189,11 +190,40 @@ fn exec_returns_the_status_of_the_program() {
     assert!(lines[0].ends_with(&format!(" {}", std::process::id())), "{stdout}");
     let library = home.path().canonicalize().unwrap().join("libibverbs.so");
     assert_eq!(lines[1], library.to_str().unwrap());
-    let mut clean = rdmalab(&["clean"]);
-    clean.env("XDG_RUNTIME_DIR", home.path());
-    let (code, stdout, _) = output(clean);
+    let (code, stdout, _) = output(clean(&[], home.path()));
     assert!(code == Some(0) && stdout.contains("removed"), "{stdout}");
     assert!(!home.path().join("rdmalab").exists());
+}
+
+/// `rdmalab clean` for the directories of `exec` in `home` alone.
+fn clean(options: &[&str], home: &Path) -> Command {
+    let mut command = rdmalab(&["clean"]);
+    command.args(options);
+    for variable in ["XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMPDIR", "HOME"] {
+        command.env(variable, home);
+    }
+    command
+}
+
+#[test]
+fn clean_keeps_the_libraries_of_running_programs() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("rdmalab");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // A program stands in for a library: its file is mapped too.
+    let program = directory.join("program");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = std::process::Command::new(&program).arg("600").spawn().unwrap();
+    let (code, stdout, stderr) = output(clean(&[], home.path()));
+    let is_there = program.is_file();
+    let (forced, removed, _) = output(clean(&["--force"], home.path()));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(code == Some(1) && is_there, "{stdout}{stderr}");
+    let named = format!("{} {} 600", running.id(), program.display());
+    assert!(stderr.contains(&named) && stderr.contains("--force"), "{stderr}");
+    assert!(forced == Some(0) && removed.contains("removed") && !directory.exists(), "{removed}");
 }
 
 #[test]

@@ -24,23 +24,25 @@ pub(crate) unsafe fn create<B: Backend>(
 ) -> VerbsResult<*mut ibv_ah> {
     let attr = convert::ah_attr_from_c(attr);
     // SAFETY: by the contract.
-    let (own, context) = unsafe { (PdObject::<B>::own(pd), (*pd).context) };
+    let (own, context) = unsafe { (PdObject::<B>::find(pd)?, (*pd).context) };
     B::check_ah(&own.backend, &attr)?;
     own.address_handles.fetch_add(1, Ordering::Relaxed);
     let public = ibv_ah { context, pd, handle: new_cookie() as u32 };
-    Ok(AhObject::leak(public, AhOwn { attr }))
+    Ok(AhObject::leak(public, AhOwn { pd, attr }))
 }
 
 /// Frees an address handle.
 ///
 /// # Safety
 /// `ah` is of this backend, and not used afterwards.
-pub(crate) unsafe fn destroy<B: Backend>(ah: *mut ibv_ah) {
+pub(crate) unsafe fn destroy<B: Backend>(ah: *mut ibv_ah) -> VerbsResult<()> {
     // SAFETY: by the contract; a PD with address handles is not freed.
     unsafe {
-        PdObject::<B>::own((*ah).pd).address_handles.fetch_sub(1, Ordering::Relaxed);
+        let own = AhObject::find(ah)?;
+        PdObject::<B>::own(own.pd).address_handles.fetch_sub(1, Ordering::Relaxed);
         AhObject::free(ah);
     }
+    Ok(())
 }
 
 /// The address of the sender of a datagram.

@@ -1,10 +1,10 @@
 //! An open device: the private part of its context, and its reference count.
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rdmalab_abi::{ibv_context, verbs_context};
-use rdmalab_engine::backend::{Backend, VerbsResult};
+use rdmalab_engine::backend::{Backend, VerbsError, VerbsResult};
 
 use crate::object::Object;
 use crate::registry::Registry;
@@ -25,6 +25,8 @@ pub(crate) struct ContextOwn<B: Backend> {
     /// need the tables in the context, and some programs (perftest) close a device before its
     /// objects.
     pub(crate) users: AtomicUsize,
+    /// Whether the program has closed it.
+    pub(crate) is_closed: AtomicBool,
 }
 
 /// Takes a reference for an object. The context stays until it is released.
@@ -61,13 +63,9 @@ pub(crate) unsafe fn own<'a, B: Backend>(context: *mut ibv_context) -> &'a Conte
     unsafe { ContextObject::<B>::own(surrounding(context)) }
 }
 
-/// The structure around a context.
-///
-/// # Safety
-/// `context` is the last field of a [`verbs_context`].
-unsafe fn surrounding(context: *mut ibv_context) -> *mut verbs_context {
-    // SAFETY: by the contract the result is the start of the same allocation.
-    unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast() }
+/// The structure around a context: `context` is the last field of a [`verbs_context`].
+fn surrounding(context: *mut ibv_context) -> *mut verbs_context {
+    context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
 }
 
 /// Closes a device; on an error it stays open. Objects that are still alive keep the context.
@@ -78,7 +76,11 @@ unsafe fn surrounding(context: *mut ibv_context) -> *mut verbs_context {
 pub(crate) unsafe fn close<B: Backend>(context: *mut ibv_context) -> VerbsResult<()> {
     // SAFETY: by the contract the context is alive, and the program's part in it ends here.
     unsafe {
-        B::close(&own::<B>(context).backend)?;
+        let own = ContextObject::<B>::find(surrounding(context))?;
+        if own.is_closed.swap(true, Ordering::AcqRel) {
+            return Err(VerbsError::new(libc::ENOENT, "this context is closed already"));
+        }
+        B::close(&own.backend).inspect_err(|_| own.is_closed.store(false, Ordering::Release))?;
         release::<B>(context);
     }
     Ok(())

@@ -49,7 +49,10 @@ pub(crate) unsafe fn create<B: Backend>(
     }
     // SAFETY: by the contract.
     let (own, channel) = unsafe {
-        let channel = (!wanted.channel.is_null()).then(|| ChannelObject::<B>::own(wanted.channel));
+        let channel = match wanted.channel.is_null() {
+            true => None,
+            false => Some(ChannelObject::<B>::find(wanted.channel)?),
+        };
         (context::own::<B>(context), channel)
     };
     let cookie = new_cookie();
@@ -70,7 +73,10 @@ pub(crate) unsafe fn create<B: Backend>(
     cq_ex::fill::<B>(&mut public, wanted.wc_flags);
     let lock = (!wanted.single_threaded).then(SpinLock::default);
     let current = UnsafeCell::new(ExtendedWc { wc: NOTHING, timestamp: 0 });
-    let cq = CqObject::<B>::leak(public, CqOwn { backend, cookie, lock, current });
+    let cq = CqObject::<B>::leak(
+        public,
+        CqOwn { backend, channel: wanted.channel, cookie, lock, current },
+    );
     // SAFETY: the object is new and not used elsewhere; the channel is alive by the contract.
     unsafe {
         acks!(cq, comp_events_completed).init();
@@ -106,13 +112,13 @@ pub(crate) unsafe fn destroy<B: Backend>(cq: *mut ibv_cq) -> VerbsResult<()> {
     // SAFETY: by the contract. The CQ leaves the registry before its counters are read, so no event
     // is delivered afterwards; it is freed when all delivered events are acknowledged.
     unsafe {
-        let own = CqObject::<B>::own(cq.cast());
+        let own = CqObject::<B>::find(cq.cast())?;
         B::destroy_cq(&own.backend)?;
         let context = (*cq).context;
         let delivered = context::own::<B>(context).registry.remove(own.cookie);
         acks!(cq, comp_events_completed).wait(delivered.completions);
         acks!(cq, async_events_completed).wait(delivered.asynchronous);
-        use_channel((*cq).channel, -1);
+        use_channel(own.channel, -1);
         acks!(cq, comp_events_completed).destroy();
         CqObject::<B>::free(cq.cast());
         context::release::<B>(context);

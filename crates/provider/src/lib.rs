@@ -26,6 +26,7 @@ mod device;
 pub mod diag;
 pub mod exports;
 mod extended;
+mod live;
 mod object;
 mod open;
 mod ops;

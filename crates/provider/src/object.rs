@@ -4,18 +4,20 @@
 //! crate needs about the object lies after it, at an address that only this crate computes. Rust
 //! references refer to the private part alone, never to the part that C may write.
 
+use core::any::TypeId;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU32;
 
 use rdmalab_abi::{
     ibv_ah, ibv_comp_channel, ibv_cq, ibv_cq_ex, ibv_mr, ibv_mw, ibv_pd, ibv_qp_cap, ibv_qp_ex,
-    ibv_srq,
+    ibv_srq, verbs_context,
 };
-use rdmalab_engine::backend::{Backend, ExtendedWc};
+use rdmalab_engine::backend::{Backend, ExtendedWc, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 
 use crate::batch::Builder;
+use crate::live::{self, Identity};
 use crate::spin_lock::SpinLock;
 
 /// A public structure `C` and a private part `P` after it, at a stable address.
@@ -25,10 +27,29 @@ pub(crate) struct Object<C, P> {
     own: P,
 }
 
-impl<C, P> Object<C, P> {
+impl<C: Public + 'static, P: 'static> Object<C, P> {
     /// Creates an object; it lives until [`Object::free`].
     pub(crate) fn leak(public: C, own: P) -> *mut C {
-        Box::into_raw(Box::new(Self { public, own })).cast()
+        let identity = public.identity();
+        let object = Box::into_raw(Box::new(Self { public, own }));
+        live::add(object.addr(), TypeId::of::<Self>(), identity);
+        object.cast()
+    }
+
+    /// The private part of an object that the program names in a verb off the data path.
+    ///
+    /// # Errors
+    /// As [`live::check`]: the object was destroyed, or its fields were overwritten.
+    ///
+    /// # Safety
+    /// No other thread destroys the object during `'a`.
+    pub(crate) unsafe fn find<'a>(public: *mut C) -> VerbsResult<&'a P> {
+        live::check(public.addr(), TypeId::of::<Self>(), C::NAME, || {
+            // SAFETY: called for an object that is alive.
+            unsafe { (*public).identity() }
+        })?;
+        // SAFETY: the object is alive, and stays so by the contract.
+        Ok(unsafe { Self::own(public) })
     }
 
     /// The private part of an object.
@@ -47,8 +68,49 @@ impl<C, P> Object<C, P> {
     /// # Safety
     /// As for [`Object::own`], and the object is not used afterwards.
     pub(crate) unsafe fn free(public: *mut C) {
+        live::remove(public.addr());
         // SAFETY: the allocation is that of `leak`, and by the contract this is its last use.
         drop(unsafe { Box::from_raw(public.cast::<Self>()) });
+    }
+}
+
+/// A structure that programs see.
+pub(crate) trait Public {
+    /// What it is, for messages.
+    const NAME: &'static str;
+
+    /// The fields that this crate relies on.
+    fn identity(&self) -> Identity;
+}
+
+macro_rules! public {
+    ($($type:ty: $name:literal, $($handle:ident).+, $($context:ident).+;)*) => {$(
+        impl Public for $type {
+            const NAME: &'static str = $name;
+
+            fn identity(&self) -> Identity {
+                Identity { handle: self.$($handle).+ as u32, context: self.$($context).+.addr() }
+            }
+        }
+    )*};
+}
+
+public! {
+    ibv_pd: "PD", handle, context;
+    ibv_mr: "MR", handle, context;
+    ibv_mw: "MW", handle, context;
+    ibv_comp_channel: "completion channel", fd, context;
+    ibv_cq_ex: "CQ", handle, context;
+    ibv_srq: "SRQ", handle, context;
+    ibv_qp_ex: "QP", qp_base.handle, qp_base.context;
+    ibv_ah: "AH", handle, context;
+}
+
+impl Public for verbs_context {
+    const NAME: &'static str = "context";
+
+    fn identity(&self) -> Identity {
+        Identity { handle: 0, context: 0 }
     }
 }
 
@@ -94,6 +156,8 @@ pub(crate) struct ChannelOwn<B: Backend> {
 /// The private part of a completion queue.
 pub(crate) struct CqOwn<B: Backend> {
     pub(crate) backend: B::Cq,
+    /// Its channel, or null.
+    pub(crate) channel: *mut ibv_comp_channel,
     /// Its key in the registry of its context.
     pub(crate) cookie: u64,
     /// Held between `start_poll` and `end_poll`; `None` when one thread polls at a time.
@@ -136,5 +200,7 @@ pub(crate) struct QpMade {
 
 /// The private part of an address handle.
 pub(crate) struct AhOwn {
+    /// Its protection domain.
+    pub(crate) pd: *mut ibv_pd,
     pub(crate) attr: AhAttr,
 }

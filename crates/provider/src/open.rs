@@ -1,7 +1,7 @@
 //! Opening a device: a new context, with every slot of its two tables filled.
 
 use core::ptr;
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use rdmalab_abi::{VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use rdmalab_engine::backend::{Backend, VerbsResult};
@@ -23,7 +23,12 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
     let async_fd = B::async_fd(&backend).unwrap_or(-1);
     let object = ContextObject::<B>::leak(
         verbs_context::zeroed(),
-        ContextOwn { backend, registry: Registry::default(), users: AtomicUsize::new(1) },
+        ContextOwn {
+            backend,
+            registry: Registry::default(),
+            users: AtomicUsize::new(1),
+            is_closed: AtomicBool::new(false),
+        },
     );
     // SAFETY: the object is new and not used elsewhere, and all its fields may be written.
     unsafe {

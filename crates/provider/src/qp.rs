@@ -39,17 +39,17 @@ pub(crate) unsafe fn create<B: Backend>(
     let cookie = new_cookie();
     // SAFETY: by the contract; pointers that are null are not followed.
     let (backend, qpn, cap, context) = unsafe {
-        let srq = (!made.srq.is_null()).then(|| SrqObject::<B>::own(made.srq));
+        let srq = if made.srq.is_null() { None } else { Some(SrqObject::<B>::find(made.srq)?) };
         let wanted = QpInit {
             qp_type,
-            send_cq: &CqObject::<B>::own(made.send_cq.cast()).backend,
-            recv_cq: &CqObject::<B>::own(made.recv_cq.cast()).backend,
+            send_cq: &CqObject::<B>::find(made.send_cq.cast())?.backend,
+            recv_cq: &CqObject::<B>::find(made.recv_cq.cast())?.backend,
             srq: srq.map(|srq| &srq.backend),
             cap: convert::cap_from_c(&made.cap),
             sq_sig_all: made.sq_sig_all != 0,
             cookie,
         };
-        let (backend, qpn, cap) = B::create_qp(&PdObject::<B>::own(pd).backend, wanted)?;
+        let (backend, qpn, cap) = B::create_qp(&PdObject::<B>::find(pd)?.backend, wanted)?;
         (backend, qpn, cap, (*pd).context)
     };
     made.cap = convert::cap_to_c(&cap);
@@ -120,7 +120,7 @@ pub(crate) unsafe fn write_made(made: &QpMade, init: *mut ibv_qp_init_attr) {
 pub(crate) unsafe fn destroy<B: Backend>(qp: *mut ibv_qp) -> VerbsResult<()> {
     // SAFETY: by the contract; see `cq::destroy` for the order.
     unsafe {
-        let own = QpObject::<B>::own(qp.cast());
+        let own = QpObject::<B>::find(qp.cast())?;
         B::destroy_qp(&own.backend)?;
         let context = (*qp).context;
         let delivered = context::own::<B>(context).registry.remove(own.cookie);

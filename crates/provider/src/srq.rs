@@ -20,7 +20,7 @@ pub(crate) unsafe fn create<B: Backend>(
     attr: *mut ibv_srq_attr,
 ) -> VerbsResult<*mut ibv_srq> {
     // SAFETY: by the contract.
-    let (own, context, wanted) = unsafe { (PdObject::<B>::own(pd), (*pd).context, *attr) };
+    let (own, context, wanted) = unsafe { (PdObject::<B>::find(pd)?, (*pd).context, *attr) };
     let cookie = new_cookie();
     // The limit has no meaning when an SRQ is made; ibv_modify_srq arms it.
     let init = SrqInit { max_wr: wanted.max_wr, max_sge: wanted.max_sge, srq_limit: 0, cookie };
@@ -49,7 +49,7 @@ pub(crate) unsafe fn create<B: Backend>(
 pub(crate) unsafe fn destroy<B: Backend>(srq: *mut ibv_srq) -> VerbsResult<()> {
     // SAFETY: by the contract; see `cq::destroy` for the order.
     unsafe {
-        let own = SrqObject::<B>::own(srq);
+        let own = SrqObject::<B>::find(srq)?;
         B::destroy_srq(&own.backend)?;
         let context = (*srq).context;
         let delivered = context::own::<B>(context).registry.remove(own.cookie);

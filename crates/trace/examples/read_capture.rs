@@ -40,7 +40,7 @@ fn in_words(note: &Note) -> String {
     match note {
         Note::Answers { after_ns } => format!("answers after {}", show::time(*after_ns)),
         Note::Repeated { after_ns } => format!("repeated after {}", show::time(*after_ns)),
-        Note::Gap { packets } => format!("{packets} packets missing before it"),
+        Note::Gap { psns } => format!("{psns} PSNs missing before it"),
         other => format!("{other:?}"),
     }
 }

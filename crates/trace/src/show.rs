@@ -120,8 +120,12 @@ impl fmt::Display for Note {
         match self {
             Self::Repeated { after_ns: 0 } => f.write_str("repeats what was not seen"),
             Self::Repeated { after_ns } => write!(f, "repeated after {}", time(*after_ns)),
-            Self::Gap { packets: 1 } => f.write_str("1 packet before it is missing"),
-            Self::Gap { packets } => write!(f, "{packets} packets before it are missing"),
+            Self::Gap { psns: 1 } => f.write_str("1 packet before it is missing"),
+            Self::Gap { psns } => write!(
+                f,
+                "{psns} PSNs before it are missing: as many packets, or fewer, since a READ takes \
+                 one for each packet of its response"
+            ),
             Self::Answers { after_ns } => write!(f, "after {}", time(*after_ns)),
             Self::Stale => f.write_str("answers nothing that was seen"),
             Self::GoBack => f.write_str("the requester has to go back to this PSN"),

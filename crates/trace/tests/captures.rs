@@ -171,7 +171,7 @@ fn a_lost_packet_is_a_gap_and_its_repetition_is_named() {
     let all = |is: fn(&Note) -> bool| -> usize {
         trace.conversations.iter().map(|c| c.rows_with(is)).sum()
     };
-    assert_eq!(all(|note| matches!(note, Note::Gap { packets: 1 })), 1);
+    assert_eq!(all(|note| matches!(note, Note::Gap { psns: 1 })), 1);
     assert_eq!(all(|note| matches!(note, Note::Repeated { .. })), 1);
     // The response to the removed request now has no request.
     assert_eq!(all(|note| matches!(note, Note::Stale)), 1);

@@ -1,5 +1,6 @@
 //! Finds rdmalab's shared objects, and makes directories in which they have the system's names.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
@@ -361,21 +362,15 @@ pub fn home() -> Option<PathBuf> {
     Some(data.join("rdmalab/lib"))
 }
 
-/// Removes the directories that `exec` made, and returns their paths.
+/// The directories that `exec` made and that exist.
 ///
 /// # Errors
-/// One of them cannot be removed.
-pub fn remove() -> Result<Vec<PathBuf>, String> {
-    let mut removed = Vec::new();
-    for place in places() {
-        if place.symlink_metadata().is_err() {
-            continue;
-        }
-        private(&place)?;
-        std::fs::remove_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
-        removed.push(place);
-    }
-    Ok(removed)
+/// Another user owns a directory of that name.
+pub fn made() -> Result<Vec<PathBuf>, String> {
+    // Two variables may name one directory.
+    let there: BTreeSet<PathBuf> =
+        places().into_iter().filter(|place| place.symlink_metadata().is_ok()).collect();
+    there.into_iter().map(|place| private(&place).map(|()| place)).collect()
 }
 
 /// Removes the library that `env` installed in its default directory; `None` if there is none.

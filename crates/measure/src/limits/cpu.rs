@@ -11,8 +11,9 @@ const WORDS: usize = 16;
 
 type Mask = [u64; WORDS];
 
-/// How long one end waits for the other before it gives up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one end waits for the other before it gives up. On a loaded machine the other end may
+/// have no processor for seconds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks between two looks at the time.
 const LOOKS: u32 = 1 << 16;

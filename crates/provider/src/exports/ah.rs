@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use rdmalab_abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
 use rdmalab_engine::backend::Backend;
 
+use crate::object::PdObject;
 use crate::{ah, answer};
 
 /// Makes an address handle; null and `errno` when that fails.
@@ -41,15 +42,16 @@ pub unsafe extern "C-unwind" fn ibv_create_ah_from_wc<B: Backend>(
 ) -> *mut ibv_ah {
     // SAFETY: by the contract of the module.
     let made = unsafe {
-        ah::from_wc::<B>((*pd).context, port_num, &*wc, grh)
+        PdObject::<B>::find(pd)
+            .and_then(|_| ah::from_wc::<B>((*pd).context, port_num, &*wc, grh))
             .and_then(|attr| ah::create::<B>(pd, &attr))
     };
     answer::pointer("ibv_create_ah_from_wc", made)
 }
 
-/// Frees an address handle: 0. Requests that were posted with it are not affected.
+/// Frees an address handle: 0, or an error number. Requests that were posted with it are not
+/// affected.
 pub unsafe extern "C-unwind" fn ibv_destroy_ah<B: Backend>(ah: *mut ibv_ah) -> c_int {
     // SAFETY: by the contract of the module.
-    unsafe { ah::destroy::<B>(ah) };
-    0
+    answer::status("ibv_destroy_ah", unsafe { ah::destroy::<B>(ah) })
 }

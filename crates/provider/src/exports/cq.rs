@@ -38,11 +38,12 @@ pub unsafe extern "C-unwind" fn ibv_destroy_comp_channel<B: Backend>(
 unsafe fn destroy_channel<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<()> {
     // SAFETY: by the contract; it is freed only after the backend has destroyed its part.
     unsafe {
+        let own = ChannelObject::<B>::find(channel)?;
         let users = cq::channel_users(channel);
         if users != 0 {
             return Err(VerbsError::busy(format!("{users} CQs use this channel")));
         }
-        B::destroy_channel(&ChannelObject::<B>::own(channel).backend)?;
+        B::destroy_channel(&own.backend)?;
         let context = (*channel).context;
         ChannelObject::<B>::free(channel);
         context::release::<B>(context);
@@ -79,7 +80,8 @@ pub unsafe extern "C-unwind" fn ibv_resize_cq<B: Backend>(cq: *mut ibv_cq, cqe: 
         Ok(wanted) if wanted > 0 => {
             // SAFETY: by the contract of the module.
             unsafe {
-                B::resize_cq(&CqObject::<B>::own(cq.cast()).backend, wanted)
+                CqObject::<B>::find(cq.cast())
+                    .and_then(|own| B::resize_cq(&own.backend, wanted))
                     .map(|capacity| (*cq).cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX))
             }
         }

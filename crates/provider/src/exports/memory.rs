@@ -38,7 +38,7 @@ pub unsafe extern "C-unwind" fn ibv_dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> c
 unsafe fn dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> VerbsResult<()> {
     // SAFETY: by the contract; it is freed only after the backend has freed its part.
     unsafe {
-        let own = PdObject::<B>::own(pd);
+        let own = PdObject::<B>::find(pd)?;
         let handles = own.address_handles.load(Ordering::Relaxed);
         if handles != 0 {
             return Err(VerbsError::busy(format!("{handles} address handles use this PD")));
@@ -102,7 +102,7 @@ unsafe fn register<B: Backend>(
     let access = convert::access_from_c(access)?;
     let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
     // SAFETY: by the contract.
-    let (own, context) = unsafe { (PdObject::<B>::own(pd), (*pd).context) };
+    let (own, context) = unsafe { (PdObject::<B>::find(pd)?, (*pd).context) };
     let (backend, info) = B::reg_mr(&own.backend, addr as u64, length as u64, iova, access)?;
     // SAFETY: the context of a live domain.
     unsafe { context::hold::<B>(context) };
@@ -134,14 +134,28 @@ pub unsafe extern "C-unwind" fn ibv_rereg_mr<B: Backend>(
     let moves = has(IBV_REREG_MR_CHANGE_TRANSLATION);
     let moves_pd = has(IBV_REREG_MR_CHANGE_PD);
     // SAFETY: by the contract of the module; `pd` is not read unless it is to be changed.
-    unsafe {
-        let change = MrChange {
-            translation: moves.then_some((addr as u64, length as u64)),
-            pd: moves_pd.then(|| &PdObject::<B>::own(pd).backend),
-            access: has(IBV_REREG_MR_CHANGE_ACCESS).then_some(wanted),
-        };
-        match B::rereg_mr(&MrObject::<B>::own(mr).backend, change) {
-            Ok(info) => {
+    let objects = unsafe {
+        MrObject::<B>::find(mr).and_then(|own| {
+            let pd = if moves_pd { Some(PdObject::<B>::find(pd)?) } else { None };
+            Ok((own, pd))
+        })
+    };
+    let (own, new_pd) = match objects {
+        Ok(found) => found,
+        Err(error) => {
+            answer::number("ibv_rereg_mr", &error);
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+    };
+    let change = MrChange {
+        translation: moves.then_some((addr as u64, length as u64)),
+        pd: new_pd.map(|pd| &pd.backend),
+        access: has(IBV_REREG_MR_CHANGE_ACCESS).then_some(wanted),
+    };
+    match B::rereg_mr(&own.backend, change) {
+        Ok(info) => {
+            // SAFETY: by the contract of the module.
+            unsafe {
                 ((*mr).lkey, (*mr).rkey) = (info.lkey, info.rkey);
                 if moves {
                     ((*mr).addr, (*mr).length) = (addr, length);
@@ -149,12 +163,12 @@ pub unsafe extern "C-unwind" fn ibv_rereg_mr<B: Backend>(
                 if moves_pd {
                     (*mr).pd = pd;
                 }
-                0
             }
-            Err(error) => {
-                answer::number("ibv_rereg_mr", &error);
-                IBV_REREG_MR_ERR_CMD
-            }
+            0
+        }
+        Err(error) => {
+            answer::number("ibv_rereg_mr", &error);
+            IBV_REREG_MR_ERR_CMD
         }
     }
 }
@@ -188,7 +202,7 @@ pub unsafe extern "C-unwind" fn ibv_dereg_mr<B: Backend>(mr: *mut ibv_mr) -> c_i
     // SAFETY: by the contract of the module; it is freed only after the backend has deregistered
     // it.
     let result = unsafe {
-        B::dereg_mr(&MrObject::<B>::own(mr).backend).map(|()| {
+        MrObject::<B>::find(mr).and_then(|own| B::dereg_mr(&own.backend)).map(|()| {
             let context = (*mr).context;
             MrObject::<B>::free(mr);
             context::release::<B>(context);

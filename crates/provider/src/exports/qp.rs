@@ -42,7 +42,7 @@ unsafe fn modify<B: Backend>(
     let mask = convert::attr_mask_from_c(attr_mask)?;
     let attr = convert::qp_attr_from_c(attr, mask)?;
     // SAFETY: by the contract.
-    B::modify_qp(unsafe { &QpObject::<B>::own(qp.cast()).backend }, &attr, mask)
+    B::modify_qp(unsafe { &QpObject::<B>::find(qp.cast())?.backend }, &attr, mask)
 }
 
 /// Writes all attributes, whatever the mask, and the creation attributes: 0, or an error number.
@@ -55,14 +55,15 @@ pub unsafe extern "C-unwind" fn ibv_query_qp<B: Backend>(
 ) -> c_int {
     // SAFETY: by the contract of the module.
     let result = unsafe {
-        let own = QpObject::<B>::own(qp.cast());
-        B::query_qp(&own.backend).map(|found| {
-            attr.write(convert::qp_attr_to_c(&found));
-            (*qp).state = found.qp_state as u32;
-            if !init_attr.is_null() {
-                qp::write_made(&own.made, init_attr);
-            }
-        })
+        QpObject::<B>::find(qp.cast()).and_then(|own| Ok((own, B::query_qp(&own.backend)?))).map(
+            |(own, found)| {
+                attr.write(convert::qp_attr_to_c(&found));
+                (*qp).state = found.qp_state as u32;
+                if !init_attr.is_null() {
+                    qp::write_made(&own.made, init_attr);
+                }
+            },
+        )
     };
     answer::status("ibv_query_qp", result)
 }
@@ -99,8 +100,9 @@ pub unsafe extern "C-unwind" fn ibv_attach_mcast<B: Backend>(
     lid: u16,
 ) -> c_int {
     // SAFETY: by the contract of the module.
-    let (own, gid) = unsafe { (QpObject::<B>::own(qp.cast()), convert::gid_from_c(&*gid)) };
-    answer::status("ibv_attach_mcast", B::attach_mcast(&own.backend, gid, lid))
+    let (own, gid) = unsafe { (QpObject::<B>::find(qp.cast()), convert::gid_from_c(&*gid)) };
+    let result = own.and_then(|own| B::attach_mcast(&own.backend, gid, lid));
+    answer::status("ibv_attach_mcast", result)
 }
 
 /// Leaves a multicast group: 0, or an error number.
@@ -110,6 +112,7 @@ pub unsafe extern "C-unwind" fn ibv_detach_mcast<B: Backend>(
     lid: u16,
 ) -> c_int {
     // SAFETY: by the contract of the module.
-    let (own, gid) = unsafe { (QpObject::<B>::own(qp.cast()), convert::gid_from_c(&*gid)) };
-    answer::status("ibv_detach_mcast", B::detach_mcast(&own.backend, gid, lid))
+    let (own, gid) = unsafe { (QpObject::<B>::find(qp.cast()), convert::gid_from_c(&*gid)) };
+    let result = own.and_then(|own| B::detach_mcast(&own.backend, gid, lid));
+    answer::status("ibv_detach_mcast", result)
 }

@@ -36,7 +36,7 @@ pub unsafe extern "C-unwind" fn ibv_modify_srq<B: Backend>(
     let result = unsafe {
         let max_wr = (mask & IBV_SRQ_MAX_WR != 0).then(|| (*attr).max_wr);
         let limit = (mask & IBV_SRQ_LIMIT != 0).then(|| (*attr).srq_limit);
-        B::modify_srq(&SrqObject::<B>::own(srq).backend, max_wr, limit)
+        SrqObject::<B>::find(srq).and_then(|own| B::modify_srq(&own.backend, max_wr, limit))
     };
     answer::status("ibv_modify_srq", result)
 }
@@ -48,7 +48,9 @@ pub unsafe extern "C-unwind" fn ibv_query_srq<B: Backend>(
 ) -> c_int {
     // SAFETY: by the contract of the module.
     let result = unsafe {
-        B::query_srq(&SrqObject::<B>::own(srq).backend).map(|i| attr.write(srq::info_to_c(&i)))
+        SrqObject::<B>::find(srq)
+            .and_then(|own| B::query_srq(&own.backend))
+            .map(|info| attr.write(srq::info_to_c(&info)))
     };
     answer::status("ibv_query_srq", result)
 }

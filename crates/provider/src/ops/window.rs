@@ -35,7 +35,7 @@ unsafe fn alloc<B: Backend>(pd: *mut ibv_pd, mw_type: u32) -> VerbsResult<*mut i
         }
     };
     // SAFETY: by the contract.
-    let (own, context) = unsafe { (PdObject::<B>::own(pd), (*pd).context) };
+    let (own, context) = unsafe { (PdObject::<B>::find(pd)?, (*pd).context) };
     let (backend, rkey) = B::alloc_mw(&own.backend, kind)?;
     let public = ibv_mw { context, pd, rkey, handle: new_cookie() as u32, r#type: mw_type };
     // SAFETY: the context of a live domain.
@@ -50,7 +50,7 @@ unsafe fn alloc<B: Backend>(pd: *mut ibv_pd, mw_type: u32) -> VerbsResult<*mut i
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw<B: Backend>(mw: *mut ibv_mw) -> c_int {
     // SAFETY: by the contract; the window is freed only after the backend has freed its part.
     let result = unsafe {
-        B::dealloc_mw(&MwObject::<B>::own(mw).backend).map(|()| {
+        MwObject::<B>::find(mw).and_then(|own| B::dealloc_mw(&own.backend)).map(|()| {
             let context = (*mw).context;
             MwObject::<B>::free(mw);
             context::release::<B>(context);

@@ -63,7 +63,7 @@ fn gaps_of_a_lost_packet() -> Option<usize> {
     let said = |note: &Note| *note == Note::Comment("fault: drop nth 6 of send".to_owned());
     assert_eq!(sent.rows_with(said), 1);
     assert_eq!(sent.rows_with(|note| matches!(note, Note::Gap { .. })), 0);
-    Some(received.rows_with(|note| matches!(note, Note::Gap { packets: 1 })))
+    Some(received.rows_with(|note| matches!(note, Note::Gap { psns: 1 })))
 }
 
 /// A delay in each direction is visible in the latency.

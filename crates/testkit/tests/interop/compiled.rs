@@ -63,6 +63,16 @@ fn a_device_may_be_closed_before_its_objects() {
 }
 
 #[test]
+fn objects_that_are_gone_or_overwritten_are_refused() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["stale_objects.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-libverbs"]) {
+        // Freed memory is overwritten, so that a use after free is found.
+        run(&program, &["MALLOC_PERTURB_=165", "MALLOC_CHECK_=3"], "all passed");
+    }
+}
+
+#[test]
 fn a_waiting_thread_may_be_cancelled() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) = compile(

@@ -171,7 +171,7 @@ fn request(row: &Row, sent: &mut Sent, mtu: Option<u32>) -> Vec<Note> {
         let before = sent.at_ns.get(psn);
         notes.push(Note::Repeated { after_ns: before.map_or(0, |at| now.saturating_sub(at)) });
     } else if distance > 0 {
-        notes.push(Note::Gap { packets: distance as u32 });
+        notes.push(Note::Gap { psns: distance as u32 });
     }
     let count = psns(&row.packet, mtu);
     let end = psn.add(count);
