@@ -11,7 +11,7 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::device;
 use crate::handles::{Cq, Pd, SoftQp, Srq, alive, check_limit};
-use crate::layout::{QP_INDEX_BITS, QpWord};
+use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
 use crate::qp::{QpInner, QpLinks, QpObject};
@@ -84,23 +84,23 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     if let Some(network) = process.network().filter(|_| mask.contains(QpAttrMask::AV)) {
         network.check_address(&attr.ah_attr)?;
     }
-    let (has_self_traffic, next) = {
+    let (initiator, next) = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
         inner.send_delayed_ack();
-        let has_self_traffic = inner.links.peer.as_ref().is_some_and(|peer| peer.is_self);
+        let initiator = Initiator::of(inner);
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         if mask.contains(QpAttrMask::AV) {
             inner.route_to_peer();
             inner.remember_shared_paths();
         }
         inner.publish();
-        (has_self_traffic, next)
+        (initiator, next)
     };
     match next {
         QpState::Rtr if mask.contains(QpAttrMask::STATE) => connect(qp)?,
         QpState::Reset => {
-            wait_for_initiators(process, has_self_traffic)?;
+            initiator.wait(process)?;
             let mut guard = qp.0.inner.lock();
             let inner = alive(&mut guard, qp.1)?;
             inner.forget_everything();
@@ -126,17 +126,18 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         return Ok(());
     }
     crate::datagram::linger(qp.0, qp.1);
-    let has_self_traffic = {
+    let initiator = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
         inner.send_delayed_ack();
+        let initiator = Initiator::of(inner);
         let links = &mut inner.links;
         links.published = QpWord::CLOSED;
         process.qps.words.store(qp.0.index as usize, QpWord::CLOSED);
-        links.peer.as_ref().is_some_and(|peer| peer.is_self)
+        initiator
     };
     process.keys.retract_windows_of(qp.1);
-    wait_for_initiators(process, has_self_traffic)?;
+    initiator.wait(process)?;
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
         let links = inner.links;
@@ -166,10 +167,42 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     Ok(())
 }
 
-/// Waits until no initiator executes a one-sided operation on a QP that was closed. Threads of this
-/// process do not enter the lane for that; they hold their own QP's lock instead.
-fn wait_for_initiators(process: &Process, has_self_traffic: bool) -> VerbsResult<()> {
-    if has_self_traffic { process.wait_for_copies() } else { process.wait_for_lanes() }
+/// Who may be executing a one-sided operation on a QP that is being closed. A QP word names one
+/// initiator, the QP at the other end of the connection, and `rdmalab_driver::lane::check` refuses
+/// any other. So a closed QP waits for that one only, however many QPs the process has. A QP that
+/// is connected anew went through RESET, which has waited for the initiator before.
+enum Initiator {
+    /// No QP: it was never connected on this host.
+    None,
+    /// A QP of this process. Its threads do not enter the lane; they copy under its lock.
+    Here(Qpn),
+    /// A QP of another process, which enters the lane.
+    Elsewhere,
+}
+
+impl Initiator {
+    fn of(inner: &QpInner) -> Initiator {
+        match inner.qp.remote_qpn {
+            qpn if qpn.get() == 0 => Initiator::None,
+            qpn if layout::process_of(qpn) == inner.links.process.slot => Initiator::Here(qpn),
+            _ => Initiator::Elsewhere,
+        }
+    }
+
+    /// Waits until an operation that began before the QP's word was withdrawn has ended. The caller
+    /// holds no QP's lock.
+    fn wait(self, process: &Process) -> VerbsResult<()> {
+        match self {
+            Initiator::None => Ok(()),
+            Initiator::Here(qpn) => {
+                if let Some(object) = process.qps.at(layout::index_of(qpn)) {
+                    drop(object.inner.lock());
+                }
+                Ok(())
+            }
+            Initiator::Elsewhere => process.wait_for_lanes(),
+        }
+    }
 }
 
 /// Checks that a QP and the objects that it uses belong to one open device.
@@ -247,3 +280,6 @@ fn connect(qp: &SoftQp) -> VerbsResult<()> {
     links.mapped = None;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
