@@ -1,0 +1,116 @@
+/*
+ * Conformance: what a QP accepts by opcode and PSN, and the routing header of datagrams. See
+ * conformance.h.
+ */
+#include "conformance.h"
+
+enum { BYTES = 64, MARKER = 16, PSN_BEHIND = 3 };
+
+/*
+ * A SEND from a QP of another service type, with the PSN that the receiver expects, then one from
+ * the receiver's peer (IBA vol. 1, 9.6.1.3: the opcode is of the QP's service).
+ */
+static void misdirected(const char *name, enum ibv_qp_type sender, enum ibv_qp_type receiver)
+{
+    struct pair pair;
+    struct endpoint other;
+    char of_sender[80];
+    open_pair(&pair, receiver, 0);
+    open_with_psn(&other, sender, pair.a.local.psn);
+    other.remote = pair.b.local;
+    other.retries = FEW;
+    connect_to_remote(&other);
+    uint32_t header_bytes = receiver == IBV_QPT_UD ? GRH_BYTES : 0;
+    post_recv(&pair.b, 1, 0, 4096);
+    post_recv(&pair.b, 2, 4096, 4096);
+    const char *status = send_to(&other, &pair.b.local, BYTES);
+    snprintf(of_sender, sizeof of_sender, "%s-sender", name);
+    outcome(of_sender, sender == IBV_QPT_RC ? "transport retry counter exceeded" : "success", "%s",
+            status);
+    send_to(&pair.a, &pair.b.local, MARKER);
+    outcome(name, "no completion, next message received", "%s",
+            received(&pair.b, header_bytes + MARKER));
+}
+
+static void ud_to_rc(void) { misdirected("ud-send-to-rc", IBV_QPT_UD, IBV_QPT_RC); }
+static void uc_to_rc(void) { misdirected("uc-send-to-rc", IBV_QPT_UC, IBV_QPT_RC); }
+static void ud_to_uc(void) { misdirected("ud-send-to-uc", IBV_QPT_UD, IBV_QPT_UC); }
+static void rc_to_uc(void) { misdirected("rc-send-to-uc", IBV_QPT_RC, IBV_QPT_UC); }
+static void uc_to_ud(void) { misdirected("uc-send-to-ud", IBV_QPT_UC, IBV_QPT_UD); }
+static void rc_to_ud(void) { misdirected("rc-send-to-ud", IBV_QPT_RC, IBV_QPT_UD); }
+
+/* A READ that the responder takes for a duplicate, but never executed (IBA vol. 1, 9.7.5.1.3). */
+static void read_behind(void)
+{
+    struct pair pair;
+    struct ibv_sge sge;
+    /* By the lane of the soft device a READ has no PSN. */
+    setenv("RDMALAB_LANE", "off", 1);
+    open_pair(&pair, IBV_QPT_RC, 0);
+    uint32_t psn = pair.a.local.psn;
+    pair.a.retries = FEW;
+    reconnect(&pair.a, psn - PSN_BEHIND);
+    struct ibv_send_wr wr = request(&pair.a, &sge, IBV_WR_RDMA_READ, 0, BYTES);
+    fill(pair.b.buffer, BYTES, 1);
+    const char *status = execute(&pair.a, &wr);
+    outcome("read-behind-requester", "transport retry counter exceeded, nothing read", "%s, %s",
+            status, is_filled(pair.a.buffer, BYTES, 1) ? "data read" : "nothing read");
+    /* The responder's QP still serves its peer, in both directions. */
+    pair.a.retries = 0;
+    reconnect(&pair.a, psn);
+    post_recv(&pair.b, 1, 0, BYTES);
+    post_recv(&pair.a, 1, 0, BYTES);
+    send_to(&pair.a, &pair.b.local, MARKER);
+    outcome("read-behind-responder", "no completion, next message received", "%s",
+            received(&pair.b, MARKER));
+    send_to(&pair.b, &pair.a.local, MARKER);
+    outcome("read-behind-reverse", "no completion, next message received", "%s",
+            received(&pair.a, MARKER));
+}
+
+/* 7 means without end for RNR NAKs, but not here (IBA vol. 1, 9.7.5.1.3 and 9.7.5.2.8). */
+static void seven_retries(void)
+{
+    struct pair pair;
+    open_pair(&pair, IBV_QPT_RC, 0);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    EQUAL(ibv_modify_qp(pair.b.qp, &attr, IBV_QP_STATE), 0);
+    outcome("retry-cnt-7", "transport retry counter exceeded", "%s",
+            send_to(&pair.a, &pair.b.local, BYTES));
+}
+
+/* ---- The routing header of a datagram (IBA vol. 1, 8.3 and 11.2.2.1; RoCEv2 annex A17) ---- */
+
+static void header_of_ipv6(void)
+{
+    struct pair pair;
+    open_pair(&pair, IBV_QPT_UD, 0);
+    post_recv(&pair.b, 1, HEADER_AT, HEADER_BYTES);
+    send_with_header(&pair.a);
+    header_received(&pair.b, "ud-grh", "of IPv6");
+}
+
+/* An adapter has IPv4's header between addresses of IPv4, in the last 20 of the 40 bytes. */
+static void header_of_ipv4(void)
+{
+    struct pair pair;
+    setenv("RDMALAB_TEST_GID", "1", 1);
+    setenv("RDMALAB_PERSONALITY", "ethernet", 1);
+    open_pair(&pair, IBV_QPT_UD, 0);
+    CHECK(is_ethernet(&pair.b));
+    post_recv(&pair.b, 1, HEADER_AT, HEADER_BYTES);
+    send_with_header(&pair.a);
+    header_received(&pair.b, "ud-ipv4", "of IPv6");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        {"ud-send-to-rc", ud_to_rc},   {"uc-send-to-rc", uc_to_rc},
+        {"ud-send-to-uc", ud_to_uc},   {"rc-send-to-uc", rc_to_uc},
+        {"uc-send-to-ud", uc_to_ud},   {"rc-send-to-ud", rc_to_ud},
+        {"read-behind", read_behind},  {"retry-cnt-7", seven_retries},
+        {"ud-grh", header_of_ipv6},    {"ud-ipv4", header_of_ipv4},
+    };
+    return run_cases(argc, argv, cases, sizeof cases / sizeof *cases);
+}
