@@ -39,6 +39,39 @@ static void rc_to_uc(void) { misdirected("rc-send-to-uc", IBV_QPT_RC, IBV_QPT_UC
 static void uc_to_ud(void) { misdirected("uc-send-to-ud", IBV_QPT_UC, IBV_QPT_UD); }
 static void rc_to_ud(void) { misdirected("rc-send-to-ud", IBV_QPT_RC, IBV_QPT_UD); }
 
+/*
+ * The same from the very QP to which the receiver is connected, so that nothing but the service is
+ * wrong. A message of another connection shows when the first one has been handled.
+ */
+static void from_peer(const char *name, enum ibv_qp_type sender, enum ibv_qp_type receiver)
+{
+    struct pair later;
+    struct endpoint from, to;
+    struct ibv_wc wc;
+    open_with_psn(&from, sender, 1);
+    open_with_psn(&to, receiver, 1);
+    open_pair(&later, IBV_QPT_RC, 0);
+    from.remote = to.local;
+    to.remote = from.local;
+    from.retries = FEW;
+    connect_to_remote(&from);
+    connect_to_remote(&to);
+    post_recv(&to, 1, 0, 4096);
+    post_recv(&later.b, 1, 0, 4096);
+    send_to(&from, &to.local, BYTES);
+    send_to(&later.a, &later.b.local, MARKER);
+    CHECK(next(later.b.recv_cq, &wc) == 1);
+    state_after(&to); /* Takes a while, so that slower devices complete too. */
+    outcome(name, "no completion", "%s",
+            ibv_poll_cq(to.recv_cq, 1, &wc) == 0 ? "no completion"
+                                                 : ibv_wc_status_str(wc.status));
+}
+
+static void ud_peer_of_rc(void) { from_peer("ud-peer-of-rc", IBV_QPT_UD, IBV_QPT_RC); }
+static void uc_peer_of_rc(void) { from_peer("uc-peer-of-rc", IBV_QPT_UC, IBV_QPT_RC); }
+static void ud_peer_of_uc(void) { from_peer("ud-peer-of-uc", IBV_QPT_UD, IBV_QPT_UC); }
+static void rc_peer_of_uc(void) { from_peer("rc-peer-of-uc", IBV_QPT_RC, IBV_QPT_UC); }
+
 /* A READ that the responder takes for a duplicate, but never executed (IBA vol. 1, 9.7.5.1.3). */
 static void read_behind(void)
 {
@@ -109,6 +142,8 @@ int main(int argc, char **argv)
         {"ud-send-to-rc", ud_to_rc},   {"uc-send-to-rc", uc_to_rc},
         {"ud-send-to-uc", ud_to_uc},   {"rc-send-to-uc", rc_to_uc},
         {"uc-send-to-ud", uc_to_ud},   {"rc-send-to-ud", rc_to_ud},
+        {"ud-peer-of-rc", ud_peer_of_rc}, {"uc-peer-of-rc", uc_peer_of_rc},
+        {"ud-peer-of-uc", ud_peer_of_uc}, {"rc-peer-of-uc", rc_peer_of_uc},
         {"read-behind", read_behind},  {"retry-cnt-7", seven_retries},
         {"ud-grh", header_of_ipv6},    {"ud-ipv4", header_of_ipv4},
     };
