@@ -14,7 +14,6 @@ static void misdirected(const char *name, enum ibv_qp_type sender, enum ibv_qp_t
 {
     struct pair pair;
     struct endpoint other;
-    char of_sender[80];
     open_pair(&pair, receiver, 0);
     open_with_psn(&other, sender, pair.a.local.psn);
     other.remote = pair.b.local;
@@ -24,9 +23,8 @@ static void misdirected(const char *name, enum ibv_qp_type sender, enum ibv_qp_t
     post_recv(&pair.b, 1, 0, 4096);
     post_recv(&pair.b, 2, 4096, 4096);
     const char *status = send_to(&other, &pair.b.local, BYTES);
-    snprintf(of_sender, sizeof of_sender, "%s-sender", name);
-    outcome(of_sender, sender == IBV_QPT_RC ? "transport retry counter exceeded" : "success", "%s",
-            status);
+    outcome(part_of(name, "sender"),
+            sender == IBV_QPT_RC ? "transport retry counter exceeded" : "success", "%s", status);
     send_to(&pair.a, &pair.b.local, MARKER);
     outcome(name, "no completion, next message received", "%s",
             received(&pair.b, header_bytes + MARKER));
@@ -72,8 +70,11 @@ static void uc_peer_of_rc(void) { from_peer("uc-peer-of-rc", IBV_QPT_UC, IBV_QPT
 static void ud_peer_of_uc(void) { from_peer("ud-peer-of-uc", IBV_QPT_UD, IBV_QPT_UC); }
 static void rc_peer_of_uc(void) { from_peer("rc-peer-of-uc", IBV_QPT_RC, IBV_QPT_UC); }
 
-/* A READ that the responder takes for a duplicate, but never executed (IBA vol. 1, 9.7.5.1.3). */
-static void read_behind(void)
+/*
+ * A READ that the responder takes for a duplicate, but never executed (IBA vol. 1, 9.7.5.1.3). With
+ * a wrong key too it must not end the connection: anybody can send an old PSN.
+ */
+static void read_behind(const char *name, uint32_t wrong_key_bits)
 {
     struct pair pair;
     struct ibv_sge sge;
@@ -84,9 +85,10 @@ static void read_behind(void)
     pair.a.retries = FEW;
     reconnect(&pair.a, psn - PSN_BEHIND);
     struct ibv_send_wr wr = request(&pair.a, &sge, IBV_WR_RDMA_READ, 0, BYTES);
+    wr.wr.rdma.rkey ^= wrong_key_bits;
     fill(pair.b.buffer, BYTES, 1);
     const char *status = execute(&pair.a, &wr);
-    outcome("read-behind-requester", "transport retry counter exceeded, nothing read", "%s, %s",
+    outcome(part_of(name, "requester"), "transport retry counter exceeded, nothing read", "%s, %s",
             status, is_filled(pair.a.buffer, BYTES, 1) ? "data read" : "nothing read");
     /* The responder's QP still serves its peer, in both directions. */
     pair.a.retries = 0;
@@ -94,12 +96,15 @@ static void read_behind(void)
     post_recv(&pair.b, 1, 0, BYTES);
     post_recv(&pair.a, 1, 0, BYTES);
     send_to(&pair.a, &pair.b.local, MARKER);
-    outcome("read-behind-responder", "no completion, next message received", "%s",
+    outcome(part_of(name, "responder"), "no completion, next message received", "%s",
             received(&pair.b, MARKER));
     send_to(&pair.b, &pair.a.local, MARKER);
-    outcome("read-behind-reverse", "no completion, next message received", "%s",
+    outcome(part_of(name, "reverse"), "no completion, next message received", "%s",
             received(&pair.a, MARKER));
 }
+
+static void good_read_behind(void) { read_behind("read-behind", 0); }
+static void bad_read_behind(void) { read_behind("bad-read-behind", WRONG); }
 
 /* 7 means without end for RNR NAKs, but not here (IBA vol. 1, 9.7.5.1.3 and 9.7.5.2.8). */
 static void seven_retries(void)
@@ -144,7 +149,8 @@ int main(int argc, char **argv)
         {"uc-send-to-ud", uc_to_ud},   {"rc-send-to-ud", rc_to_ud},
         {"ud-peer-of-rc", ud_peer_of_rc}, {"uc-peer-of-rc", uc_peer_of_rc},
         {"ud-peer-of-uc", ud_peer_of_uc}, {"rc-peer-of-uc", rc_peer_of_uc},
-        {"read-behind", read_behind},  {"retry-cnt-7", seven_retries},
+        {"read-behind", good_read_behind}, {"bad-read-behind", bad_read_behind},
+        {"retry-cnt-7", seven_retries},
         {"ud-grh", header_of_ipv6},    {"ud-ipv4", header_of_ipv4},
     };
     return run_cases(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -63,7 +63,7 @@ static void ud_to_rc(void) { misdirected("wire-ud-send-to-rc", IBV_QPT_UD, IBV_Q
 static void uc_to_rc(void) { misdirected("wire-uc-send-to-rc", IBV_QPT_UC, IBV_QPT_RC); }
 static void rc_to_uc(void) { misdirected("wire-rc-send-to-uc", IBV_QPT_RC, IBV_QPT_UC); }
 
-static void read_behind(void)
+static void read_behind(const char *name, uint32_t wrong_key_bits)
 {
     struct endpoint ep;
     struct ibv_sge sge;
@@ -76,20 +76,24 @@ static void read_behind(void)
         ep.retries = FEW;
         reconnect(&ep, psn - PSN_BEHIND);
         struct ibv_send_wr wr = request(&ep, &sge, IBV_WR_RDMA_READ, 0, LONG);
-        outcome("wire-read-behind-requester", "", "%s", execute(&ep, &wr));
+        wr.wr.rdma.rkey ^= wrong_key_bits;
+        outcome(part_of(name, "requester"), "", "%s", execute(&ep, &wr));
         ep.retries = 0;
         reconnect(&ep, psn);
         post_recv(&ep, 1, 0, 4096);
         send_to(&ep, &ep.remote, SHORT);
     } else {
-        outcome("wire-read-behind-responder", "", "%s", received(&ep, SHORT));
+        outcome(part_of(name, "responder"), "", "%s", received(&ep, SHORT));
         send_to(&ep, &ep.remote, SHORT);
     }
     if (sends) {
-        outcome("wire-read-behind-reverse", "", "%s", received(&ep, SHORT));
+        outcome(part_of(name, "reverse"), "", "%s", received(&ep, SHORT));
     }
     destroy_qp(&ep);
 }
+
+static void good_read_behind(void) { read_behind("wire-read-behind", 0); }
+static void bad_read_behind(void) { read_behind("wire-bad-read-behind", WRONG); }
 
 static void header(const char *name, const char *gid)
 {
@@ -146,8 +150,8 @@ int main(int argc, char **argv)
     static const struct test_case cases[] = {
         {"wire-ud-too-long", ud_too_long},   {"wire-ud-send-to-rc", ud_to_rc},
         {"wire-uc-send-to-rc", uc_to_rc},    {"wire-rc-send-to-uc", rc_to_uc},
-        {"wire-read-behind", read_behind},   {"wire-ipv4", header_of_ipv4},
-        {"wire-ipv6", header_of_ipv6},
+        {"wire-read-behind", good_read_behind}, {"wire-bad-read-behind", bad_read_behind},
+        {"wire-ipv4", header_of_ipv4},       {"wire-ipv6", header_of_ipv6},
     };
     struct timeval limit = {.tv_sec = LINK_S};
     CHECK(argc > 1);

@@ -37,6 +37,13 @@ void outcome(const char *name, const char *rule, const char *format, ...)
     }
 }
 
+const char *part_of(const char *name, const char *part)
+{
+    static char both[80];
+    snprintf(both, sizeof both, "%s-%s", name, part);
+    return both;
+}
+
 int run_cases(int argc, char **argv, const struct test_case *cases, size_t count)
 {
     observes |= argc > 1 && strcmp(argv[1], "--observe") == 0;
@@ -125,16 +132,20 @@ const char *next_status(struct ibv_cq *cq)
     return next(cq, &wc) ? ibv_wc_status_str(wc.status) : "no completion";
 }
 
+const char *result(struct endpoint *ep, int error)
+{
+    static char refused[80];
+    if (error == 0) {
+        return next_status(ep->send_cq);
+    }
+    snprintf(refused, sizeof refused, "refused when posted (%s)", strerror(error));
+    return refused;
+}
+
 const char *execute(struct endpoint *ep, struct ibv_send_wr *wr)
 {
     struct ibv_send_wr *bad = NULL;
-    static char refused[80];
-    int error = ibv_post_send(ep->qp, wr, &bad);
-    if (error != 0) {
-        snprintf(refused, sizeof refused, "refused when posted (%s)", strerror(error));
-        return refused;
-    }
-    return next_status(ep->send_cq);
+    return result(ep, ibv_post_send(ep->qp, wr, &bad));
 }
 
 const char *send_to(struct endpoint *ep, const struct address *to, uint32_t bytes)
@@ -193,15 +204,12 @@ void send_with_header(struct endpoint *ep)
 
 static void field(const char *name, const char *of, uint32_t value, uint32_t sent)
 {
-    char both[80];
-    snprintf(both, sizeof both, "%s-%s", name, of);
-    outcome(both, "as sent", "%s", value == sent ? "as sent" : "not as sent");
+    outcome(part_of(name, of), "as sent", "%s", value == sent ? "as sent" : "not as sent");
 }
 
 void header_received(struct endpoint *ep, const char *name, const char *form)
 {
     struct ibv_wc wc;
-    char text[80];
     uint32_t first;
     const uint8_t *header = ep->buffer + HEADER_AT;
     CHECK(next(ep->recv_cq, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
@@ -209,8 +217,8 @@ void header_received(struct endpoint *ep, const char *name, const char *form)
     memcpy(&first, header, sizeof first);
     first = be32toh(first);
     int is_ipv6 = first >> 28 == 6, is_ipv4 = !is_ipv6 && header[20] == 0x45;
-    snprintf(text, sizeof text, "%s-header", name);
-    outcome(text, form, "%s", is_ipv6 ? "of IPv6" : is_ipv4 ? "of IPv4" : "unknown");
+    outcome(part_of(name, "header"), form, "%s",
+            is_ipv6 ? "of IPv6" : is_ipv4 ? "of IPv4" : "unknown");
     field(name, "traffic-class", is_ipv6 ? first >> 20 & 0xff : header[21], CLASS);
     if (is_ipv6) { /* IPv4 has no flow label. */
         field(name, "flow-label", first & 0xfffff, LABEL);

@@ -16,6 +16,7 @@
 
 enum {
     GRH_BYTES = 40, /* Before each datagram (IBA vol. 1, 11.4.1.2). */
+    WRONG = 0x5a5a00, /* These bits make a key wrong, not in the 8 that are the program's. */
     FEW = 2,        /* Retries of a request that gets no answer. */
     HEADER_AT = 4096, HEADER_BYTES = GRH_BYTES + 64, /* The receive for `header_received`. */
 };
@@ -40,6 +41,9 @@ int run_cases(int argc, char **argv, const struct test_case *cases, size_t count
 __attribute__((format(printf, 3, 4))) void outcome(const char *name, const char *rule,
                                                    const char *format, ...);
 
+/* `NAME-PART`, until the next call. */
+const char *part_of(const char *name, const char *part);
+
 /* Opens both ends and connects their QPs; the receiver has an SRQ if `with_srq`. */
 void open_pair(struct pair *pair, enum ibv_qp_type type, int with_srq);
 /* Opens an endpoint whose QP is in INIT and counts its PSNs from `psn`. */
@@ -53,6 +57,8 @@ int is_ethernet(struct endpoint *ep);
 int next(struct ibv_cq *cq, struct ibv_wc *wc);
 /* The status of the next completion in words. */
 const char *next_status(struct ibv_cq *cq);
+/* Of a request that was posted with this result: its completion's status, or why it was refused. */
+const char *result(struct endpoint *ep, int error);
 /* Posts the request: its completion's status in words, or why it was refused. */
 const char *execute(struct endpoint *ep, struct ibv_send_wr *wr);
 /* Executes a SEND of `bytes` bytes over the connection, or as a datagram to `to`. */
