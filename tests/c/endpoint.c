@@ -11,6 +11,12 @@ static const char *device_name(void)
     return name != NULL ? name : "soft0";
 }
 
+static int gid_index(void)
+{
+    const char *index = getenv("RDMALAB_TEST_GID");
+    return index != NULL ? atoi(index) : 0;
+}
+
 void open_endpoint(struct endpoint *ep)
 {
     int count = 0;
@@ -52,19 +58,7 @@ void make_qp(struct endpoint *ep, enum ibv_qp_type type, int with_srq)
     CHECK((ep->qp = ibv_create_qp(ep->pd, &init)) != NULL);
     ep->cap = init.cap;
     CHECK(init.cap.max_inline_data >= 64);
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT,
-        .port_num = 1,
-        .qkey = 0x11111111,
-        .qp_access_flags =
-            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
-    };
-    int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    if (type == IBV_QPT_UC) {
-        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    }
-    mask |= type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-    EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
+    initialise_qp(ep);
 
     struct ibv_port_attr port;
     EQUAL(ibv_query_port(ep->context, 1, &port), 0);
@@ -76,7 +70,24 @@ void make_qp(struct endpoint *ep, enum ibv_qp_type type, int with_srq)
         .lid = port.lid,
         .memory = (uintptr_t)ep->buffer,
     };
-    EQUAL(ibv_query_gid(ep->context, 1, 0, &ep->local.gid), 0);
+    EQUAL(ibv_query_gid(ep->context, 1, gid_index(), &ep->local.gid), 0);
+}
+
+void initialise_qp(struct endpoint *ep)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = 1,
+        .qkey = QKEY,
+        .qp_access_flags =
+            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+    };
+    int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    if (ep->qp->qp_type == IBV_QPT_UC) {
+        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    }
+    mask |= ep->qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+    EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
 }
 
 static void exchange(struct endpoint *ep, const void *out, void *in, size_t bytes)
@@ -97,16 +108,15 @@ struct ibv_ah_attr path_to(const struct address *to)
     if (to->lid == 0) {
         path.is_global = 1;
         path.grh.dgid = to->gid;
+        path.grh.sgid_index = (uint8_t)gid_index();
         path.grh.hop_limit = 1;
     }
     return path;
 }
 
-void connect_qp(struct endpoint *ep)
+static struct ibv_qp_attr to_rtr(const struct endpoint *ep)
 {
-    exchange(ep, &ep->local, &ep->remote, sizeof ep->local);
-    int is_rc = ep->qp->qp_type == IBV_QPT_RC, is_ud = ep->qp->qp_type == IBV_QPT_UD;
-    struct ibv_qp_attr attr = {
+    return (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTR,
         .path_mtu = IBV_MTU_1024,
         .dest_qp_num = ep->remote.qp_num,
@@ -115,29 +125,43 @@ void connect_qp(struct endpoint *ep)
         .min_rnr_timer = 12,
         .ah_attr = path_to(&ep->remote),
     };
-    int mask = IBV_QP_STATE;
-    if (!is_ud) {
-        mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    }
-    if (is_rc) {
+}
+
+enum {
+    RTR_UD = IBV_QP_STATE,
+    RTR_UC = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+    RTR_RC = RTR_UC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+};
+
+void connect_qp(struct endpoint *ep)
+{
+    exchange(ep, &ep->local, &ep->remote, sizeof ep->local);
+    if (ep->qp->qp_type == IBV_QPT_RC) {
         /* Without min_rnr_timer, which is required, the transition is refused. */
-        EQUAL(ibv_modify_qp(ep->qp, &attr, mask | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
-        mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        struct ibv_qp_attr attr = to_rtr(ep);
+        EQUAL(ibv_modify_qp(ep->qp, &attr, RTR_RC & ~IBV_QP_MIN_RNR_TIMER), EINVAL);
     }
-    EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
+    connect_to_remote(ep);
+    barrier(ep);
+}
+
+void connect_to_remote(struct endpoint *ep)
+{
+    int is_rc = ep->qp->qp_type == IBV_QPT_RC, is_ud = ep->qp->qp_type == IBV_QPT_UD;
+    struct ibv_qp_attr attr = to_rtr(ep);
+    EQUAL(ibv_modify_qp(ep->qp, &attr, is_rc ? RTR_RC : is_ud ? RTR_UD : RTR_UC), 0);
     memset(&attr, 0, sizeof attr);
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = ep->local.psn;
     attr.timeout = 14;
-    attr.retry_cnt = 7;
+    attr.retry_cnt = ep->retries != 0 ? ep->retries : 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
-    mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
     if (is_rc) {
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
     EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
-    barrier(ep);
 }
 
 void destroy_qp(struct endpoint *ep)

@@ -42,7 +42,7 @@ extern const char *role;
         }                                                                                   \
     } while (0)
 
-enum { BUFFER_BYTES = 1 << 20 };
+enum { BUFFER_BYTES = 1 << 20, QKEY = 0x11111111 };
 
 /* The address of an endpoint: its QP and its memory. Endpoints exchange these to connect. */
 struct address {
@@ -68,16 +68,24 @@ struct endpoint {
     struct ibv_mr *mr;
     uint8_t *buffer;
     struct ibv_qp_cap cap;
+    uint8_t retries; /* Of a request without an answer; 0 stands for 7. */
     struct address local;
     struct address remote;
 };
 
-/* Opens the device that RDMALAB_TEST_DEVICE names (soft0 without it), and registers memory. */
+/*
+ * Opens the device that RDMALAB_TEST_DEVICE names (soft0 without it), and registers memory. Packets
+ * carry the GID that RDMALAB_TEST_GID numbers (0 without it), where the port has no LIDs.
+ */
 void open_endpoint(struct endpoint *ep);
 /* Creates the QP in INIT, with an SRQ if `with_srq`, and fills in `local`. */
 void make_qp(struct endpoint *ep, enum ibv_qp_type type, int with_srq);
+/* Modifies the QP from RESET to INIT; `make_qp` has done so. */
+void initialise_qp(struct endpoint *ep);
 /* Exchanges the addresses, and goes to RTR and RTS. */
 void connect_qp(struct endpoint *ep);
+/* Goes to RTR and RTS, connected to `remote`, with the PSNs of `local` and `remote`. */
+void connect_to_remote(struct endpoint *ep);
 /* Destroys the QP and its SRQ; both endpoints must call this. */
 void destroy_qp(struct endpoint *ep);
 /* Destroys all objects; each call must succeed. */

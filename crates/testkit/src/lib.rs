@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compiled;
+pub mod conformance;
 pub mod fuzz;
 pub mod hostile;
 pub mod programs;

@@ -10,6 +10,7 @@
 //! skip themselves without `RDMALAB_GUEST`, because the first run downloads a kernel of 70 MB. The
 //! emulation is slow, so no test here measures time.
 
+mod conformance;
 mod guest;
 mod peers;
 mod system;

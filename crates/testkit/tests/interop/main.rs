@@ -21,6 +21,7 @@
 
 mod case;
 mod compiled;
+mod conformance;
 mod devices;
 mod perftest;
 mod pingpong;
