@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+pub use crate::sync::page_bytes;
+
 /// A memory segment that can be passed to other processes of this host by its file descriptor.
 ///
 /// It is sealed against shrinking and growing, so no holder can remove a page that another process
@@ -201,13 +203,6 @@ fn check_memory(bytes: usize) -> io::Result<()> {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     Ok(())
-}
-
-/// The smallest page of this machine, in bytes.
-pub fn page_bytes() -> usize {
-    // SAFETY: a query without side effects.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).unwrap_or(4096)
 }
 
 fn own_pid() -> i32 {

@@ -60,12 +60,19 @@ impl Words {
     }
 }
 
+/// The smallest page of this machine, in bytes.
+pub fn page_bytes() -> usize {
+    // SAFETY: a query without side effects.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
 /// Makes the pages of a mapped range now, so that the first touch does not fault. A hint: kernels
 /// before 5.14 ignore it.
 pub(crate) fn populate(start: *mut u8, bytes: usize) {
     #[cfg(not(loom))]
     {
-        let before = start.addr() % crate::seg::page_bytes();
+        let before = start.addr() % page_bytes();
         // SAFETY: the advice changes no content, and fails where nothing is mapped.
         unsafe {
             libc::madvise(

@@ -32,7 +32,7 @@ mod real {
 
     /// Number of pages of `bytes` bytes from `start` that have memory.
     fn resident(start: *mut u8, bytes: usize) -> usize {
-        let mut pages = vec![0_u8; bytes.div_ceil(crate::seg::page_bytes())];
+        let mut pages = vec![0_u8; bytes.div_ceil(crate::sync::page_bytes())];
         // SAFETY: `start` is mapped, and there is a byte for each page.
         let status = unsafe { libc::mincore(start.cast(), bytes, pages.as_mut_ptr()) };
         assert_eq!(status, 0, "mincore");
@@ -50,7 +50,7 @@ mod real {
             format(segment.ptr(), segment.len(), geometry).unwrap();
             Producer::attach(segment.ptr(), segment.len()).unwrap()
         };
-        let page = crate::seg::page_bytes();
+        let page = crate::sync::page_bytes();
         assert_eq!(resident(data, 1 << 20), 0, "no page before the first message");
         producer.reserve_data(100).unwrap();
         let at_first = resident(data, 1 << 20);
