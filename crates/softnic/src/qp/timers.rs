@@ -45,6 +45,9 @@ impl QpInner {
                 self.qp.fail_transport(status, &mut self.links);
                 return self.settle();
             }
+            if let Some(route) = &self.links.route {
+                crate::udp::warn_of_narrow_path(route, self.qp.mtu);
+            }
         }
         if let Some(hooks) = self.links.hooks {
             hooks.timer_fired(self.qp.qpn, kind);

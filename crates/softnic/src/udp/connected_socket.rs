@@ -12,7 +12,8 @@ use rdmalab_link::address::FourTuple;
 
 use super::interface::Interface;
 use super::socket::{
-    DISCARD_PORT, UDP_NO_CHECK6_RX, bind_to_device, check, give_room, set, socket_address,
+    DISCARD_PORT, UDP_NO_CHECK6_RX, bind_to_device, check, give_room, keep_path_mtu, set,
+    socket_address,
 };
 use crate::clock::now_ns;
 
@@ -27,6 +28,7 @@ pub(super) fn open(main: RawFd, interface: &Interface, tuple: &FourTuple) -> io:
     // SAFETY: a fresh descriptor that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    keep_path_mtu(raw)?;
     set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
     give_room(raw);
     bind_to_device(raw, interface)?;

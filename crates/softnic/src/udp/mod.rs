@@ -52,4 +52,5 @@ mod watchdog;
 pub(crate) use network::{Network, WINDOW_PACKETS};
 pub(crate) use path::NetworkPath;
 pub(crate) use receiver::{Arrival, SocketState};
+pub(crate) use send_batch::warn_of_narrow_path;
 use socket::Route;

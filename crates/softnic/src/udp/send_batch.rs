@@ -12,7 +12,7 @@ use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
 use rdmalab_link::packet::Payload;
 use rdmalab_link::transmissions::Transmissions;
-use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::opcode::Transport;
 
 use super::socket::{self, Route, SEGMENTS_MAX};
@@ -221,30 +221,55 @@ fn send_when_writable(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> s
 /// Hosts that are warned about, at most: a further warning would say nothing new.
 const WARNED_MAX: usize = 16;
 
-/// Warns once for each host: packets that exceed its path MTU never arrive, however often they are
-/// sent. Other errors of the kernel may be temporary.
+/// Whether a warning about this host is due. It is due once.
+fn is_warning_due(to: IpAddr) -> bool {
+    static WARNED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
+    let mut warned = WARNED.lock();
+    let due = warned.len() < WARNED_MAX && !warned.contains(&to);
+    if due {
+        warned.push(to);
+    }
+    due
+}
+
+fn headers_bytes(to: IpAddr) -> usize {
+    if to.is_ipv4() { 28 } else { 48 }
+}
+
+/// Warns once for each host: packets that exceed the interface's MTU are never sent. Other errors
+/// of the kernel may be temporary.
 #[cold]
 fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
-    static WARNED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
-    if error.raw_os_error() != Some(libc::EMSGSIZE) {
-        return;
-    }
     let to = route.tuple.destination;
-    let mut warned = WARNED.lock();
-    if warned.len() >= WARNED_MAX || warned.contains(&to) {
+    if error.raw_os_error() != Some(libc::EMSGSIZE) || !is_warning_due(to) {
         return;
     }
-    warned.push(to);
-    drop(warned);
+    let bytes = datagram_bytes + headers_bytes(to);
+    crate::warn(&format!(
+        "packets of {bytes} bytes to {to} do not fit the interface's MTU and are dropped: give \
+         both ends a smaller path MTU (-m of Debian's programs), or the interface a larger one"
+    ));
+}
+
+/// Called when no answer came in time: warns once for each host if the network has reported that
+/// full packets do not fit its path. They are sent all the same, because anybody can send such a
+/// report.
+#[cold]
+pub(crate) fn warn_of_narrow_path(route: &Route, mtu: PathMtu) {
+    let to = route.tuple.destination;
+    // BTH and invariant CRC.
+    let bytes = mtu.bytes() as usize + 16 + headers_bytes(to);
     // The calls below are cancellation points, and this thread holds locks.
     let _no_cancel = NoCancel::new();
-    let headers_bytes = if to.is_ipv4() { 28 } else { 48 };
-    let bytes = datagram_bytes + headers_bytes;
-    // The kernel's answer may be about another interface: use it only if it explains the error.
-    let mtu = socket::path_mtu_bytes(to).filter(|mtu| (*mtu as usize) < bytes);
-    let takes = mtu.map_or_else(String::new, |mtu| format!(" {mtu}"));
-    crate::warn(&format!(
-        "packets of {bytes} bytes to {to} do not fit its path MTU{takes} and are dropped: give \
-         both ends a smaller one (-m of Debian's programs), or mend the MTUs on the way"
-    ));
+    let Some(path_bytes) = socket::path_mtu_bytes(to).filter(|path| (*path as usize) < bytes)
+    else {
+        return;
+    };
+    if is_warning_due(to) {
+        crate::warn(&format!(
+            "no answer from {to} in time, and the network has reported a path MTU of {path_bytes}: \
+             if that is true, packets of {bytes} bytes are dropped on the way, so give both ends a \
+             smaller one (-m of Debian's programs), or mend the MTUs on the way"
+        ));
+    }
 }

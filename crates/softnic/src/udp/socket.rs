@@ -59,8 +59,7 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-    set(raw, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-    set(raw, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    keep_path_mtu(raw)?;
     set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
     // Other sockets hold the memberships. Without this option a dual-stack socket receives only the
     // IPv4 groups that it joined itself.
@@ -73,6 +72,15 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     give_room(raw);
     bind(raw, interface)?;
     Ok(socket)
+}
+
+/// Makes packets as long as the queue pair's path MTU says, without fragmentation, whatever the
+/// kernel was told about the path (ip(7), `IP_PMTUDISC_PROBE`). Anybody can send an ICMP
+/// "fragmentation needed", and it must not stop a connection. Only a packet longer than the
+/// interface's own MTU is refused.
+pub(super) fn keep_path_mtu(fd: RawFd) -> io::Result<()> {
+    set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+    set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
 }
 
 /// Makes the kernel report the IP header fields that UD queue pairs deliver. Connections need none.

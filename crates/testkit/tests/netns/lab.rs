@@ -107,6 +107,18 @@ impl Lab {
         &self.hosts[host - 1]
     }
 
+    /// The network namespace of the switch, whose port to host N is `pN`.
+    pub fn switch(&self) -> &str {
+        &self.switch
+    }
+
+    /// A program on a host, without our library.
+    pub fn command(&self, host: usize, program: &str) -> Command {
+        let mut command = Command::new(&self.ip);
+        command.args(["netns", "exec", self.namespace(host), program]);
+        command
+    }
+
     /// Starts a program on a host: a line of `[VARIABLE=VALUE ...] PROGRAM [OPTION ...]`.
     pub fn start(&self, host: usize, line: &str) -> Process {
         self.start_with(host, line, &[])

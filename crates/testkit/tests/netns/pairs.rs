@@ -137,17 +137,71 @@ fn an_address_that_is_not_in_use_yet_is_waited_for() {
 }
 
 /// A packet too long for its path never arrives, however often it is sent. The program only gets a
-/// time-out; the user is told the reason.
+/// time-out; the user is told the reason, if a router has reported it.
 #[test]
 fn a_path_that_is_too_narrow_is_told() {
     let test = "a_path_that_is_too_narrow_is_told";
     let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
-    // The kernel has such a route after a router reported its smaller MTU.
+    // The switch drops longer packets, and the kernel has the route that it has after a report.
+    lab.must(&format!("-n {} link set p1 mtu 900", lab.switch()));
     lab.must(&format!("-n {} route add 10.91.0.1/32 dev eth0 mtu 900", lab.namespace(2)));
-    let wrong = lab.pair("ibv_rc_pingpong -g 1 -n 9", "ibv_rc_pingpong -g 1 -n 9");
-    let wrong = wrong.expect_err("1024 bytes do not fit");
-    let told = "rdmalab: packets of 1068 bytes to 10.91.0.1 do not fit its path MTU 900";
+    // One packet a message: the switch lets those through that the kernel has yet to cut.
+    let call = "ibv_rc_pingpong -g 1 -s 1000 -n 9";
+    let wrong = lab.pair(call, call).expect_err("1000 bytes do not fit");
+    let told = "rdmalab: no answer from 10.91.0.1 in time, and the network has reported a path MTU \
+                of 900";
     assert_eq!(wrong.matches(told).count(), 1, "{wrong}");
-    let call = "ibv_rc_pingpong -c -g 1 -m 512 -n 9";
+    let call = "ibv_rc_pingpong -c -g 1 -m 512 -s 1000 -n 9";
     lab.pair(call, call).unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+/// Sends forged ICMP messages "fragmentation needed" and "packet too big", which quote a packet of
+/// host 2 to host 1, until standard input ends.
+const FORGER: &str = "
+import select, socket, struct, sys
+def checksum(data):
+    total = sum(struct.unpack(f'!{len(data) // 2}H', data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+udp = struct.pack('!HHHH', 4791, 4791, 1056, 0)
+ends = socket.inet_aton('10.91.0.2') + socket.inet_aton('10.91.0.1')
+quoted = struct.pack('!BBHHHBBH', 0x45, 0, 1076, 1, 0x4000, 64, 17, 0) + ends + udp
+icmp = struct.pack('!BBHHH', 3, 4, 0, 0, 600) + quoted
+icmp = icmp[:2] + struct.pack('!H', checksum(icmp)) + icmp[4:]
+four = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+six = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+ends = socket.inet_pton(socket.AF_INET6, 'fd91::2') + socket.inet_pton(socket.AF_INET6, 'fd91::1')
+quoted = struct.pack('!IHBB', 6 << 28, 1056, 17, 64) + ends + udp
+too_big = struct.pack('!BBHI', 2, 0, 0, 1280) + quoted
+while True:
+    four.sendto(icmp, ('10.91.0.2', 0))
+    six.sendto(too_big, ('fd91::2', 0))
+    if select.select([sys.stdin], [], [], 0.02)[0]:
+        break
+";
+
+/// Anybody who can reach a host can send it an ICMP message that says that a path has a small MTU.
+/// It must not stop a connection.
+#[test]
+fn forged_reports_of_a_small_path_mtu_change_nothing() {
+    let test = "forged_reports_of_a_small_path_mtu_change_nothing";
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong", "python3"]) else { return };
+    let mut forger = lab.command(1, "python3");
+    forger.args(["-c", FORGER]).stdin(std::process::Stdio::piped());
+    let mut forger = forger.spawn().expect("python3 runs");
+    for gid in [1, 2] {
+        let call = format!("ibv_rc_pingpong -c -g {gid} -m 1024 -s 65536 -n 300");
+        if let Err(wrong) = lab.pair(&call, &call) {
+            let _ = forger.kill();
+            panic!("{wrong}");
+        }
+    }
+    drop(forger.stdin.take());
+    assert!(forger.wait().expect("it ends").success(), "the messages were not sent");
+    // The kernel believed them.
+    let mut query = lab.command(2, "ip");
+    let route = query.args(["route", "get", "10.91.0.1"]).output().expect("ip runs").stdout;
+    let route = String::from_utf8_lossy(&route).into_owned();
+    assert!(route.contains("mtu 600"), "{route}");
 }
