@@ -341,13 +341,9 @@ static void datagrams(struct endpoint *ep)
         struct ibv_ah *ah = ibv_create_ah(ep->pd, &path);
         CHECK(ah != NULL);
         struct ibv_sge sge;
-        struct ibv_send_wr *bad = NULL, wr = request(ep, &sge, IBV_WR_SEND, 0, mtu + 1);
+        struct ibv_send_wr *bad = NULL, wr = request(ep, &sge, IBV_WR_RDMA_WRITE, 0, 8);
         wr.wr.ud.ah = ah;
         wr.wr.ud.remote_qpn = ep->remote.qp_num;
-        wr.wr.ud.remote_qkey = 0x11111111;
-        EQUAL(ibv_post_send(ep->qp, &wr, &bad), EINVAL);
-        wr.opcode = IBV_WR_RDMA_WRITE;
-        sge.length = 8;
         EQUAL(ibv_post_send(ep->qp, &wr, &bad), EINVAL);
         barrier(ep);
         fill(ep->buffer, mtu, 33);

@@ -120,7 +120,7 @@ pub struct Train {
     pub dma_bytes: u32,
     /// Swap value, or the addend (AtomicETH); the original value (AtomicAckETH).
     pub swap_add: u64,
-    /// Compare value (AtomicETH).
+    /// Compare value (AtomicETH); of a datagram, its [`GrhFields`].
     pub compare: u64,
     /// Syndrome (AETH).
     pub syndrome: Syndrome,
@@ -134,6 +134,36 @@ pub struct Train {
     pub sl: u8,
     /// The operations that the local lane executed before this train.
     pub fold: Fold,
+}
+
+/// The fields of the routing header (GRH) that the sender of a datagram chooses (IBA vol. 1, 8.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GrhFields {
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+}
+
+impl GrhFields {
+    /// As one word: hop limit, traffic class from bit 8, flow label from bit 16.
+    #[inline]
+    pub const fn pack(self) -> u64 {
+        let flow_label = (self.flow_label & 0xf_ffff) as u64;
+        self.hop_limit as u64 | (self.traffic_class as u64) << 8 | flow_label << 16
+    }
+
+    /// From that word.
+    #[inline]
+    pub const fn unpack(word: u64) -> GrhFields {
+        GrhFields {
+            hop_limit: word as u8,
+            traffic_class: (word >> 8) as u8,
+            flow_label: (word >> 16) as u32 & 0xf_ffff,
+        }
+    }
 }
 
 impl Train {

@@ -26,6 +26,15 @@ pub(crate) unsafe fn create<B: Backend>(
     // SAFETY: by the contract.
     let (own, context) = unsafe { (PdObject::<B>::find(pd)?, (*pd).context) };
     B::check_ah(&own.backend, &attr)?;
+    // SAFETY: the context of a live domain.
+    let of_context = unsafe { context::own::<B>(context) };
+    if of_context.address_handles.fetch_add(1, Ordering::Relaxed) >= of_context.max_ah {
+        of_context.address_handles.fetch_sub(1, Ordering::Relaxed);
+        let most = of_context.max_ah;
+        return Err(VerbsError::no_room(format!(
+            "an open device can have {most} address handles: destroy some first"
+        )));
+    }
     own.address_handles.fetch_add(1, Ordering::Relaxed);
     let public = ibv_ah { context, pd, handle: new_cookie() as u32 };
     Ok(AhObject::leak(public, AhOwn { pd, attr }))
@@ -40,6 +49,7 @@ pub(crate) unsafe fn destroy<B: Backend>(ah: *mut ibv_ah) -> VerbsResult<()> {
     unsafe {
         let own = AhObject::find(ah)?;
         PdObject::<B>::own(own.pd).address_handles.fetch_sub(1, Ordering::Relaxed);
+        context::own::<B>((*ah).context).address_handles.fetch_sub(1, Ordering::Relaxed);
         AhObject::free(ah);
     }
     Ok(())

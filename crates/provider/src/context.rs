@@ -1,7 +1,7 @@
 //! An open device: the private part of its context, and its reference count.
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use rdmalab_abi::{ibv_context, verbs_context};
 use rdmalab_engine::backend::{Backend, VerbsError, VerbsResult};
@@ -25,6 +25,9 @@ pub(crate) struct ContextOwn<B: Backend> {
     /// need the tables in the context, and some programs (perftest) close a device before its
     /// objects.
     pub(crate) users: AtomicUsize,
+    /// Address handles of the context, and how many it may have (`max_ah`).
+    pub(crate) address_handles: AtomicU32,
+    pub(crate) max_ah: u32,
     /// Whether the program has closed it.
     pub(crate) is_closed: AtomicBool,
 }

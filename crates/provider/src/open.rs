@@ -1,7 +1,7 @@
 //! Opening a device: a new context, with every slot of its two tables filled.
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use rdmalab_abi::{VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use rdmalab_engine::backend::{Backend, VerbsResult};
@@ -20,6 +20,7 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
     // SAFETY: by the contract.
     let own = unsafe { device::own::<B>(device) };
     let backend = own.backend.open(own.info.index)?;
+    let max_ah = B::query_device(&backend).max_ah;
     let async_fd = B::async_fd(&backend).unwrap_or(-1);
     let object = ContextObject::<B>::leak(
         verbs_context::zeroed(),
@@ -27,6 +28,8 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
             backend,
             registry: Registry::default(),
             users: AtomicUsize::new(1),
+            address_handles: AtomicU32::new(0),
+            max_ah,
             is_closed: AtomicBool::new(false),
         },
     );

@@ -120,6 +120,7 @@ impl Backend for SoftNic {
 
     fn alloc_pd(ctx: &Context) -> VerbsResult<Pd> {
         ctx.process.check_usable()?;
+        ctx.process.in_use.pds.take(device::MAX_PDS, "protection domains")?;
         let id = PdId(ctx.process.allocate_pd());
         Ok(Pd(Arc::new(PdObject::new(id, ctx.shared.clone())), ctx.process))
     }
@@ -130,6 +131,7 @@ impl Backend for SoftNic {
             return Err(VerbsError::busy(format!("{objects} objects use this PD")));
         }
         pd.0.context.remove_object();
+        pd.1.in_use.pds.give_back();
         Ok(())
     }
 
@@ -245,14 +247,19 @@ impl Backend for SoftNic {
             ctx.shared.check_owns(&channel.0.context, "the completion channel")?;
         }
         let channel = init.channel.map(|channel| channel.0.channel.clone());
-        let cq = Arc::new(CqObject::new(
-            ctx.shared.clone(),
-            init.cqe,
-            channel,
-            init.timestamps,
-            init.ignore_overrun,
-            init.cookie,
-        )?);
+        let in_use = &ctx.process.in_use.cqs;
+        in_use.take(device::MAX_CQS, "completion queues")?;
+        let cq = Arc::new(
+            CqObject::new(
+                ctx.shared.clone(),
+                init.cqe,
+                channel,
+                init.timestamps,
+                init.ignore_overrun,
+                init.cookie,
+            )
+            .inspect_err(|_| in_use.give_back())?,
+        );
         ctx.shared.add_object();
         let (process, context) = (ctx.process, ctx.shared.clone());
         Ok((Cq(Arc::new(CqHandle { cq, process, context })), init.cqe))
@@ -279,6 +286,7 @@ impl Backend for SoftNic {
         cq.0.cq.detach_channel();
         cq.0.context.forget(cq.0.cq.cookie);
         cq.0.context.remove_object();
+        cq.0.process.in_use.cqs.give_back();
         Ok(())
     }
 
@@ -335,6 +343,7 @@ impl Backend for SoftNic {
         pd.1.check_usable()?;
         check_limit("SRQ max_wr", init.max_wr, limits().max_srq_wr)?;
         check_limit("SRQ max_sge", init.max_sge, limits().max_srq_sge)?;
+        pd.1.in_use.srqs.take(device::MAX_SRQS, "shared receive queues")?;
         let queue = SharedRecvQueue::new(pd.0.id, init.max_wr, init.max_sge.max(1), init.srq_limit);
         let srq = SrqObject {
             queue: Mutex::new(queue),
@@ -387,6 +396,7 @@ impl Backend for SoftNic {
         }
         srq.0.pd.context.forget(srq.0.cookie);
         srq.0.pd.remove_object();
+        srq.1.in_use.srqs.give_back();
         Ok(())
     }
 

@@ -5,20 +5,24 @@
 //! slot, so decoding checks everything that later code relies on. A datagram to a multicast group
 //! has the group's GID in words 5 and 6, and its payload in the data area.
 //!
-//! - head: destination QPN 24, kind 4, form 4 bits.
-//! - 0: flags 8, PSN 24, payload bytes 32.
+//! - head: destination QPN 24, kind 4, transport service 2, unused 1, form 1 bits.
+//! - 0: flags 8, PSN 24, payload bytes 32; of datagrams: payload bytes 16, hop limit 8, traffic
+//!   class 8.
 //! - 1: source QPN 24, syndrome 8, immediate data or MSN 32; datagrams have the index of the source
 //!   GID instead of the syndrome.
 //! - 2: fold (packets 24, messages 24); for datagrams: Q_Key 32, SLID 16, SL 8, index of the
 //!   destination GID 8.
 //! - 3 to 6 of SEND and responses: up to 32 bytes of payload, or its position and the packets.
+//! - 4 of a datagram, from bit 24, unless it is payload: flow label 20. A datagram with a flow
+//!   label has its payload in the data area.
 //! - 3 to 6 of WRITE and READ requests: up to 16 bytes of payload, or its position and the packets;
 //!   address; key 32 and length 32.
 //! - 3 to 6 of atomics: compare, swap or add, address, key; of atomic responses: the value.
 
-use rdmalab_engine::train::{Fold, Train, TrainFlags, TrainKind};
+use rdmalab_engine::train::{Fold, GrhFields, Train, TrainFlags, TrainKind};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{MASK_24, Msn, Psn, Qpn, RKey};
+use rdmalab_wire::opcode::Transport;
 
 /// Payload bytes that fit into the slot of a SEND or a response.
 pub(crate) const SHORT_BYTES: u32 = 32;
@@ -27,6 +31,10 @@ pub(crate) const SHORT_WRITE_BYTES: u32 = 16;
 
 const FORM_SHORT: u32 = 0;
 const FORM_DATA: u32 = 1;
+/// Position of the transport service in the head.
+const SERVICE_SHIFT: u32 = 2;
+/// Position of the flow label in word 4.
+const FLOW_LABEL_SHIFT: u32 = 24;
 
 /// Seven words of a slot.
 pub(crate) type Body = [u64; 7];
@@ -47,7 +55,8 @@ pub(crate) fn fits_slot(train: &Train) -> bool {
         TrainKind::Write => SHORT_WRITE_BYTES,
         _ => SHORT_BYTES,
     };
-    let payload_fits = train.payload_bytes <= limit && train.packets == 1;
+    let has_flow_label = train.kind == TrainKind::Send && train.compare >> 16 != 0;
+    let payload_fits = train.payload_bytes <= limit && train.packets == 1 && !has_flow_label;
     payload_fits && train.dst_qpn != Qpn::MULTICAST
         || train.kind == TrainKind::ReadRequest
         || train.payload_bytes == 0
@@ -56,12 +65,13 @@ pub(crate) fn fits_slot(train: &Train) -> bool {
 /// Encodes the head and words 0 to 2 and, if they are used, 3 to 6. The caller then writes a short
 /// payload over the words from 3 on.
 #[inline(always)]
-pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> (u32, Body) {
+pub(crate) fn encode(train: &Train, payload: SlotPayload, service: Transport) -> (u32, Body) {
+    let is_datagram = service == Transport::Ud;
     let form = match payload {
         SlotPayload::Short => FORM_SHORT,
         SlotPayload::Data(_) => FORM_DATA,
     };
-    let head = train.dst_qpn.get() << 8 | (train.kind as u32) << 4 | form;
+    let head = head_of(train.dst_qpn, train.kind, service, form);
     let imm = if train.kind.is_response() { train.msn.get() } else { train.imm_or_rkey };
     let mut body = [0; 7];
     body[0] = train.flags.0 as u64
@@ -70,6 +80,10 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> 
     let [sgid_index, dgid_index, ..] = train.rkey.0.to_le_bytes();
     let extra = if is_datagram { sgid_index } else { train.syndrome.byte() };
     body[1] = train.src_qpn.get() as u64 | (extra as u64) << 24 | (imm as u64) << 32;
+    let grh = GrhFields::unpack(train.compare);
+    if is_datagram {
+        body[0] |= (grh.hop_limit as u64) << 48 | (grh.traffic_class as u64) << 56;
+    }
     body[2] = if is_datagram {
         let ends = (train.slid as u64) << 32 | (dgid_index as u64) << 56;
         train.qkey as u64 | ends | (train.sl as u64) << 48
@@ -97,13 +111,38 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> 
             body[6] = train.rkey.0 as u64;
         }
         TrainKind::AtomicResponse => body[3] = train.swap_add,
-        TrainKind::Send if train.dst_qpn == Qpn::MULTICAST => {
-            body[5] = train.remote_addr;
-            body[6] = train.swap_add;
+        TrainKind::Send if is_datagram => {
+            body[4] |= (grh.flow_label as u64) << FLOW_LABEL_SHIFT;
+            if train.dst_qpn == Qpn::MULTICAST {
+                body[5] = train.remote_addr;
+                body[6] = train.swap_add;
+            }
         }
         _ => {}
     }
     (head, body)
+}
+
+#[inline(always)]
+fn head_of(dst_qpn: Qpn, kind: TrainKind, service: Transport, form: u32) -> u32 {
+    let service = match service {
+        Transport::Rc => 0,
+        Transport::Uc => 1,
+        // Congestion notifications never become trains.
+        Transport::Ud | Transport::Cnp => 2,
+    };
+    dst_qpn.get() << 8 | (kind as u32) << 4 | service << SERVICE_SHIFT | form
+}
+
+/// The transport service of a slot; `None` if it names none.
+#[inline(always)]
+pub(crate) fn service_of(head: u32) -> Option<Transport> {
+    match head >> SERVICE_SHIFT & 3 {
+        0 => Some(Transport::Rc),
+        1 => Some(Transport::Uc),
+        2 => Some(Transport::Ud),
+        _ => None,
+    }
 }
 
 /// Destination QPN of a slot.
@@ -114,7 +153,8 @@ pub(crate) fn destination(head: u32) -> Qpn {
 
 /// Decodes a slot; `None` if it is invalid.
 #[inline(always)]
-pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train, SlotPayload)> {
+pub(crate) fn decode(head: u32, body: &Body) -> Option<(Train, SlotPayload)> {
+    let service = service_of(head)?;
     let kind = TrainKind::from_number((head >> 4) as u8 & 15)?;
     let src_qpn = Qpn::new(body[1] as u32);
     let mut train = Train::new(kind, destination(head), src_qpn, Psn::new((body[0] >> 8) as u32));
@@ -127,22 +167,18 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
     } else {
         train.imm_or_rkey = upper;
     }
-    if is_datagram {
-        train.qkey = body[2] as u32;
-        train.slid = (body[2] >> 32) as u16;
-        train.sl = (body[2] >> 48) as u8;
-        let indices = [(body[1] >> 24) as u8, (body[2] >> 56) as u8, 0, 0];
-        train.rkey = RKey(u32::from_le_bytes(indices));
-    } else {
-        train.fold =
-            Fold { packets: body[2] as u32 & MASK_24, messages: (body[2] >> 24) as u32 & MASK_24 };
-    }
-    let payload = if head & 15 == FORM_DATA {
+    let payload = if head & 1 == FORM_DATA {
         train.packets = body[4] as u32;
         SlotPayload::Data(body[3])
     } else {
         SlotPayload::Short
     };
+    if service == Transport::Ud {
+        decode_datagram(body, payload, &mut train);
+    } else {
+        train.fold =
+            Fold { packets: body[2] as u32 & MASK_24, messages: (body[2] >> 24) as u32 & MASK_24 };
+    }
     let limit = match kind {
         TrainKind::Write => {
             train.remote_addr = body[5];
@@ -184,6 +220,24 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
     Some((train, payload))
 }
 
+/// The fields of a datagram that trains of connections do not have.
+#[inline(always)]
+fn decode_datagram(body: &Body, payload: SlotPayload, train: &mut Train) {
+    train.payload_bytes &= 0xffff;
+    train.compare = body[0] >> 48;
+    if payload != SlotPayload::Short || train.payload_bytes == 0 {
+        train.compare |= (body[4] >> FLOW_LABEL_SHIFT & 0xf_ffff) << 16;
+    }
+    if payload != SlotPayload::Short {
+        train.packets &= MASK_24;
+    }
+    train.qkey = body[2] as u32;
+    train.slid = (body[2] >> 32) as u16;
+    train.sl = (body[2] >> 48) as u8;
+    let indices = [(body[1] >> 24) as u8, (body[2] >> 56) as u8, 0, 0];
+    train.rkey = RKey(u32::from_le_bytes(indices));
+}
+
 /// A SEND of one packet without a fold, whose payload is in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShortSend {
@@ -199,8 +253,13 @@ pub(crate) const PAYLOAD_WORD: usize = 3;
 
 /// Encodes as [`encode`] does, for the most frequent kind of train.
 #[inline(always)]
-pub(crate) fn encode_short_send(dst_qpn: Qpn, send: &ShortSend, payload: [u64; 4]) -> (u32, Body) {
-    let head = dst_qpn.get() << 8 | (TrainKind::Send as u32) << 4 | FORM_SHORT;
+pub(crate) fn encode_short_send(
+    dst_qpn: Qpn,
+    send: &ShortSend,
+    service: Transport,
+    payload: [u64; 4],
+) -> (u32, Body) {
+    let head = head_of(dst_qpn, TrainKind::Send, service, FORM_SHORT);
     let first =
         send.flags.0 as u64 | (send.psn.get() as u64) << 8 | (send.payload_bytes as u64) << 32;
     let syndrome = (Syndrome::ACK.byte() as u64) << 24;
@@ -209,13 +268,13 @@ pub(crate) fn encode_short_send(dst_qpn: Qpn, send: &ShortSend, payload: [u64; 4
     (head, [first, second, 0, a, b, c, d])
 }
 
-/// Decodes a slot that holds such a train; for all others `None`, and [`decode`] is needed.
+/// Decodes a slot that holds such a train of a service; for all others `None`, and [`decode`] is
+/// needed.
 #[inline(always)]
-pub(crate) fn decode_short_send(head: u32, body: &Body) -> Option<ShortSend> {
+pub(crate) fn decode_short_send(head: u32, service: Transport, body: &Body) -> Option<ShortSend> {
     let payload_bytes = (body[0] >> 32) as u32;
-    let is_short_send = head & 0xff == (TrainKind::Send as u32) << 4 | FORM_SHORT
-        && payload_bytes <= SHORT_BYTES
-        && body[2] == 0;
+    let expected = head_of(Qpn::new(0), TrainKind::Send, service, FORM_SHORT);
+    let is_short_send = head & 0xff == expected && payload_bytes <= SHORT_BYTES && body[2] == 0;
     is_short_send.then(|| ShortSend {
         src_qpn: Qpn::new(body[1] as u32),
         psn: Psn::new((body[0] >> 8) as u32),
@@ -229,10 +288,11 @@ pub(crate) fn decode_short_send(head: u32, body: &Body) -> Option<ShortSend> {
 mod tests {
     use super::*;
 
-    fn round_trip(train: Train, payload: SlotPayload, is_datagram: bool) {
-        let (head, body) = encode(&train, payload, is_datagram);
+    fn round_trip(train: Train, payload: SlotPayload, service: Transport) {
+        let (head, body) = encode(&train, payload, service);
         assert_eq!(destination(head), train.dst_qpn);
-        assert_eq!(decode(head, &body, is_datagram), Some((train, payload)));
+        assert_eq!(service_of(head), Some(service));
+        assert_eq!(decode(head, &body), Some((train, payload)));
     }
 
     #[test]
@@ -267,7 +327,8 @@ mod tests {
             if kind == TrainKind::ReadRequest {
                 train.packets = 1 << 23;
             }
-            round_trip(train, SlotPayload::Short, false);
+            round_trip(train, SlotPayload::Short, Transport::Rc);
+            round_trip(train, SlotPayload::Short, Transport::Uc);
         }
     }
 
@@ -279,16 +340,18 @@ mod tests {
         (train.payload_bytes, train.imm_or_rkey) = (SHORT_BYTES, 0x0102_0304);
         let (flags, payload_bytes, imm) = (train.flags, SHORT_BYTES, train.imm_or_rkey);
         let send = ShortSend { src_qpn, psn, flags, payload_bytes, imm };
-        let (head, mut body) = encode(&train, SlotPayload::Short, false);
+        let (head, mut body) = encode(&train, SlotPayload::Short, Transport::Rc);
         body[PAYLOAD_WORD..].copy_from_slice(&[1, 2, 3, 4]);
-        assert_eq!(encode_short_send(dst_qpn, &send, [1, 2, 3, 4]), (head, body));
-        assert_eq!(decode_short_send(head, &body), Some(send));
+        assert_eq!(encode_short_send(dst_qpn, &send, Transport::Rc, [1, 2, 3, 4]), (head, body));
+        let decode = |head, body: &Body| decode_short_send(head, Transport::Rc, body);
+        assert_eq!(decode(head, &body), Some(send));
+        assert_eq!(decode_short_send(head, Transport::Uc, &body), None, "another service");
         body[2] = 1;
-        assert_eq!(decode_short_send(head, &body), None, "a fold");
+        assert_eq!(decode(head, &body), None, "a fold");
         body[2] = 0;
         body[0] += 1 << 32;
-        assert_eq!(decode_short_send(head, &body), None, "33 bytes");
-        assert_eq!(decode_short_send(head | FORM_DATA, &body), None, "payload elsewhere");
+        assert_eq!(decode(head, &body), None, "33 bytes");
+        assert_eq!(decode(head | FORM_DATA, &body), None, "payload elsewhere");
     }
 
     #[test]
@@ -297,23 +360,33 @@ mod tests {
         train.packets = 16;
         train.payload_bytes = 65536;
         train.dma_bytes = 1 << 20;
-        round_trip(train, SlotPayload::Data(1 << 40), false);
+        round_trip(train, SlotPayload::Data(1 << 40), Transport::Rc);
         let mut train = Train::new(TrainKind::Send, Qpn::new(1), Qpn::new(2), Psn::new(3));
         train.qkey = 0x1111_1111;
         train.slid = 2;
         train.sl = 7;
         train.rkey = RKey(0xfe01);
         train.payload_bytes = 32;
-        round_trip(train, SlotPayload::Short, true);
+        let mut grh = GrhFields { traffic_class: 0xa5, hop_limit: 0x5a, flow_label: 0 };
+        train.compare = grh.pack();
+        assert!(fits_slot(&train));
+        round_trip(train, SlotPayload::Short, Transport::Ud);
+        grh.flow_label = 0xf_edcb;
+        train.compare = grh.pack();
+        assert!(!fits_slot(&train), "the flow label is where the payload would be");
+        round_trip(train, SlotPayload::Data(1 << 40), Transport::Ud);
+        train.payload_bytes = 0;
+        assert!(fits_slot(&train));
+        round_trip(train, SlotPayload::Short, Transport::Ud);
     }
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(decode(9 << 4, &[0; 7], false).is_none());
+        assert!(decode(9 << 4, &[0; 7]).is_none());
         let mut body = [0; 7];
         body[0] = 33 << 32;
-        assert!(decode(0, &body, false).is_none());
+        assert!(decode(0, &body).is_none());
         body[0] = 64 << 32;
-        assert!(decode(FORM_DATA, &body, false).is_none(), "zero packets");
+        assert!(decode(FORM_DATA, &body).is_none(), "zero packets");
     }
 }

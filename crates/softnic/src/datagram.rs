@@ -80,7 +80,7 @@ pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
         {
             let mut guard = object.inner.lock();
             let Some(inner) = guard.as_mut().filter(|inner| inner.qp.qpn == qpn) else { return };
-            let can_send = inner.links.datagram && inner.qp.state == QpState::Rts;
+            let can_send = inner.links.is_datagram() && inner.qp.state == QpState::Rts;
             if !can_send || !inner.qp.may_send() {
                 return;
             }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use rdmalab_engine::backend::*;
-use rdmalab_engine::train::Train;
+use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_wire::ids::{Gid, PathMtu};
 
@@ -14,6 +14,12 @@ use crate::udp::interface;
 pub(crate) const DEVICES: u32 = 2;
 /// Work requests of a send queue, receive queue or SRQ.
 pub(crate) const MAX_WR: u32 = 16384;
+/// Protection domains of a process.
+pub(crate) const MAX_PDS: u32 = 65_536;
+/// Completion queues of a process.
+pub(crate) const MAX_CQS: u32 = 65_536;
+/// Shared receive queues of a process.
+pub(crate) const MAX_SRQS: u32 = 16_384;
 /// Completions of a CQ.
 pub(crate) const MAX_CQE: u32 = 4_194_303;
 /// Scatter/gather elements.
@@ -163,17 +169,23 @@ pub(crate) fn gids_of(train: &Train, device: u32) -> Option<(Gid, Gid)> {
     gid(source, sgid_index).zip(group.or_else(|| gid(device, dgid_index)))
 }
 
+/// What the routing header of a datagram shows that was sent without one.
+const WITHOUT_GRH: GrhFields = GrhFields { traffic_class: 0, hop_limit: 0xff, flow_label: 0 };
+
 /// The GRH before a datagram for a port of this device; both ends are ports of this host. Programs
 /// check that it names them: UCX drops datagrams that seem to be for others.
 pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     let mut grh = [0u8; 40];
     let payload = train.payload_bytes.div_ceil(4) * 4 + 12 + 8 + 4;
-    grh[0] = 0x60;
+    let has_grh = train.flags.has(TrainFlags::GRH);
+    let chosen = if has_grh { GrhFields::unpack(train.compare) } else { WITHOUT_GRH };
+    let first = 6 << 28 | u32::from(chosen.traffic_class) << 20 | chosen.flow_label;
+    grh[..4].copy_from_slice(&first.to_be_bytes());
     grh[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
     // Next header: IBA transport (IBA vol. 1, 8.3.3), or UDP.
     let ethernet = personality() == Ok(Personality::Ethernet);
     grh[6] = if ethernet { 17 } else { 0x1b };
-    grh[7] = 0xff;
+    grh[7] = chosen.hop_limit;
     if let Some((sgid, dgid)) = gids_of(train, device) {
         grh[8..24].copy_from_slice(&sgid.0);
         grh[24..40].copy_from_slice(&dgid.0);
@@ -203,10 +215,10 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         device_cap_flags: CAP_FLAGS,
         max_sge: limits.max_sge,
         max_sge_rd: limits.max_sge,
-        max_cq: 65_536,
+        max_cq: MAX_CQS,
         max_cqe: limits.max_cqe,
         max_mr: limits.max_mr,
-        max_pd: 65_536,
+        max_pd: MAX_PDS,
         max_qp_rd_atom: limits.max_qp_rd_atom,
         max_res_rd_atom: limits.max_qp_rd_atom * limits.max_qp,
         max_qp_init_rd_atom: limits.max_qp_init_rd_atom,
@@ -219,7 +231,7 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         max_mcast_qp_attach: 256,
         max_total_mcast_qp_attach: 65_536,
         max_ah: 1 << 20,
-        max_srq: 16_384,
+        max_srq: MAX_SRQS,
         max_srq_wr: limits.max_srq_wr,
         max_srq_sge: limits.max_srq_sge,
         max_pkeys: 1,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rdmalab_engine::vocab::{Access, PdId};
 use rdmalab_ring::keytable;
 use rdmalab_wire::ids::{MASK_24, Qpn};
+use rdmalab_wire::opcode::Transport;
 
 /// Version of everything that processes of a host share. Processes of different versions do not
 /// find each other, because the version is part of the control sockets' names.
@@ -52,6 +53,7 @@ pub(crate) fn index_of(qpn: Qpn) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct QpWord {
     pub(crate) can_receive: bool,
+    pub(crate) service: Transport,
     pub(crate) pd: PdId,
     pub(crate) access: Access,
     pub(crate) remote_qpn: Qpn,
@@ -59,14 +61,20 @@ pub(crate) struct QpWord {
 
 impl QpWord {
     /// A QP that no initiator may access.
-    pub(crate) const CLOSED: QpWord =
-        QpWord { can_receive: false, pd: PdId(0), access: Access::NONE, remote_qpn: Qpn::new(0) };
+    pub(crate) const CLOSED: QpWord = QpWord {
+        can_receive: false,
+        service: Transport::Rc,
+        pd: PdId(0),
+        access: Access::NONE,
+        remote_qpn: Qpn::new(0),
+    };
 
     fn pack(self) -> u64 {
         self.remote_qpn.get() as u64
             | ((self.pd.0 & MASK_24) as u64) << 24
             | ((self.access.0 & 0xff) as u64) << 48
             | (self.can_receive as u64) << 56
+            | ((self.service == Transport::Uc) as u64) << 57
     }
 
     fn unpack(word: u64) -> QpWord {
@@ -75,6 +83,8 @@ impl QpWord {
             pd: PdId((word >> 24) as u32 & MASK_24),
             access: Access((word >> 48) as u32 & 0xff),
             can_receive: word >> 56 & 1 != 0,
+            // UD QPs are never accessed by initiators.
+            service: if word >> 57 & 1 != 0 { Transport::Uc } else { Transport::Rc },
         }
     }
 }
@@ -133,6 +143,7 @@ mod tests {
     #[test]
     fn a_word_holds_everything() {
         let word = QpWord {
+            service: Transport::Uc,
             can_receive: true,
             pd: PdId(0xabcdef),
             access: Access(0xff),

@@ -52,6 +52,7 @@ mod progress_loop;
 mod progress_thread;
 mod qp;
 mod qp_table;
+mod quota;
 mod ring_path;
 mod ring_push;
 mod ring_stall;

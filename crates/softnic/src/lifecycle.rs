@@ -14,7 +14,7 @@ use crate::handles::{Cq, Pd, SoftQp, Srq, alive, check_limit};
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
-use crate::qp::{QpInner, QpLinks, QpObject};
+use crate::qp::{QpInner, QpLinks, QpObject, transport_of};
 use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
 
@@ -52,7 +52,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         pushed: 0,
         stream: StreamDetector::default(),
         published: QpWord::CLOSED,
-        datagram: init.qp_type == QpType::Ud,
+        service: transport_of(init.qp_type),
         lost: 0,
         invalidation: None,
         mapped: None,

@@ -41,7 +41,7 @@ impl Process {
 
     /// Delivers a datagram to every member of its group in this process.
     pub(crate) fn deliver_multicast(&self, consumer: &Consumer, head: u32, body: &Body) {
-        let Some((train, payload)) = codec::decode(head, body, true) else { return };
+        let Some((train, payload)) = codec::decode(head, body) else { return };
         let bytes = match payload {
             SlotPayload::Short => std::ptr::null(),
             SlotPayload::Data(position) => {

@@ -16,6 +16,7 @@ use crate::peer_table::PeerTable;
 use crate::progress_thread::ProgressThread;
 use crate::qp::QpObject;
 use crate::qp_table::QpTable;
+use crate::quota::Quotas;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
 use crate::udp::network::{self, Network, NetworkPort};
@@ -58,6 +59,8 @@ pub(crate) struct Process {
     pub(crate) hooks: Option<&'static Hooks>,
     /// This is a copy in a forked child: none of it may be used.
     pub(crate) defunct: AtomicBool,
+    /// Objects that count against the device's attributes.
+    pub(crate) in_use: Quotas,
     /// The number of the next protection domain.
     pub(crate) next_pd: AtomicU32,
     /// Trains that were dropped.

@@ -8,7 +8,7 @@ use rdmalab_engine::qp::{Timer, TimerKind};
 use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
 
-use crate::codec::{self, Body, SlotPayload};
+use crate::codec::{self, SlotPayload};
 use crate::layout;
 use crate::process::Process;
 use crate::qp::{Arrived, QpInner, QpObject};
@@ -192,8 +192,10 @@ impl Process {
         slot: &Slot,
         from: u16,
     ) -> Option<u64> {
-        let is_datagram = inner.links.datagram;
-        let Some((train, payload)) = codec::decode(slot.head, &slot.body, is_datagram) else {
+        // A packet of another service is dropped silently (IBA vol. 1, 9.6.1.3).
+        let service = codec::service_of(slot.head).filter(|it| *it == inner.links.service);
+        let decoded = service.and_then(|_| codec::decode(slot.head, &slot.body));
+        let Some((train, payload)) = decoded else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return data_end(slot);
         };
@@ -211,7 +213,7 @@ impl Process {
             }
         };
         // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
-        let expected = is_datagram
+        let expected = inner.links.is_datagram()
             || train.src_qpn == inner.qp.remote_qpn
                 && layout::process_of(train.src_qpn) == from
                 && inner.links.route.is_none();
@@ -380,9 +382,7 @@ pub(crate) fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner
 
 /// The end of the data of a slot that was not handled.
 fn data_end(slot: &Slot) -> Option<u64> {
-    let body: &Body = &slot.body;
-    let is_datagram = codec::destination(slot.head) == Qpn::MULTICAST;
-    match codec::decode(slot.head, body, is_datagram) {
+    match codec::decode(slot.head, &slot.body) {
         Some((train, SlotPayload::Data(position))) => {
             Some(position.wrapping_add(train.payload_bytes as u64))
         }

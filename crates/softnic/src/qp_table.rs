@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_random::Random;
 
 use crate::layout::{self, QPS_PER_PROCESS, QpWords};
 use crate::profile;
@@ -23,14 +24,18 @@ pub(crate) struct QpTable<T: 'static> {
 }
 
 impl<T: 'static> QpTable<T> {
-    /// An empty table for process slot `slot`.
-    pub(crate) fn new(words: QpWords, slot: u16) -> QpTable<T> {
+    /// An empty table for process slot `slot`. `seed` decides the order in which indices are used
+    /// first: it must be unknown to others, because whoever guesses the QPN of a connection can
+    /// send packets to it.
+    pub(crate) fn new(words: QpWords, slot: u16, seed: u64) -> QpTable<T> {
         let usable = usable_qps(slot);
+        let mut order: Vec<u32> = (0..usable).collect();
+        Random::new(seed).shuffle(&mut order);
         QpTable {
             words,
             usable,
             places: (0..QPS_PER_PROCESS).map(|_| AtomicPtr::default()).collect(),
-            free: Mutex::new((0..usable).collect()),
+            free: Mutex::new(order.into()),
         }
     }
 
@@ -81,4 +86,44 @@ fn usable_qps(slot: u16) -> u32 {
     let all = QPS_PER_PROCESS as u32;
     let last = (slot as u32) << layout::QP_INDEX_BITS | (all - 1);
     if last == rdmalab_wire::ids::MASK_24 { all - 1 } else { all }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn table(words: &mut [u64], seed: u64) -> QpTable<u32> {
+        let base = words.as_mut_ptr().cast();
+        // SAFETY: the words have room for the whole segment, and outlive the table in each test.
+        QpTable::new(unsafe { QpWords::attach(base) }, 1, seed)
+    }
+
+    fn take(table: &QpTable<u32>, count: usize) -> Vec<u32> {
+        (0..count).map(|_| *table.allocate(|index| index).expect("a place")).collect()
+    }
+
+    #[test]
+    fn each_index_is_used_once_in_an_order_that_the_seed_decides() {
+        let mut words = vec![0; layout::SEGMENT_BYTES / 8];
+        let (one, other) = (table(&mut words, 1), table(&mut words, 2));
+        let all = take(&one, QPS_PER_PROCESS);
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), QPS_PER_PROCESS);
+        assert!(one.allocate(|index| index).is_err(), "the table is full");
+        assert_ne!(all[..8], take(&other, 8)[..]);
+        let successors = all.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+        assert!(successors < 32, "{successors} indices follow their predecessor");
+    }
+
+    #[test]
+    fn the_index_that_is_free_for_longest_is_used_next() {
+        let mut words = vec![0; layout::SEGMENT_BYTES / 8];
+        let table = table(&mut words, 3);
+        let all = take(&table, QPS_PER_PROCESS);
+        for index in [&all[7], &all[5]] {
+            table.release(*index);
+        }
+        assert_eq!(take(&table, 2), [all[7], all[5]]);
+    }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rdmalab_driver::{Path, Unsent};
 use rdmalab_engine::qp::{CopyError, Qp};
-use rdmalab_engine::train::{Train, TrainFlags};
-use rdmalab_engine::vocab::UdAddress;
+use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
+use rdmalab_engine::vocab::{AhAttr, UdAddress};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::RKey;
+use rdmalab_wire::opcode::Transport;
 
 use crate::peer::Peer;
 use crate::qp::{Place, QpLinks};
@@ -19,7 +20,7 @@ use crate::ring_push::{ANSWER_SLOTS, CHUNK_BYTES, push, room_in};
 pub(crate) struct RingPath<'a> {
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) out: BiasedGuard<'a, Producer>,
-    pub(crate) is_datagram: bool,
+    pub(crate) service: Transport,
     /// The device of this process that sends.
     device: u32,
 }
@@ -37,7 +38,7 @@ impl<'a> RingPath<'a> {
         out: BiasedGuard<'a, Producer>,
         links: &QpLinks,
     ) -> RingPath<'a> {
-        RingPath { peer, out, is_datagram: links.datagram, device: links.pd.context.device }
+        RingPath { peer, out, service: links.service, device: links.pd.context.device }
     }
 
     /// Unlocks the ring, and wakes the peer if it sleeps.
@@ -74,6 +75,8 @@ impl Path<QpLinks> for RingPath<'_> {
             train.flags.0 |= TrainFlags::GRH;
             let gid_index = crate::device::gid_index_of(to.ah.dgid);
             train.rkey = RKey(u32::from_le_bytes([to.ah.sgid_index, gid_index, 0, 0]));
+            let AhAttr { traffic_class, hop_limit, flow_label, .. } = to.ah;
+            train.compare = GrhFields { traffic_class, hop_limit, flow_label }.pack();
         }
     }
 
@@ -84,7 +87,7 @@ impl Path<QpLinks> for RingPath<'_> {
         _is_inline: bool,
         mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
-        let pushed = push(&mut self.out, train, self.is_datagram, |to| {
+        let pushed = push(&mut self.out, train, self.service, |to| {
             // SAFETY: the ring has room for the payload of the train there.
             fill(0..train.payload_bytes, unsafe { Place::new(to) })
         });

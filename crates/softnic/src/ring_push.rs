@@ -3,6 +3,7 @@
 use rdmalab_engine::qp::CopyError;
 use rdmalab_engine::train::Train;
 use rdmalab_ring::spsc::Producer;
+use rdmalab_wire::opcode::Transport;
 
 use crate::codec::{self, SlotPayload};
 
@@ -35,11 +36,11 @@ pub(crate) fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32>
 pub(crate) fn push(
     out: &mut Producer,
     train: &Train,
-    is_datagram: bool,
+    service: Transport,
     fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
 ) -> Option<Result<(), CopyError>> {
     if codec::fits_slot(train) {
-        let (head, mut body) = codec::encode(train, SlotPayload::Short, is_datagram);
+        let (head, mut body) = codec::encode(train, SlotPayload::Short, service);
         if train.payload_bytes > 0
             && let Err(error) = fill((&raw mut body[3]).cast())
         {
@@ -53,7 +54,7 @@ pub(crate) fn push(
         out.cancel_data(data);
         return Some(Err(error));
     }
-    let (head, body) = codec::encode(train, SlotPayload::Data(data.pos), is_datagram);
+    let (head, body) = codec::encode(train, SlotPayload::Data(data.pos), service);
     out.push(head, &body).ok()?;
     Some(Ok(()))
 }

@@ -23,6 +23,7 @@ use crate::process::Process;
 use crate::progress_loop;
 use crate::progress_thread::ProgressThread;
 use crate::qp_table::QpTable;
+use crate::quota::Quotas;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
 use crate::udp::network::NetworkPort;
@@ -101,7 +102,7 @@ impl Process {
             wakeup: Wakeup { doorbell, event },
             lanes,
             keys: KeyRegistry::new(keys),
-            qps: QpTable::new(qp_words, slot),
+            qps: QpTable::new(qp_words, slot, random_u64()),
             peers: PeerTable::new(slot),
             timers: Timers::default(),
             blocked: BlockedQueue::default(),
@@ -113,6 +114,7 @@ impl Process {
             lane_off: AtomicBool::new(lane_off || hooks.is_some()),
             hooks,
             defunct: AtomicBool::new(false),
+            in_use: Quotas::default(),
             next_pd: AtomicU32::new(1),
             dropped: AtomicU64::new(0),
         })

@@ -204,13 +204,16 @@ fn datagrams_are_checked_and_dropped_in_silence() {
     pair.post(LEFT, SendWr { sges: &[shorter], ..to(0x1111_1111) }).unwrap();
     pair.world.settle();
     assert_eq!(pair.received(RIGHT)[1], (2, W::Success), "the next datagram takes it");
-    let two = [sge, Sge { length: 1, ..sge }];
-    assert_eq!(pair.post(LEFT, SendWr { sges: &two, ..to(0) }), Err(PostError::TooLong));
     assert_eq!(pair.post(LEFT, blank(1, WrOpcode::Send)), Err(PostError::BadAddress));
     assert_eq!(
         pair.post(LEFT, SendWr { opcode: WrOpcode::Write, ..to(0) }),
         Err(PostError::BadOpcode)
     );
+    let two = [sge, Sge { length: 1, ..sge }];
+    pair.post(LEFT, SendWr { sges: &two, ..to(0) }).unwrap();
+    pair.world.settle();
+    let sent = pair.sent(LEFT);
+    assert_eq!(sent.last().map(|wc| wc.1), Some(W::LocLenErr), "a datagram above the path MTU");
 }
 
 /// Sends `bytes` to the other end of an unreliable transport.

@@ -408,10 +408,36 @@ fn send_with_invalidate_takes_the_window_back() {
             assert_eq!((got.wc_flags, got.imm_or_rkey), (WcFlags::WITH_INV, window));
             assert_eq!(pair.sent(LEFT), [(1, W::Success)]);
         } else {
-            assert_eq!(pair.sent(LEFT), [(1, W::RemAccessErr)]);
+            // Class J: the receiver alone learns of it, and the requester gets no NAK.
+            assert_eq!(pair.sent(LEFT), [(1, W::RetryExcErr)]);
             assert_eq!(pair.received(RIGHT), [(1, W::LocProtErr)]);
+            assert_eq!(pair.state(RIGHT), S::Err);
         }
         assert_eq!(pair.device(RIGHT).keys.contains_key(&window), !ours);
+    }
+}
+
+/// A WRITE with immediate to a key that does not exist: the receive that it would have completed
+/// ends with a local access error (IBA vol. 1, 11.6.2), the next one is flushed. Without
+/// immediate, and where only a later packet has it, all are flushed.
+#[test]
+fn a_refused_write_with_immediate_ends_its_receive() {
+    for (opcode, length, expected) in [
+        (WrOpcode::WriteImm, 8, W::LocAccessErr),
+        (WrOpcode::Write, 8, W::WrFlushErr),
+        (WrOpcode::WriteImm, 3000, W::WrFlushErr),
+    ] {
+        let mut pair = rc();
+        let (addr, rkey) = pair.region(RIGHT, &[0; 64], RIGHTS);
+        pair.receive(RIGHT, 1, 64);
+        pair.receive(RIGHT, 2, 64);
+        let sge = pair.buffer(LEFT, &text(length));
+        let (remote_addr, rkey) = (addr, rkey ^ 0x5500);
+        let wr = SendWr { sges: &[sge], remote_addr, rkey, ..blank(1, opcode) };
+        pair.post(LEFT, wr).unwrap();
+        pair.world.settle();
+        assert_eq!(pair.sent(LEFT), [(1, W::RemAccessErr)]);
+        assert_eq!(pair.received(RIGHT), [(1, expected), (2, W::WrFlushErr)]);
     }
 }
 

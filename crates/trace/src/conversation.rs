@@ -50,8 +50,8 @@ pub enum Note {
         /// Time since this PSN was last sent; 0 if the capture does not have that packet.
         after_ns: u64,
     },
-    /// PSNs before it are missing: lost, or not captured. They are as many packets, or fewer: a READ
-    /// takes a PSN for each packet of its response.
+    /// PSNs before it are missing: lost, or not captured. They are as many packets, or fewer: a
+    /// READ takes a PSN for each packet of its response.
     Gap {
         /// Number of missing PSNs.
         psns: u32,

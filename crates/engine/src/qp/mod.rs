@@ -106,7 +106,8 @@ pub enum CopyError {
     Protection,
     /// The memory is not mapped any more.
     Fault,
-    /// The scatter list of an atomic is not 8 bytes long.
+    /// The scatter list of an atomic is not 8 bytes long, or that of a datagram is longer than the
+    /// path MTU.
     Length,
 }
 
@@ -198,14 +199,8 @@ impl Qp {
             _ if wr.opcode.is_read_or_atomic() && is_inline => {
                 return Err(PostError::InlineAnswer);
             }
-            _ if self.qp_type == QpType::Ud => {
-                let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
-                if bytes > self.mtu.bytes() as u64 {
-                    return Err(PostError::TooLong);
-                }
-                if wr.ud.is_none() {
-                    return Err(PostError::BadAddress);
-                }
+            _ if self.qp_type == QpType::Ud && wr.ud.is_none() => {
+                return Err(PostError::BadAddress);
             }
             _ => {}
         }

@@ -57,8 +57,8 @@ pub enum Plan {
         /// Offset of its payload.
         offset: u32,
     },
-    /// An atomic whose scatter list is not 8 bytes long: call [`Qp::retire_sent`] with
-    /// [`CopyError::Length`].
+    /// An atomic whose scatter list is not 8 bytes long, or a datagram longer than the path MTU:
+    /// call [`Qp::retire_sent`] with [`CopyError::Length`].
     WrongLength {
         /// Which WQE.
         position: u32,
@@ -183,6 +183,9 @@ impl Qp {
         let in_flight = self.req.next_psn.distance_from(self.req.acked_psn) as u32;
         if in_flight >= self.window_packets {
             return Plan::Idle;
+        }
+        if self.qp_type == QpType::Ud && wqe.length > self.mtu.bytes() {
+            return Plan::WrongLength { position };
         }
         if !wqe.opcode.is_read_or_atomic() {
             return self.plan_message(position, max_payload, self.window_packets - in_flight);

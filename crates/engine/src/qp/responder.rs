@@ -495,8 +495,7 @@ impl Qp {
         if placement.ends {
             self.resp.msn = self.resp.msn.next();
             if train.flags.has(TrainFlags::INV) && !env.invalidate(train.imm_or_rkey) {
-                self.end_receive(WcStatus::LocProtErr, env);
-                return self.end_with_nak(placement.last_psn, NakCode::RemoteAccessError, env);
+                return self.invalidate_failed(env);
             }
             if train.kind == TrainKind::Send || train.flags.has(TrainFlags::IMM) {
                 self.complete_receive(train, placement.message_bytes, env);
@@ -511,6 +510,17 @@ impl Qp {
                 self.resp.nak_sent = true;
             }
         }
+    }
+
+    /// The key of a SEND with Invalidate cannot be invalidated: the receive and the QP end with an
+    /// error, and the requester gets no NAK (IBA vol. 1, 9.9.6.3, class J). What was executed
+    /// before is still acknowledged.
+    #[cold]
+    fn invalidate_failed<E: Env>(&mut self, env: &mut E) {
+        self.end_receive(WcStatus::LocProtErr, env);
+        let (waiting, ack) = (core::mem::take(&mut self.resp.pending), self.resp.ack.take());
+        self.enter_error(env);
+        (self.resp.pending, self.resp.ack) = (waiting, ack);
     }
 
     #[inline]

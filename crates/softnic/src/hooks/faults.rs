@@ -20,6 +20,7 @@ use rdmalab_link::quirk::{Chain, Completion, Fate, Reply};
 use rdmalab_link::specification::Specification;
 
 use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::opcode::Transport;
 
 use crate::clock::now_ns;
 use crate::copy;
@@ -43,7 +44,7 @@ const PACKET_BYTES: u32 = 4096;
 /// A deferred packet.
 pub(super) enum DeferredPacket {
     /// For a process of this host.
-    Ring { peer: Arc<Peer>, train: Train, is_datagram: bool, payload: Box<[u8]> },
+    Ring { peer: Arc<Peer>, train: Train, service: Transport, payload: Box<[u8]> },
     /// For another host. If `intact`, it is sent with a correct invariant CRC.
     Network { route: Route, packet: Box<[u8]>, intact: bool },
 }
@@ -339,7 +340,7 @@ impl Faults {
 /// Sends a deferred packet; returns it if there is no room.
 fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
     match &packet {
-        DeferredPacket::Ring { peer, train, is_datagram, payload } => {
+        DeferredPacket::Ring { peer, train, service, payload } => {
             if peer.known_dead() {
                 return None;
             }
@@ -348,7 +349,7 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
                 drop(out);
                 return Some(packet);
             }
-            push(&mut out, train, *is_datagram, |to| {
+            push(&mut out, train, *service, |to| {
                 // SAFETY: the ring has room for the payload of the train, which is ours.
                 unsafe { copy::copy(to, payload.as_ptr(), payload.len()) }
                     .map_err(|_| rdmalab_engine::qp::CopyError::Fault)

@@ -14,6 +14,7 @@ use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::Hooks;
@@ -74,7 +75,7 @@ pub(crate) struct FaultyPath<'a, P> {
     faults: Option<&'static Faults>,
     /// The peer whose ring gets the delayed packets.
     peer: &'a Arc<Peer>,
-    is_datagram: bool,
+    service: Transport,
 }
 
 impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
@@ -119,7 +120,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
         let sends_now = faults.defer(&packet.flow, (&fate, decided_ns), || DeferredPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
-            is_datagram: self.is_datagram,
+            service: self.service,
             payload: payload.clone().into_boxed_slice(),
         });
         if !sends_now {
@@ -158,7 +159,7 @@ impl<P> FaultyPath<'_, P> {
             true => u32::from(self.peer.slot) << crate::layout::QP_INDEX_BITS,
             false => 0,
         };
-        let sender = if self.is_datagram { train.src_qpn.get() ^ member } else { 0 };
+        let sender = if self.service == Transport::Ud { train.src_qpn.get() ^ member } else { 0 };
         let path = self.tapped.frames.headers.tuple();
         Flow {
             source: path.source,
@@ -188,6 +189,6 @@ impl Hooks {
         let frames = Frames { device: links.pd.context.device, headers, mtu, transport };
         let tap = self.tap.filter(|_| !is_copy);
         let tapped = TappedPath { inner, tap, frames };
-        FaultyPath { tapped, faults: self.faults, peer, is_datagram: links.datagram }
+        FaultyPath { tapped, faults: self.faults, peer, service: links.service }
     }
 }

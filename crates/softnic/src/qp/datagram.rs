@@ -30,6 +30,6 @@ impl QpInner {
     /// nothing for so long that it must be stopped, and other datagrams wait behind these.
     pub(crate) fn is_stuck(&self, peer: &Peer) -> bool {
         let consumed = peer.out.lock().consumed();
-        self.links.datagram && peer.ring_stall.is_stuck(consumed, crate::clock::now_ns())
+        self.links.is_datagram() && peer.ring_stall.is_stuck(consumed, crate::clock::now_ns())
     }
 }

@@ -46,7 +46,7 @@ impl QpInner {
 
     /// The headers of sent packets; those of a datagram are set when it is addressed.
     pub(super) fn headers(&self) -> FrameHeaders {
-        match self.links.datagram {
+        match self.links.is_datagram() {
             true => shared_tuple(Gid::default(), Gid::default(), self.qp.qpn),
             false => self.make_shared_paths()[0],
         }
@@ -62,7 +62,7 @@ impl QpInner {
 
     /// Stores the headers of a connection, after its address or peer was set.
     pub(crate) fn remember_shared_paths(&mut self) {
-        let is_needed = self.links.hooks.is_some() && !self.links.datagram;
+        let is_needed = self.links.hooks.is_some() && !self.links.is_datagram();
         self.links.shared_paths = is_needed.then(|| self.make_shared_paths());
     }
 
@@ -79,7 +79,7 @@ impl QpInner {
     /// The headers of a train from the ring.
     fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
         match &self.links.shared_paths {
-            _ if self.links.datagram => {
+            _ if self.links.is_datagram() => {
                 Cow::Owned(received_tuple(train, self.links.pd.context.device))
             }
             Some(known) => Cow::Borrowed(&known[1]),
@@ -150,7 +150,7 @@ impl QpInner {
     fn arrived(&self, train: &Train, tuple: &FourTuple, medium: Medium) -> Option<PacketInfo> {
         let opcode = expand::opcode_of(train, transport_of(self.qp.qp_type))?;
         let is_response = train.kind.is_response();
-        let source_qp = if self.links.datagram { train.src_qpn } else { Qpn::new(0) };
+        let source_qp = if self.links.is_datagram() { train.src_qpn } else { Qpn::new(0) };
         let is_request = self.qp.qp_type == QpType::Rc && !is_response;
         Some(PacketInfo {
             flow: Flow {

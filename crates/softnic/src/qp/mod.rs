@@ -102,8 +102,8 @@ pub(crate) struct QpLinks {
     pub(crate) stream: StreamDetector,
     /// The QP word as published last.
     pub(crate) published: QpWord,
-    /// Whether this is a UD QP.
-    pub(crate) datagram: bool,
+    /// Its transport service.
+    pub(crate) service: Transport,
     /// Number of trains that were lost because there is no such peer.
     pub(crate) lost: u64,
     /// The bind or local invalidate that is in progress.
@@ -121,6 +121,14 @@ pub(crate) struct QpLinks {
     pub(crate) hooks: Option<&'static Hooks>,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,
+}
+
+impl QpLinks {
+    /// Whether this is a UD QP.
+    #[inline]
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.service == Transport::Ud
+    }
 }
 
 impl Env for QpLinks {
@@ -184,6 +192,7 @@ impl QpInner {
                 && self.links.route.is_none()
                 // An operation that the initiator executes itself sends no packet for the hooks.
                 && self.links.hooks.is_none(),
+            service: self.links.service,
             pd: qp.pd,
             access: qp.attr.qp_access_flags,
             remote_qpn: qp.remote_qpn,

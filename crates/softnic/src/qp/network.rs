@@ -20,7 +20,7 @@ impl QpInner {
     pub(crate) fn route_to_peer(&mut self) {
         let network = self.links.process.network();
         let route = network.and_then(|network| network.route(&self.qp.attr.ah_attr));
-        self.links.route = if self.links.datagram { None } else { route };
+        self.links.route = if self.links.is_datagram() { None } else { route };
         let loses = self.links.route.is_some() || self.links.hooks.is_some_and(Hooks::cuts_trains);
         self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
     }
@@ -78,7 +78,7 @@ impl QpInner {
     /// Called after messages arrived for a caller: whether only an ACK is to be sent, and it can
     /// wait for the program's answer.
     pub(crate) fn may_delay_ack(&mut self, network: &Network) -> bool {
-        if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
+        if self.links.is_datagram() || self.qp.may_send() || !self.qp.has_only_ack() {
             return false;
         }
         self.links.delayed_ack.on_message(network.caller_polls(), crate::clock::now_ns())
@@ -126,7 +126,7 @@ impl QpInner {
         if self.links.hooks.is_some() && !self.network_arrival(&train, &arrival.tuple)? {
             return Ok(());
         }
-        if self.links.datagram {
+        if self.links.is_datagram() {
             let ip = IpFields { identification, ..arrival.ip };
             self.take_datagram(arrival, &ip, &train, packet);
         } else {

@@ -43,7 +43,7 @@ impl QpInner {
     /// The peer of a connection, if it answered the hello too late for the connection's setup.
     #[cold]
     fn late_peer(&self) -> Option<Arc<Peer>> {
-        let connected = !self.links.datagram && crate::device::is_here(&self.qp.attr.ah_attr);
+        let connected = !self.links.is_datagram() && crate::device::is_here(&self.qp.attr.ah_attr);
         connected.then(|| self.links.process.peer(self.remote_process()))?
     }
 
@@ -82,7 +82,7 @@ impl QpInner {
             {
                 continue;
             }
-            if self.links.datagram {
+            if self.links.is_datagram() {
                 if self.is_multicast_next() {
                     match self.send_multicast() {
                         Step::Done => continue,
@@ -134,7 +134,7 @@ impl QpInner {
     fn request_on(&mut self, path: &mut impl Path<QpLinks>) -> Step {
         loop {
             let sent = driver::send_request(&mut self.qp, path, &mut self.links);
-            let goes_on = !self.links.datagram && self.qp.lane_candidate().is_none();
+            let goes_on = !self.links.is_datagram() && self.qp.lane_candidate().is_none();
             if sent != Step::Done || !goes_on {
                 return sent;
             }
@@ -143,7 +143,7 @@ impl QpInner {
 
     /// Sends datagrams over the network if they go there; otherwise drops one request.
     fn send_nowhere(&mut self) -> Step {
-        if self.links.datagram && self.send_datagrams_network() {
+        if self.links.is_datagram() && self.send_datagrams_network() {
             return Step::Done;
         }
         let mut nowhere = Nowhere { lost: 0 };

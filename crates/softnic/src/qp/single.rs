@@ -53,7 +53,9 @@ impl QpInner {
     #[inline(always)]
     pub(crate) fn take_single(&mut self, slot: &Slot, from: u16) -> bool {
         let QpInner { qp, links } = self;
-        let Some(short) = codec::decode_short_send(slot.head, &slot.body) else { return false };
+        let Some(short) = codec::decode_short_send(slot.head, links.service, &slot.body) else {
+            return false;
+        };
         // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
         let is_peer = short.src_qpn == qp.remote_qpn && layout::process_of(short.src_qpn) == from;
         if !is_peer || links.route.is_some() || links.hooks.is_some() {
@@ -91,7 +93,7 @@ fn push(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
         payload_bytes: wqe.length,
         imm: wqe.imm_or_rkey,
     };
-    let (head, body) = codec::encode_short_send(dst_qpn, &short, payload);
+    let (head, body) = codec::encode_short_send(dst_qpn, &short, links.service, payload);
     out.push(head, &body).is_ok()
 }
 

@@ -6,6 +6,7 @@ use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_link::address::{FourTuple, IpFields};
 use rdmalab_link::drops::Drop;
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
+use rdmalab_wire::opcode::Transport;
 
 use super::receiver::Arrival;
 use crate::peer::Peer;
@@ -51,7 +52,7 @@ pub(super) fn push(peer: &Peer, arrival: &Arrival<'_>) -> bool {
         return false;
     }
     let prefix = prefix_of(arrival);
-    let pushed = ring_push::push(&mut out, &train, false, |to| {
+    let pushed = ring_push::push(&mut out, &train, Transport::Rc, |to| {
         // SAFETY: the ring made room for exactly these two pieces.
         unsafe {
             to.copy_from_nonoverlapping(prefix.as_ptr(), PREFIX_BYTES);

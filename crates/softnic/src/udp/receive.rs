@@ -295,8 +295,7 @@ impl Process {
     /// Handles a packet that another process (`reader`) read from the socket and forwarded.
     #[cold]
     pub(crate) fn take_forwarded(&self, consumer: &Consumer, slot: &Slot, reader: u16) {
-        let Some((train, SlotPayload::Data(position))) =
-            codec::decode(slot.head, &slot.body, false)
+        let Some((train, SlotPayload::Data(position))) = codec::decode(slot.head, &slot.body)
         else {
             return;
         };

@@ -16,7 +16,8 @@ const HOUSE: &str = "
     link        -> engine wire random    | carries the engine's trains, and knows no socket
     ring        ->                       | lock-free memory, small enough for a model checker
     profile     -> wire link             | devices as data; their costs are rules of faults
-    softnic     -> driver engine wire link ring profile | the engine in real time
+    softnic     -> driver engine wire link ring profile random | the engine in real time; QPNs
+                                           are drawn
     sim         -> driver engine link rank      | the engine in virtual time
     abi         ->                       | the layouts of C, for whoever speaks it
     provider    -> abi engine wire       | any backend as C tables, soft or simulated

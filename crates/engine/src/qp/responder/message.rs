@@ -150,12 +150,29 @@ impl Qp {
         let state = if begins {
             match self.begin_write(train, env) {
                 Ok(state) => state,
-                Err(code) => return self.refuse(psn, code, env),
+                Err(code) => return self.refuse_write(train, skip, code, env),
             }
         } else {
             self.resp.inbound
         };
         self.continue_write(train, skip, state, env)
+    }
+
+    /// Refuses a WRITE for its key or address. If the packet has immediate data, the receive that
+    /// it would have completed ends with a local access error (IBA vol. 1, 11.6.2).
+    #[cold]
+    fn refuse_write<E: Env>(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        code: NakCode,
+        env: &mut E,
+    ) -> Accept {
+        let has_immediate = train.packets == skip + 1 && train.flags.has(TrainFlags::IMM);
+        if has_immediate && self.take_receive(env) == TakeRecv::Taken {
+            self.end_receive(WcStatus::LocAccessErr, env);
+        }
+        self.refuse(self.resp.epsn, code, env)
     }
 
     pub(in crate::qp) fn begin_write<E: Env>(
@@ -194,7 +211,7 @@ impl Qp {
         } else {
             match self.check_key(rkey, Access::REMOTE_WRITE, next_addr, bytes as u64, env) {
                 Ok((host_addr, entry)) => PlacementTarget::Memory { host_addr, entry },
-                Err(code) => return self.refuse(self.resp.epsn, code, env),
+                Err(code) => return self.refuse_write(train, skip, code, env),
             }
         };
         if ends && train.flags.has(TrainFlags::IMM) {
