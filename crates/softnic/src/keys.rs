@@ -34,8 +34,9 @@ pub(crate) struct KeyRegistry {
     pub(crate) table: Mutex<KeyTable>,
     /// The same table for reading, without a lock.
     pub(crate) view: KeyView,
-    /// The region of each bound window, by index. Changed with `table` locked.
-    pub(crate) bindings: Mutex<BTreeMap<u32, u32>>,
+    /// The index of the region of each bound window, by the window's QP (type 2; 0: type 1) and
+    /// index. Changed with `table` locked.
+    bindings: Mutex<BTreeMap<(Qpn, u32), u32>>,
     /// Memory regions and windows that are alive.
     in_use: AtomicU32,
 }
@@ -110,9 +111,9 @@ impl KeyRegistry {
         keys.publish(&table_entry(&entry));
         let mut bindings = self.bindings.lock();
         if entry.length == 0 {
-            bindings.remove(&index);
+            bindings.remove(&(entry.qpn, index));
         } else {
-            bindings.insert(index, keytable::index_of(bind.mr_lkey));
+            bindings.insert((entry.qpn, index), keytable::index_of(bind.mr_lkey));
         }
         Ok(window.length != 0)
     }
@@ -148,8 +149,17 @@ impl KeyRegistry {
             return false;
         }
         keys.publish(&table_entry(&unbound(window)));
-        self.bindings.lock().remove(&keytable::index_of(rkey));
+        self.bindings.lock().remove(&(window.qpn, keytable::index_of(rkey)));
         true
+    }
+
+    /// Invalidates the key of a window that is being freed.
+    pub(crate) fn retract_freed_window(&self, rkey: u32) {
+        let index = keytable::index_of(rkey);
+        let mut keys = self.table.lock();
+        let qpn = self.view.read(index).and_then(key_entry).map(|window| window.qpn);
+        keys.retract(index);
+        self.bindings.lock().remove(&(qpn.unwrap_or_default(), index));
     }
 
     /// Invalidates the type 2 windows of a QP that is being destroyed: they could not be
@@ -157,14 +167,15 @@ impl KeyRegistry {
     /// for initiators that still copy by them.
     pub(crate) fn retract_windows_of(&self, qpn: Qpn) {
         let mut keys = self.table.lock();
-        self.bindings.lock().retain(|index, _| {
-            let window = self.view.read(*index).and_then(key_entry);
-            let window = window.filter(|w| w.kind == KeyKind::WindowType2 && w.qpn == qpn);
-            if let Some(window) = window {
+        let mut bindings = self.bindings.lock();
+        let of_qp = (qpn, 0)..=(qpn, u32::MAX);
+        let indices: Vec<u32> = bindings.range(of_qp).map(|((_, index), _)| *index).collect();
+        for index in indices {
+            if let Some(window) = self.view.read(index).and_then(key_entry) {
                 keys.publish(&table_entry(&unbound(window)));
             }
-            window.is_none()
-        });
+            bindings.remove(&(qpn, index));
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::mr::{self, KeyEntry, KeyKind};
 use rdmalab_engine::vocab::{Access, PdId};
-use rdmalab_ring::keytable;
 use rdmalab_wire::ids::Qpn;
 
 use crate::context::ContextShared;
@@ -193,10 +192,7 @@ impl MwObject {
     pub(crate) fn deallocate(&self) -> VerbsResult<()> {
         let process = self.process;
         let key = self.rkey.load(Ordering::Acquire);
-        let mut keys = process.keys.table.lock();
-        keys.retract(keytable::index_of(key));
-        process.keys.bindings.lock().remove(&keytable::index_of(key));
-        drop(keys);
+        process.keys.retract_freed_window(key);
         process.wait_for_copies()?;
         process.keys.free(key);
         self.pd.remove_object();
