@@ -19,6 +19,7 @@
 //! Not tested: XRC, DC and on-demand paging; `ib_send_bw -g` on InfiniBand ports, where it asks the
 //! subnet manager for its group through umad devices. On Ethernet ports it does not.
 
+mod applications;
 mod case;
 mod compiled;
 mod conformance;
