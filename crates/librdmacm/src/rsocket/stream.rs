@@ -401,12 +401,18 @@ impl Stream {
         let (mut pieces, count) = self.stage(from, skip, bytes);
         let is_inline = bytes <= self.sizes.inline;
         let to = (room.addr, room.key);
-        self.post_write(&mut pieces[..count], to, message(OP_DATA, bytes), is_inline)?;
-        self.spend(bytes);
-        self.send_seq = self.send_seq.wrapping_add(1);
         let rest =
             Sge { addr: room.addr + u64::from(bytes), key: room.key, length: room.length - bytes };
+        // Before the message is posted: as soon as the peer has it, it may announce new room in the
+        // same entry, which must not be overwritten.
         self.write_target_sge(self.target_sge, rest);
+        let what = message(OP_DATA, bytes);
+        if let Err(error) = self.post_write(&mut pieces[..count], to, what, is_inline) {
+            self.write_target_sge(self.target_sge, room);
+            return Err(error);
+        }
+        self.spend(bytes);
+        self.send_seq = self.send_seq.wrapping_add(1);
         if rest.length == 0 {
             self.target_sge = (self.target_sge + 1) % SGL_ENTRIES;
         }

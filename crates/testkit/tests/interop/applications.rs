@@ -1,5 +1,5 @@
-//! Applications of other projects, unmodified, under `rdmalab exec`: fio, MPICH, and the tests of a
-//! Rust crate.
+//! Applications of other projects, unmodified, under `rdmalab exec`: fio, iperf3 over rsockets,
+//! MPICH, and the tests of a Rust crate.
 
 use std::path::Path;
 use std::process::Command;
@@ -46,6 +46,31 @@ fn fio_moves_data_by_write_and_send() {
         let both = format!("{}{}", client.report(), server.report());
         assert!(moved(&client) && server.succeeded(), "{verb}\n{both}");
     }
+}
+
+/// Debian's preload library turns the sockets of a program into rsockets, which are our
+/// `librdmacm.so.1`'s.
+const RSOCKETS: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+
+#[test]
+fn iperf3_runs_over_rsockets() {
+    let Some(iperf) = installed("iperf3") else { return };
+    if !Path::new(RSOCKETS).exists() {
+        return programs::skipped("iperf3", "rsocket/librspreload.so of librdmacm1 is missing");
+    }
+    let _turn = programs::turn();
+    let preload = [("LD_PRELOAD".to_owned(), RSOCKETS.to_owned())];
+    let pair = || {
+        let port = programs::free_port();
+        let mut server = start(&iperf, &words(&format!("-s -1 -p {port}")), &preload);
+        programs::wait_until_bound(&mut server, port);
+        let client = start(&iperf, &words(&format!("-c 127.0.0.1 -p {port} -n 8M")), &preload);
+        Some([server, client])
+    };
+    let Some(ends) = programs::connected(pair, LIMIT, LIMIT) else { return };
+    let moved =
+        ends.client.stdout.contains("8.00 MBytes") && ends.server.stdout.contains("receiver");
+    assert!(ends.client.succeeded() && ends.server.succeeded() && moved, "{}", ends.report());
 }
 
 /// Debian's MPICH uses UCX. Open MPI may be installed beside it, so the names have suffixes.
