@@ -7,10 +7,12 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <stdatomic.h>
+#include <sys/select.h>
 
 enum { CLOSINGS = 120, TURNS = 3000, CONNECTIONS = 6 };
 
@@ -30,6 +32,31 @@ static void make_pair(int listener, int *accepted, int *connected)
     CHECK(pthread_create(&thread, NULL, connect_to_server, connected) == 0);
     CHECK((*accepted = raccept(listener, NULL, NULL)) >= 0);
     CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* ---- Numbers ---- */
+
+/*
+ * librspreload opens a descriptor for the program, and then the socket. Meanwhile another thread
+ * may close a lower descriptor. The socket's number must be above the program's descriptor anyway:
+ * see OWN_LOWEST in crates/librdmacm/src/channel.rs.
+ */
+static void number_is_above_the_programs(int listener)
+{
+    int lower = open("/dev/null", O_RDONLY), own = open("/dev/null", O_RDONLY), accepted;
+    int mss = 0, connected = -1;
+    socklen_t length = sizeof mss;
+    CHECK(lower >= 0 && own > lower);
+    close(lower);
+    make_pair(listener, &accepted, &connected);
+    CHECK(accepted > own && accepted < FD_SETSIZE);
+    CHECK(connected > own && connected < FD_SETSIZE);
+    /* The largest MTU of a port; for iperf3, which asks for it. */
+    EQUAL(rgetsockopt(connected, IPPROTO_TCP, TCP_MAXSEG, &mss, &length), 0);
+    EQUAL(mss, 4096);
+    EQUAL(rclose(connected), 0);
+    EQUAL(rclose(accepted), 0);
+    close(own);
 }
 
 /* ---- Closing ---- */
@@ -200,6 +227,7 @@ int main(int argc, char **argv)
     EQUAL(rbind(listener, (struct sockaddr *)&server, sizeof server), 0);
     EQUAL(rlisten(listener, 8), 0);
     EQUAL(rgetsockname(listener, (struct sockaddr *)&server, &length), 0);
+    number_is_above_the_programs(listener);
     for (int round = 0; round < CLOSINGS && !(argc > 1 && argv[1][0] == 'w'); round++) {
         alarm(60); /* Kills the process if a thread does not wake up. */
         close_while_receiving(listener, round);

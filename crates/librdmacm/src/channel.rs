@@ -1,12 +1,14 @@
 //! Event channels and events as C sees them.
 
 use core::ffi::c_int;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rdmalab_abi::{rdma_cm_event, rdma_cm_event_param, rdma_conn_param, rdma_event_channel};
 
-use crate::errno::{CallResult, Errno, answer};
+use crate::errno::{CallResult, Errno, answer, errno_of};
 use crate::event_queue::EventQueue;
+use crate::eventfd;
 use crate::process::process;
 
 /// The longest private data of any event.
@@ -19,10 +21,28 @@ pub struct Channel {
     pub queue: Arc<EventQueue>,
 }
 
+/// The lowest number of the descriptor of an id's own channel, which is the number of an rsocket.
+/// It is above the numbers of most other descriptors, for rdma-core's `librspreload.so`: its
+/// `select` looks from 0 upwards for the descriptor that stands for an rsocket, and an ordinary
+/// descriptor stands for itself. So a program waits for ever if its own number of an rsocket is
+/// above the rsocket's number. Without this limit that happens when our thread closes a descriptor
+/// after librspreload has opened one and before the rsocket gets its own.
+const OWN_LOWEST: c_int = 512;
+
 /// Creates a channel.
 pub fn create() -> CallResult<*mut Channel> {
+    create_with(|fd| fd)
+}
+
+/// Creates the channel that belongs to one id.
+pub fn create_own() -> CallResult<*mut Channel> {
+    create_with(|fd| eventfd::move_up(fd, OWN_LOWEST))
+}
+
+fn create_with(place: fn(OwnedFd) -> OwnedFd) -> CallResult<*mut Channel> {
     process()?;
-    let queue = Arc::new(EventQueue::new()?);
+    let fd = eventfd::create().map_err(|error| errno_of(&error))?;
+    let queue = Arc::new(EventQueue::new(place(fd)));
     let public = rdma_event_channel { fd: queue.raw_fd() };
     Ok(Box::into_raw(Box::new(Channel { public, queue })))
 }

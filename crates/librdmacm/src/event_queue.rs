@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdmalab_wire::ids::Gid;
 
-use crate::errno::{CallResult, errno_of};
+use crate::errno::CallResult;
 use crate::eventfd;
 
 /// The parameters of an event.
@@ -72,13 +72,9 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// An empty queue.
-    ///
-    /// # Errors
-    /// The kernel's error if no descriptor can be created.
-    pub fn new() -> CallResult<Self> {
-        let fd = eventfd::create().map_err(|error| errno_of(&error))?;
-        Ok(Self { events: Mutex::default(), fd })
+    /// An empty queue, with a descriptor of [`eventfd::create`].
+    pub fn new(fd: OwnedFd) -> Self {
+        Self { events: Mutex::default(), fd }
     }
 
     fn events(&self) -> MutexGuard<'_, VecDeque<QueuedEvent>> {

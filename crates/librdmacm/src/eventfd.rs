@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Creates a counter at 0.
 ///
@@ -17,6 +17,19 @@ pub fn create() -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Moves a descriptor to a number of at least `lowest` and below `FD_SETSIZE`, the limit of
+/// `select(2)`. If none is free, the descriptor keeps its number.
+pub fn move_up(fd: OwnedFd, lowest: RawFd) -> OwnedFd {
+    // SAFETY: takes integers only.
+    let raw = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    if raw < 0 {
+        return fd;
+    }
+    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    let moved = unsafe { OwnedFd::from_raw_fd(raw) };
+    if raw < libc::FD_SETSIZE as RawFd { moved } else { fd }
 }
 
 /// Adds 1, which makes the counter readable.

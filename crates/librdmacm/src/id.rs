@@ -44,7 +44,7 @@ pub unsafe fn create(
 ) -> CallResult<*mut rdma_cm_id> {
     let process = process()?;
     let is_sync = channel.is_null();
-    let channel = if is_sync { channel::create()?.cast() } else { channel };
+    let channel = if is_sync { channel::create_own()?.cast() } else { channel };
     // SAFETY: the caller's channel, or the one just created.
     let queue = unsafe { channel::queue_of(channel) };
     let mut cm = process.lock();
@@ -296,7 +296,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
         return Err(Errno(libc::EINVAL));
     }
     let is_sync = channel.is_null();
-    let channel = if is_sync { channel::create()?.cast() } else { channel };
+    let channel = if is_sync { channel::create_own()?.cast() } else { channel };
     // SAFETY: the caller's channel, or the one just created.
     let queue = unsafe { channel::queue_of(channel) };
     let process = process()?;

@@ -121,6 +121,7 @@ pub unsafe fn rgetsockopt(
             (SOL_RDMA, RDMA_RQSIZE) => c_int::from(stream.sizes.receive_queue),
             (SOL_RDMA, RDMA_INLINE) => stream.sizes.inline as c_int,
             (SOL_RDMA, RDMA_IOMAPSIZE) => c_int::from(stream.sizes.iomaps),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => stream.path_mtu(),
             _ if is_kept(level, name) => stream.options.kept(level, name),
             _ => return Err(Errno(libc::ENOTSUP)),
         };

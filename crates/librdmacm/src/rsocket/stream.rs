@@ -177,6 +177,13 @@ impl Stream {
         !self.messages.is_empty()
     }
 
+    /// The path MTU in bytes; 2048 before the route is known, as in rdma-core.
+    pub fn path_mtu(&self) -> c_int {
+        // SAFETY: the socket's id or null, and its path or null.
+        let path = unsafe { self.id.as_ref().and_then(|id| id.route.path_rec.as_ref()) };
+        path.map_or(2048, |path| 1 << (7 + path.mtu.min(5)))
+    }
+
     fn cq(&self) -> *mut ibv_cq {
         // SAFETY: the socket's id.
         unsafe { (*self.id).recv_cq }
