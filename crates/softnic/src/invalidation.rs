@@ -32,7 +32,7 @@ impl Process {
                 Invalidation { visits: self.lanes.inside_now(Some(slot)), ..none }
             }
             KeyUsers::Everybody => {
-                let local_qps = self.qps.all().filter(other).collect();
+                let local_qps = self.busy_qps().filter(other).collect();
                 Invalidation { position, visits: self.lanes.inside_now(None), local_qps }
             }
         }

@@ -160,7 +160,9 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
             srq.users.fetch_sub(1, Ordering::Release);
         }
         links.pd.context.forget(links.cookie);
-        process.leave_all_groups(qp.1);
+        if links.is_datagram() {
+            process.leave_all_groups(qp.1);
+        }
         links.pd.remove_object();
         process.qps.release(qp.0.index);
     }
@@ -183,7 +185,10 @@ enum Initiator {
 impl Initiator {
     fn of(inner: &QpInner) -> Initiator {
         match inner.qp.remote_qpn {
-            qpn if qpn.get() == 0 => Initiator::None,
+            // RESET clears the number at once and the peer after it has waited, so a peer without a
+            // number is one that RESET gave up on.
+            qpn if qpn.get() == 0 && inner.links.peer.is_none() => Initiator::None,
+            qpn if qpn.get() == 0 => Initiator::Elsewhere,
             qpn if layout::process_of(qpn) == inner.links.process.slot => Initiator::Here(qpn),
             _ => Initiator::Elsewhere,
         }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::biased;
 use rdmalab_ring::epoch::LaneSlots;
 use rdmalab_ring::seg::Segment;
 
@@ -185,10 +186,18 @@ impl Process {
     /// # Errors
     /// As [`Process::wait_for_lanes`].
     pub(crate) fn wait_for_copies(&self) -> VerbsResult<()> {
-        for object in self.qps.all() {
+        for object in self.busy_qps() {
             drop(object.inner.lock());
         }
         self.wait_for_lanes()
+    }
+
+    /// The QPs that threads of this process had locked before this call and may not have released
+    /// since. A thread that locks a QP later sees what the caller did before. So there are hardly
+    /// more than threads at work, however many QPs the process has.
+    pub(crate) fn busy_qps(&self) -> impl Iterator<Item = &'static QpObject> + '_ {
+        biased::fence_holders();
+        self.qps.all().filter(|object| object.inner.may_be_held())
     }
 
     /// Waits until no other process executes a one-sided operation that began before this call.

@@ -13,6 +13,7 @@ use support::node::*;
 
 const THREADS: usize = 64;
 const PAIRS_PER_THREAD: usize = 79;
+const REGIONS_PER_THREAD: usize = 8;
 
 const SMALL: Setup = Setup {
     cap: QpCap {
@@ -26,19 +27,45 @@ const SMALL: Setup = Setup {
     ..Setup::new(QpType::Rc)
 };
 
+/// How long calls of one kind took, ns.
+#[derive(Default)]
+struct Times {
+    calls: AtomicU64,
+    total_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl Times {
+    fn measure(&self, call: impl FnOnce() -> VerbsResult<()>) {
+        let began = Instant::now();
+        call().expect("it ends");
+        let took_ns = began.elapsed().as_nanos() as u64;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.total_ns.fetch_add(took_ns, Ordering::Relaxed);
+        self.longest_ns.fetch_max(took_ns, Ordering::Relaxed);
+    }
+
+    fn print(&self, what: &str) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let us = |ns: &AtomicU64| ns.load(Ordering::Relaxed) as f64 / 1e3;
+        let (mean, most) = (us(&self.total_ns) / calls as f64, us(&self.longest_ns));
+        println!("{calls} {what}: {mean:.1} us on average, {most:.1} us at most");
+    }
+}
+
 /// All 10 112 queue pairs exist at one time. Half of them write to their peers within the process,
-/// so that each destruction has a peer to wait for. With `--nocapture` it prints what a destruction
-/// took.
+/// so that each destruction has a peer to wait for. Regions are deregistered while they do. With
+/// `--nocapture` it prints how long both took.
 #[test]
 fn ten_thousand_are_made_used_and_destroyed_by_64_threads() {
     let node = Node::open(0);
     let mem = node.mem(THREADS * PAIRS_PER_THREAD * 8, Kind::Heap);
     let all_made = Barrier::new(THREADS);
-    let (total_ns, longest_ns) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (destructions, deregistrations) = (Times::default(), Times::default());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (node, mem, all_made) = (&node, &mem, &all_made);
-            let (total_ns, longest_ns) = (&total_ns, &longest_ns);
+            let (destructions, deregistrations) = (&destructions, &deregistrations);
             scope.spawn(move || {
                 let (send_cq, recv_cq) = (node.cq(2, None, 1), node.cq(2, None, 2));
                 let make = || node.endpoint_on(&SMALL, &send_cq, &recv_cq, None);
@@ -53,13 +80,13 @@ fn ten_thousand_are_made_used_and_destroyed_by_64_threads() {
                     let to = mem.addr() + offset as u64;
                     first.send(rdma(WrOpcode::Write, &sges, to, mem.rkey));
                     assert_eq!(wait(&send_cq).status, WcStatus::Success);
+                    if index < REGIONS_PER_THREAD {
+                        let region = node.register(mem.at, 8, ALL_RIGHTS).mr;
+                        deregistrations.measure(|| SoftNic::dereg_mr(&region));
+                    }
                 }
                 for end in pairs.iter().flatten() {
-                    let began = Instant::now();
-                    SoftNic::destroy_qp(&end.qp).expect("it is destroyed");
-                    let took_ns = began.elapsed().as_nanos() as u64;
-                    total_ns.fetch_add(took_ns, Ordering::Relaxed);
-                    longest_ns.fetch_max(took_ns, Ordering::Relaxed);
+                    destructions.measure(|| SoftNic::destroy_qp(&end.qp));
                 }
                 // Their places are free again.
                 let again = make();
@@ -67,10 +94,6 @@ fn ten_thousand_are_made_used_and_destroyed_by_64_threads() {
             });
         }
     });
-    let count = (THREADS * PAIRS_PER_THREAD * 2) as u64;
-    println!(
-        "{count} QPs, {THREADS} threads: a destruction took {:.1} us on average, {:.1} us at most",
-        total_ns.into_inner() as f64 / 1e3 / count as f64,
-        longest_ns.into_inner() as f64 / 1e3
-    );
+    destructions.print("destructions by 64 threads");
+    deregistrations.print("deregistrations by 64 threads");
 }
