@@ -26,11 +26,13 @@ pub(crate) struct QpTable<T: 'static> {
 impl<T: 'static> QpTable<T> {
     /// An empty table for process slot `slot`. `seed` decides the order in which indices are used
     /// first: it must be unknown to others, because whoever guesses the QPN of a connection can
-    /// send packets to it.
-    pub(crate) fn new(words: QpWords, slot: u16, seed: u64) -> QpTable<T> {
+    /// send packets to it. `None`: in order, so that each run has the same.
+    pub(crate) fn new(words: QpWords, slot: u16, seed: Option<u64>) -> QpTable<T> {
         let usable = usable_qps(slot);
         let mut order: Vec<u32> = (0..usable).collect();
-        Random::new(seed).shuffle(&mut order);
+        if let Some(seed) = seed {
+            Random::new(seed).shuffle(&mut order);
+        }
         QpTable {
             words,
             usable,
@@ -94,10 +96,10 @@ mod tests {
 
     use super::*;
 
-    fn table(words: &mut [u64], seed: u64) -> QpTable<u32> {
+    fn table(words: &mut [u64], seed: impl Into<Option<u64>>) -> QpTable<u32> {
         let base = words.as_mut_ptr().cast();
         // SAFETY: the words have room for the whole segment, and outlive the table in each test.
-        QpTable::new(unsafe { QpWords::attach(base) }, 1, seed)
+        QpTable::new(unsafe { QpWords::attach(base) }, 1, seed.into())
     }
 
     fn take(table: &QpTable<u32>, count: usize) -> Vec<u32> {
@@ -112,6 +114,7 @@ mod tests {
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), QPS_PER_PROCESS);
         assert!(one.allocate(|index| index).is_err(), "the table is full");
         assert_ne!(all[..8], take(&other, 8)[..]);
+        assert_eq!(take(&table(&mut words, None), 3), [0, 1, 2]);
         let successors = all.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
         assert!(successors < 32, "{successors} indices follow their predecessor");
     }

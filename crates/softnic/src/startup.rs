@@ -94,6 +94,10 @@ impl Process {
         let stamp = unsafe { layout::stamp_of(base) };
         let slot = control_socket.slot();
         let hooks = Hooks::from_environment()?;
+        // Seeded rules decide by the index of a queue pair, so a run can be repeated only if the
+        // indices are the same.
+        let has_faults = hooks.as_ref().is_some_and(|hooks| hooks.faults.is_some());
+        let seed = (!has_faults).then(random_u64);
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
             slot,
@@ -102,7 +106,7 @@ impl Process {
             wakeup: Wakeup { doorbell, event },
             lanes,
             keys: KeyRegistry::new(keys),
-            qps: QpTable::new(qp_words, slot, random_u64()),
+            qps: QpTable::new(qp_words, slot, seed),
             peers: PeerTable::new(slot),
             timers: Timers::default(),
             blocked: BlockedQueue::default(),
