@@ -19,7 +19,7 @@
 //!   address; key 32 and length 32.
 //! - 3 to 6 of atomics: compare, swap or add, address, key; of atomic responses: the value.
 
-use rdmalab_engine::train::{Fold, GrhFields, Train, TrainFlags, TrainKind};
+use rdmalab_engine::train::{Fold, Train, TrainFlags, TrainKind};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{MASK_24, Msn, Psn, Qpn, RKey};
 use rdmalab_wire::opcode::Transport;
@@ -50,12 +50,12 @@ pub(crate) enum SlotPayload {
 
 /// Whether the payload of `train` fits into its slot.
 #[inline(always)]
-pub(crate) fn fits_slot(train: &Train) -> bool {
+pub(crate) fn fits_slot(train: &Train, service: Transport) -> bool {
     let limit = match train.kind {
         TrainKind::Write => SHORT_WRITE_BYTES,
         _ => SHORT_BYTES,
     };
-    let has_flow_label = train.kind == TrainKind::Send && train.compare >> 16 != 0;
+    let has_flow_label = service == Transport::Ud && train.compare >> 16 != 0;
     let payload_fits = train.payload_bytes <= limit && train.packets == 1 && !has_flow_label;
     payload_fits && train.dst_qpn != Qpn::MULTICAST
         || train.kind == TrainKind::ReadRequest
@@ -80,11 +80,9 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, service: Transport) ->
     let [sgid_index, dgid_index, ..] = train.rkey.0.to_le_bytes();
     let extra = if is_datagram { sgid_index } else { train.syndrome.byte() };
     body[1] = train.src_qpn.get() as u64 | (extra as u64) << 24 | (imm as u64) << 32;
-    let grh = GrhFields::unpack(train.compare);
-    if is_datagram {
-        body[0] |= (grh.hop_limit as u64) << 48 | (grh.traffic_class as u64) << 56;
-    }
     body[2] = if is_datagram {
+        // Hop limit and traffic class.
+        body[0] |= train.compare << 48;
         let ends = (train.slid as u64) << 32 | (dgid_index as u64) << 56;
         train.qkey as u64 | ends | (train.sl as u64) << 48
     } else {
@@ -112,7 +110,7 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, service: Transport) ->
         }
         TrainKind::AtomicResponse => body[3] = train.swap_add,
         TrainKind::Send if is_datagram => {
-            body[4] |= (grh.flow_label as u64) << FLOW_LABEL_SHIFT;
+            body[4] |= (train.compare >> 16) << FLOW_LABEL_SHIFT;
             if train.dst_qpn == Qpn::MULTICAST {
                 body[5] = train.remote_addr;
                 body[6] = train.swap_add;
@@ -123,26 +121,18 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, service: Transport) ->
     (head, body)
 }
 
+/// The head has two bits for the service.
+const _: () = assert!((Transport::Cnp as u32) < 4);
+
 #[inline(always)]
 fn head_of(dst_qpn: Qpn, kind: TrainKind, service: Transport, form: u32) -> u32 {
-    let service = match service {
-        Transport::Rc => 0,
-        Transport::Uc => 1,
-        // Congestion notifications never become trains.
-        Transport::Ud | Transport::Cnp => 2,
-    };
-    dst_qpn.get() << 8 | (kind as u32) << 4 | service << SERVICE_SHIFT | form
+    dst_qpn.get() << 8 | (kind as u32) << 4 | (service as u32) << SERVICE_SHIFT | form
 }
 
-/// The transport service of a slot; `None` if it names none.
+/// Whether a slot holds a packet of this transport service.
 #[inline(always)]
-pub(crate) fn service_of(head: u32) -> Option<Transport> {
-    match head >> SERVICE_SHIFT & 3 {
-        0 => Some(Transport::Rc),
-        1 => Some(Transport::Uc),
-        2 => Some(Transport::Ud),
-        _ => None,
-    }
+pub(crate) fn is_of(head: u32, service: Transport) -> bool {
+    head >> SERVICE_SHIFT & 3 == service as u32
 }
 
 /// Destination QPN of a slot.
@@ -154,7 +144,6 @@ pub(crate) fn destination(head: u32) -> Qpn {
 /// Decodes a slot; `None` if it is invalid.
 #[inline(always)]
 pub(crate) fn decode(head: u32, body: &Body) -> Option<(Train, SlotPayload)> {
-    let service = service_of(head)?;
     let kind = TrainKind::from_number((head >> 4) as u8 & 15)?;
     let src_qpn = Qpn::new(body[1] as u32);
     let mut train = Train::new(kind, destination(head), src_qpn, Psn::new((body[0] >> 8) as u32));
@@ -173,7 +162,7 @@ pub(crate) fn decode(head: u32, body: &Body) -> Option<(Train, SlotPayload)> {
     } else {
         SlotPayload::Short
     };
-    if service == Transport::Ud {
+    if is_of(head, Transport::Ud) {
         decode_datagram(body, payload, &mut train);
     } else {
         train.fold =
@@ -286,12 +275,14 @@ pub(crate) fn decode_short_send(head: u32, service: Transport, body: &Body) -> O
 
 #[cfg(test)]
 mod tests {
+    use rdmalab_engine::train::GrhFields;
+
     use super::*;
 
     fn round_trip(train: Train, payload: SlotPayload, service: Transport) {
         let (head, body) = encode(&train, payload, service);
         assert_eq!(destination(head), train.dst_qpn);
-        assert_eq!(service_of(head), Some(service));
+        assert!(is_of(head, service));
         assert_eq!(decode(head, &body), Some((train, payload)));
     }
 
@@ -369,14 +360,14 @@ mod tests {
         train.payload_bytes = 32;
         let mut grh = GrhFields { traffic_class: 0xa5, hop_limit: 0x5a, flow_label: 0 };
         train.compare = grh.pack();
-        assert!(fits_slot(&train));
+        assert!(fits_slot(&train, Transport::Ud));
         round_trip(train, SlotPayload::Short, Transport::Ud);
         grh.flow_label = 0xf_edcb;
         train.compare = grh.pack();
-        assert!(!fits_slot(&train), "the flow label is where the payload would be");
+        assert!(!fits_slot(&train, Transport::Ud), "the flow label is where the payload would be");
         round_trip(train, SlotPayload::Data(1 << 40), Transport::Ud);
         train.payload_bytes = 0;
-        assert!(fits_slot(&train));
+        assert!(fits_slot(&train, Transport::Ud));
         round_trip(train, SlotPayload::Short, Transport::Ud);
     }
 

@@ -193,8 +193,8 @@ impl Process {
         from: u16,
     ) -> Option<u64> {
         // A packet of another service is dropped silently (IBA vol. 1, 9.6.1.3).
-        let service = codec::service_of(slot.head).filter(|it| *it == inner.links.service);
-        let decoded = service.and_then(|_| codec::decode(slot.head, &slot.body));
+        let is_ours = codec::is_of(slot.head, inner.links.service);
+        let decoded = if is_ours { codec::decode(slot.head, &slot.body) } else { None };
         let Some((train, payload)) = decoded else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return data_end(slot);

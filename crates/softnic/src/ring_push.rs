@@ -39,7 +39,7 @@ pub(crate) fn push(
     service: Transport,
     fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
 ) -> Option<Result<(), CopyError>> {
-    if codec::fits_slot(train) {
+    if codec::fits_slot(train, service) {
         let (head, mut body) = codec::encode(train, SlotPayload::Short, service);
         if train.payload_bytes > 0
             && let Err(error) = fill((&raw mut body[3]).cast())
