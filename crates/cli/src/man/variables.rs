@@ -129,10 +129,11 @@ const BUILDING: [Variable; 1] = [variable(
      one that it finds beside the binary.",
 )];
 
-const TESTS: [Variable; 11] = [
+const TESTS: [Variable; 12] = [
     variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
     variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
     variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
+    variable("RDMALAB_SIDEWAY", "1", "Builds and runs the tests of the crate sideway; minutes."),
     variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
     variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
     variable("RDMALAB_INTEROP_ONLY", "text", "Only the pairs of programs that hold this text."),
