@@ -1,6 +1,7 @@
 //! `rdmalab ps` and `rdmalab clean`: the processes of the soft device, and the files left behind.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -121,9 +122,13 @@ fn users<'a>(directories: impl Iterator<Item = &'a PathBuf>) -> Vec<Process> {
     // The kernel shows paths without symbolic links.
     let directories: Vec<PathBuf> =
         directories.filter_map(|directory| directory.canonicalize().ok()).collect();
+    // A line ends with the file's inode and path. A process under another root directory may have
+    // another file of that name.
     let is_below = |line: &str| {
-        let path = line.find('/').map(|at| Path::new(&line[at..]));
-        path.is_some_and(|path| directories.iter().any(|directory| path.starts_with(directory)))
+        let Some(at) = line.find('/') else { return false };
+        let (path, inode) = (Path::new(&line[at..]), line[..at].split_whitespace().last());
+        directories.iter().any(|directory| path.starts_with(directory))
+            && path.metadata().is_ok_and(|data| Some(&*data.ino().to_string()) == inode)
     };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let user = |entry: std::fs::DirEntry| {

@@ -96,3 +96,23 @@ fn a_region_outlives_its_windows() {
     second.run(SendWr { imm_or_rkey: new_rkey, ..wr(WrOpcode::LocalInv, &[]) });
     SoftNic::dereg_mr(&mem.mr).expect("nothing is bound");
 }
+
+/// A queue pair of another transport service does not write, although each end names the other: on
+/// a network its packets would be dropped (IBA vol. 1, 9.6.1.3).
+#[test]
+fn a_write_of_another_service_changes_nothing() {
+    let node = Node::open(0);
+    let mem = node.mem(4096, Kind::Heap);
+    mem.write(0, &[1; 8]);
+    for (from, to) in [(QpType::Uc, QpType::Rc), (QpType::Rc, QpType::Uc)] {
+        let setup = Setup { timeout: 8, retry_cnt: 1, ..Setup::new(from) };
+        let (sender, target) = (node.endpoint(&setup), node.endpoint(&Setup::new(to)));
+        sender.connect(target.address());
+        target.connect(sender.address());
+        let sges = [mem.sge(0, 8)];
+        let status = sender.run(rdma(WrOpcode::Write, &sges, mem.addr() + 2048, mem.rkey)).status;
+        let expected = if from == QpType::Rc { WcStatus::RetryExcErr } else { WcStatus::Success };
+        assert_eq!(status, expected);
+        assert_eq!(mem.read(2048, 8), [0; 8], "{from:?} to {to:?}");
+    }
+}

@@ -169,8 +169,12 @@ impl Qp {
         env: &mut E,
     ) -> Accept {
         let has_immediate = train.packets == skip + 1 && train.flags.has(TrainFlags::IMM);
-        if has_immediate && self.take_receive(env) == TakeRecv::Taken {
-            self.end_receive(WcStatus::LocAccessErr, env);
+        if has_immediate {
+            match self.take_receive(env) {
+                TakeRecv::Taken => self.end_receive(WcStatus::LocAccessErr, env),
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => {}
+            }
         }
         self.refuse(self.resp.epsn, code, env)
     }
