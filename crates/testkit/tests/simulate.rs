@@ -13,7 +13,7 @@ use rdmalab_testkit::workload::{Player, Scenario, Transcript, run};
 const SEEDS: u64 = 500;
 
 /// Seeds that once found a bug.
-const REGRESSIONS: &[u64] = &[3229];
+const REGRESSIONS: &[u64] = &[3229, 1745];
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

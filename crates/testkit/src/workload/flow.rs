@@ -214,13 +214,18 @@ impl Flow {
 
     fn judge_failed_receive(&mut self, pair: &Pair, status: WcStatus) {
         assert_eq!(pair.state(self.to), QpState::Err);
-        let long = self.ops.iter().any(|op| op.trouble == Some(Trouble::TooLong));
-        let first_may_be_too_short = !self.receives_failed && long;
-        assert!(
-            status == WcStatus::WrFlushErr
-                || status == WcStatus::LocLenErr && first_may_be_too_short,
-            "receive ended with {status:?}"
-        );
+        let has = |trouble, opcode: Option<WrOpcode>| {
+            let matches = |op: &Op| opcode.is_none_or(|opcode| op.opcode == opcode);
+            self.ops.iter().any(|op| op.trouble == Some(trouble) && matches(op))
+        };
+        // Only the first one says why.
+        let is_cause = !self.receives_failed
+            && match status {
+                WcStatus::LocLenErr => has(Trouble::TooLong, None),
+                WcStatus::LocAccessErr => has(Trouble::RemoteKey, Some(WrOpcode::WriteImm)),
+                _ => false,
+            };
+        assert!(status == WcStatus::WrFlushErr || is_cause, "receive ended with {status:?}");
         self.receives_failed = true;
     }
 
