@@ -110,7 +110,9 @@ fn a_write_of_another_service_changes_nothing() {
         sender.connect(target.address());
         target.connect(sender.address());
         let sges = [mem.sge(0, 8)];
-        let status = sender.run(rdma(WrOpcode::Write, &sges, mem.addr() + 2048, mem.rkey)).status;
+        let write = rdma(WrOpcode::Write, &sges, mem.addr() + 2048, mem.rkey);
+        sender.send(SendWr { flags: SendFlags::SIGNALED, ..write });
+        let status = sender.send_done().status;
         let expected = if from == QpType::Rc { WcStatus::RetryExcErr } else { WcStatus::Success };
         assert_eq!(status, expected);
         assert_eq!(mem.read(2048, 8), [0; 8], "{from:?} to {to:?}");
