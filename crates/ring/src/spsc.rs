@@ -22,6 +22,10 @@
 //! **Distrust.** Both sides keep their positions and the geometry in private memory. A hostile peer
 //! can make messages appear, disappear or hold wrong content, but every position is checked before
 //! an address is computed from it, and a slot is copied word by word before it is interpreted.
+//!
+//! **Damage.** A third process may write into the ring. Then a message may never be taken, or a full
+//! ring may never look free. Each end can tell ([`Producer::is_intact`], [`Consumer::is_intact`]).
+//! A consumer that sees damage closes the ring, which the producer takes for damage as well.
 
 use crate::sync::{Ordering, at, populate};
 use core::cell::Cell;
@@ -273,6 +277,25 @@ impl Producer {
         self.shape.control(CONSUMER_CLOSED_AT).load(Ordering::Acquire) != 0
     }
 
+    /// Whether the consumer can still take every message that it has not taken: it has not closed
+    /// the ring, its positions are possible ones, and the slots hold what was pushed there. Reads
+    /// every slot in use, so call it only if the consumer seems to take nothing.
+    pub fn is_intact(&self) -> bool {
+        let within = |at: usize, known: u64, head: u64| {
+            let seen = self.shape.control(at).load(Ordering::Acquire);
+            seen.wrapping_sub(known) <= head.wrapping_sub(known)
+        };
+        let known = self.limit.wrapping_sub(self.shape.slot_mask + 1);
+        let is_whole = |position: u64| {
+            let first = self.shape.slot_word(position, 0).load(Ordering::Relaxed);
+            first as u32 == seq_of(position)
+        };
+        !self.peer_closed()
+            && within(CONSUMED_SLOTS_AT, known, self.head)
+            && within(CONSUMED_DATA_AT, self.data_released, self.data_head)
+            && (self.consumed()..self.head).all(is_whole)
+    }
+
     /// The ring's geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
@@ -369,6 +392,15 @@ impl Consumer {
         first as u32 != seq_of(self.position)
     }
 
+    /// Whether the next slot holds the next message or what it held one lap ago. If not, a third
+    /// process has written there, or into the positions that the producer reads.
+    pub fn is_intact(&self) -> bool {
+        let seq = self.shape.slot_word(self.position, 0).load(Ordering::Acquire) as u32;
+        let slots = self.shape.slot_mask + 1;
+        let before = self.position.checked_sub(slots).map_or(0, seq_of);
+        seq == seq_of(self.position) || seq == before
+    }
+
     /// Advances over the message that [`Consumer::peek`] returned. Call it only after a `Some`.
     #[inline(always)]
     pub fn advance(&mut self) {
@@ -432,7 +464,7 @@ impl Consumer {
         }
     }
 
-    /// Announces to the producer that the consumer reads no more.
+    /// Announces to the producer that the consumer reads no more, or cannot.
     pub fn set_closed(&self) {
         self.shape.control(CONSUMER_CLOSED_AT).store(1, Ordering::Release);
     }

@@ -66,7 +66,7 @@ impl Process {
         Ok(())
     }
 
-    /// The peer at `slot`, if it said hello and is not known to be dead.
+    /// The peer at `slot`, if it said hello and is reachable.
     pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
         self.peers.get(slot)
     }

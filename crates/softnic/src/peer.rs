@@ -28,6 +28,12 @@ pub(crate) const MEMORY_DENIED: &str = concat!(
     "peer to make progress",
 );
 
+/// Printed once, to explain why requests to a peer that is alive fail.
+const RING_DAMAGED: &str = concat!(
+    "the ring to a peer was damaged: another process of this user wrote into our shared memory. ",
+    "Requests to this peer fail until one of the two processes is started again",
+);
+
 /// How long a peer that was found alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;
 
@@ -156,12 +162,16 @@ impl Inbound {
         std::ptr::eq(self.at, Arc::as_ptr(sent_ring))
     }
 
-    /// Whether the ring holds a message, or may, because another thread has locked it.
+    /// Whether the ring holds a message, or may, because another thread has locked it. Closes a ring
+    /// whose next message cannot come any more.
     pub(crate) fn may_hold_messages(&self) -> bool {
-        match self.ring.try_lock() {
-            Some(ring) => ring.as_ref().is_some_and(|ring| !ring.consumer.is_empty()),
-            None => true,
+        let Some(ring) = self.ring.try_lock() else { return true };
+        let Some(InboundRing { consumer, .. }) = ring.as_ref() else { return false };
+        let is_empty = consumer.is_empty();
+        if is_empty && !consumer.is_intact() {
+            consumer.set_closed();
         }
+        !is_empty
     }
 
     /// Whether another thread has locked the ring.
@@ -204,6 +214,8 @@ pub(crate) struct Peer {
     /// The kernel refuses access to its memory.
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
+    /// The process is dead, or a third process has damaged the ring to it.
+    unreachable: AtomicBool,
     /// It has read our hello.
     has_read_our_hello: AtomicBool,
     alive_at_ns: AtomicU64,
@@ -299,6 +311,7 @@ impl Peer {
                 request_at_ns: AtomicU64::new(0),
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
+                unreachable: AtomicBool::new(false),
                 has_read_our_hello: AtomicBool::new(slot == own_slot),
                 alive_at_ns: AtomicU64::new(0),
                 ring_stall: RingStall::default(),
@@ -339,14 +352,28 @@ impl Peer {
         }
         let alive = self.segment.as_ref().is_none_or(Segment::owner_alive);
         if !alive {
-            self.dead.store(true, Ordering::Relaxed);
+            self.mark_dead();
         }
         alive
     }
 
-    /// Marks the peer as dead, because another process holds its slot.
+    /// Marks the peer as dead: its process ended, or another process holds its slot.
     pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Relaxed);
+        self.unreachable.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer will take what is in its ring: it is alive, and the ring is intact. Call it
+    /// if the peer seems to take nothing. A damaged ring makes the peer unreachable for good.
+    pub(crate) fn will_take_messages(&self) -> bool {
+        if !self.is_alive() {
+            return false;
+        }
+        if !self.is_unreachable() && !self.out.lock().is_intact() {
+            crate::debug_once(RING_DAMAGED);
+            self.unreachable.store(true, Ordering::Relaxed);
+        }
+        !self.is_unreachable()
     }
 
     /// Records that the peer has answered our hello.
@@ -359,9 +386,9 @@ impl Peer {
         self.has_read_our_hello.load(Ordering::Acquire)
     }
 
-    /// Whether the peer is known to be dead. No system call.
-    pub(crate) fn known_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
+    /// Whether the peer is known to be dead, or the ring to it is damaged. No system call.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.unreachable.load(Ordering::Relaxed)
     }
 
     /// The peer's memory `id`, if it is mapped already.

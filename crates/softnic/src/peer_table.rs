@@ -65,19 +65,19 @@ impl PeerTable {
         }
     }
 
-    /// The peer at `slot`, if it said hello and is not known to be dead.
+    /// The peer at `slot`, if it said hello and is reachable.
     pub(crate) fn get(&self, slot: u16) -> Option<Arc<Peer>> {
         if slot == self.own_slot {
             self.has_self_traffic.store(true, Ordering::Release);
         }
         let known = self.entries.read().peers.get(&slot).cloned()?;
-        (!known.known_dead()).then_some(known)
+        (!known.is_unreachable()).then_some(known)
     }
 
-    /// All peers that said hello and are not known to be dead.
+    /// All peers that said hello and are reachable.
     pub(crate) fn known(&self) -> Vec<Arc<Peer>> {
         let entries = self.entries.read();
-        entries.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()
+        entries.peers.values().filter(|peer| !peer.is_unreachable()).cloned().collect()
     }
 
     /// Whether the process that entered our lane as `slot` is alive. If its hello was lost, this
@@ -94,6 +94,7 @@ impl PeerTable {
             if inbound.is_retired() || inbound.from == self.own_slot {
                 continue;
             }
+            inbound.may_hold_messages();
             let entries = self.entries.read();
             let known = entries.peers.get(&inbound.from).cloned();
             let sent_ring = entries.sent_rings.get(&inbound.from);

@@ -206,6 +206,8 @@ impl Process {
                 match consumer.data(position, length) {
                     Some(bytes) => (bytes, Some(position.wrapping_add(length as u64))),
                     None => {
+                        // The data is never released, so the ring would stay full.
+                        consumer.set_closed();
                         self.dropped.fetch_add(1, Ordering::Relaxed);
                         return None;
                     }
@@ -256,9 +258,10 @@ impl Process {
             match object.inner.try_lock() {
                 Some(mut guard) => {
                     let Some(inner) = guard.as_mut() else { continue };
-                    // A dead process never empties its ring. Without a peer, requests are lost, so
-                    // that the QP's own time-outs run out.
-                    inner.links.peer = inner.links.peer.take().filter(|peer| !peer.known_dead());
+                    // A dead process never empties its ring, and a damaged one stays full. Without a
+                    // peer, requests are lost, so that the QP's own time-outs run out.
+                    inner.links.peer =
+                        inner.links.peer.take().filter(|peer| !peer.is_unreachable());
                     if inner.transmit() == Step::Idle {
                         sent += 1;
                     }
@@ -290,6 +293,9 @@ impl Process {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
         self.release_deferred(now_ns);
+        if self.blocked.any.load(Ordering::Relaxed) {
+            self.check_full_rings(now_ns);
+        }
         let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;
@@ -304,6 +310,17 @@ impl Process {
         }
         self.timers.watched.lock().append(&mut keep);
         next_ns
+    }
+
+    /// Finds the peers that will never empty their full rings, so that QPs do not wait for room.
+    #[cold]
+    fn check_full_rings(&self, now_ns: u64) {
+        for peer in self.peers.known() {
+            let consumed = peer.out.lock().consumed();
+            if peer.ring_stall.is_stuck(consumed, now_ns) {
+                peer.will_take_messages();
+            }
+        }
     }
 
     fn tick_one(&self, object: &'static QpObject, now_ns: u64) -> Look {

@@ -176,6 +176,54 @@ mod real {
     }
 
     #[test]
+    fn each_end_notices_the_damage_that_would_stop_it() {
+        let damaged = |damage: &dyn Fn(&Words)| {
+            let words = words_for(4, 1024);
+            let (mut producer, mut consumer) = ring(&words, 4, 1024);
+            for number in 0..6 {
+                producer.reserve_data(100).unwrap();
+                producer.push(number, &body(0)).unwrap();
+                if number < 3 {
+                    assert!(consumer.peek().is_some());
+                    assert!(consumer.release_data(128 * (u64::from(number) + 1)));
+                    consumer.advance();
+                    consumer.publish();
+                }
+            }
+            assert!(producer.is_intact() && consumer.is_intact());
+            damage(&words);
+            (!producer.is_intact(), !consumer.is_intact())
+        };
+        let set = |words: &Words, at, value| {
+            // SAFETY: a word of the control page or of the slots.
+            unsafe { word(words.base(), at) }.store(value, Ordering::Relaxed)
+        };
+        let control = 4096;
+        let slot = |position: usize| control + position % 4 * SLOT_BYTES;
+        // The consumer waits for position 3, and finds what the slot never held.
+        assert_eq!(damaged(&|words| set(words, slot(3), 9)), (true, true));
+        // The slot looks as if it was not written. Only the producer knows that it was.
+        assert_eq!(damaged(&|words| set(words, slot(3), 0)), (true, false));
+        // The same for a later message.
+        assert_eq!(damaged(&|words| set(words, slot(5), 0)), (true, false));
+        // Positions that the consumer cannot have reached, and one that is behind the known one.
+        for at in [CONSUMED_SLOTS_AT, CONSUMED_DATA_AT] {
+            assert_eq!(damaged(&|words| set(words, at, 7 * 128)), (true, false));
+            assert_eq!(damaged(&|words| set(words, at, u64::MAX)), (true, false));
+        }
+        assert_eq!(damaged(&|words| set(words, CONSUMER_CLOSED_AT, 1)), (true, false));
+        // A possible position beyond the consumer's true one lets the producer overwrite messages.
+        let words = words_for(4, 1024);
+        let (mut producer, consumer) = ring(&words, 4, 1024);
+        (0..4).for_each(|number| producer.push(number, &body(0)).unwrap());
+        set(&words, CONSUMED_SLOTS_AT, 2);
+        producer.push(4, &body(0)).unwrap();
+        assert!(producer.is_intact() && !consumer.is_intact());
+        consumer.set_closed();
+        assert!(!producer.is_intact());
+    }
+
+    #[test]
     fn bad_regions_and_headers_are_refused() {
         let geometry = Geometry::new(8, 1024).unwrap();
         let len = geometry.region_bytes();
@@ -302,6 +350,7 @@ mod real {
                 }
                 prop_assert!(queue.len() <= slots as usize);
                 prop_assert!(producer.consumed() <= consumer.position());
+                prop_assert!(producer.is_intact() && consumer.is_intact(), "no damage");
             }
             while let Some(sent) = queue.pop_front() {
                 pop(&mut consumer, Some(sent));

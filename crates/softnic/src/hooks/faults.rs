@@ -341,7 +341,7 @@ impl Faults {
 fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
     match &packet {
         DeferredPacket::Ring { peer, train, service, payload } => {
-            if peer.known_dead() {
+            if peer.is_unreachable() {
                 return None;
             }
             let mut out = peer.out.lock();

@@ -12,7 +12,7 @@ impl QpInner {
     pub(crate) fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) -> bool {
         let address = *self.qp.sq.ud(self.qp.sq.begun);
         let slot = crate::layout::process_of(address.remote_qpn);
-        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
+        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.is_unreachable()) {
             return true;
         }
         *peer = None;

@@ -24,7 +24,7 @@ use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
 /// Executes the WQE at `position`; `false` if it must go through the ring.
 #[inline]
 pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
-    if peer.known_dead() || !inner.links.process.lane_enabled() {
+    if peer.is_unreachable() || !inner.links.process.lane_enabled() {
         return false;
     }
     if inner.qp.qp_type == QpType::Uc && inner.links.pushed != 0 {

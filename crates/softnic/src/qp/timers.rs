@@ -34,10 +34,12 @@ impl QpInner {
 
     pub(crate) fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
         if kind == TimerKind::Ack {
-            let alive = self.peer_alive();
-            if alive && (!self.carried() || self.qp.attr.timeout == 0) {
-                // The request is still in the ring, or the program wants no time-out. A peer that
-                // is alive will execute the request.
+            // A peer that is alive will execute a request that is still in its ring.
+            let will_answer = match self.carried() {
+                true => self.qp.attr.timeout == 0 && self.peer_alive(),
+                false => self.links.peer.as_ref().is_some_and(|peer| peer.will_take_messages()),
+            };
+            if will_answer {
                 return self.qp.postpone_timer();
             }
             if self.qp.attr.timeout == 0 {
