@@ -31,6 +31,8 @@ pub struct IpFields {
     pub traffic_class: u8,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
+    /// IPv6's flow label, 20 bits.
+    pub flow_label: u32,
     /// IPv4's identification, as recovered from the invariant CRC.
     pub identification: u16,
 }
@@ -118,7 +120,7 @@ impl FourTuple {
     fn ipv6(&self, ip: &IpFields, packet_bytes: usize) -> Grh {
         Grh {
             traffic_class: ip.traffic_class,
-            flow_label: 0,
+            flow_label: ip.flow_label,
             payload_length: (Udp::BYTES + packet_bytes) as u16,
             next_header: Grh::NEXT_UDP,
             hop_limit: ip.hop_limit,
@@ -227,7 +229,7 @@ mod tests {
             source_port: 4791,
             destination_port: 4791,
         };
-        let ip = IpFields { traffic_class: 2, hop_limit: 64, identification: 7 };
+        let ip = IpFields { traffic_class: 2, hop_limit: 64, flow_label: 0, identification: 7 };
         let area = tuple.grh_area(&ip, 32);
         assert_eq!(area[..20], [0; 20]);
         assert_eq!(area[20..28], [0x45, 2, 0, 60, 0, 7, 0x40, 0]);

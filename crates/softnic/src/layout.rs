@@ -11,7 +11,7 @@ use rdmalab_wire::opcode::Transport;
 
 /// Version of everything that processes of a host share. Processes of different versions do not
 /// find each other, because the version is part of the control sockets' names.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Bits of a QPN that number the QPs of a process; the bits above are the process slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;

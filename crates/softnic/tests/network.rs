@@ -354,6 +354,9 @@ fn packets_of_strangers_do_nothing() {
 
 /// The kernel's default hop limit for unicast, but not for multicast.
 const USUAL_HOPS: u8 = 64;
+/// The traffic class and the flow label of datagrams.
+const TRAFFIC_CLASS: u8 = 0x28;
+const FLOW_LABEL: u32 = 0x1_2345;
 
 /// The groups of the multicast test, over each version of IP, and the GID index of their senders.
 /// The last has a scope that no kernel sends on a network.
@@ -400,7 +403,10 @@ fn listener(topology: Topology) {
                 header[28]
             }
             true => {
-                assert_eq!((header[0] >> 4, &header[24..]), (6, &group.0[..]), "as it was joined");
+                assert_eq!(&header[24..], &group.0[..], "as it was joined");
+                let first = u32::from_be_bytes(header[..4].try_into().expect("four bytes"));
+                let chosen = 6 << 28 | u32::from(TRAFFIC_CLASS) << 20 | FLOW_LABEL;
+                assert_eq!(first, chosen, "the address vector's: {first:x}");
                 header[7]
             }
         };
@@ -432,6 +438,8 @@ fn speaker(topology: Topology) {
     assert_eq!(topology.parent.get(), [1]);
     let ah = AhAttr {
         hop_limit: USUAL_HOPS,
+        traffic_class: TRAFFIC_CLASS,
+        flow_label: FLOW_LABEL,
         ..ah_of(group(topology.args[0]), GROUPS[topology.args[0] as usize].1)
     };
     let sges = [mem.sge(0, 64)];

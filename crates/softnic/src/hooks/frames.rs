@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rdmalab_engine::train::Train;
+use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
@@ -26,16 +26,26 @@ pub(super) fn first_gid(device: u32) -> Gid {
     device::gid_of(device.min(device::count() - 1), 0).unwrap_or_default()
 }
 
-/// The headers of frames from `source` to `destination`, as if they had gone over a network. The
-/// source port is derived from the sender's QPN, as adapters do.
-pub(crate) fn shared_tuple(source: Gid, destination: Gid, src_qpn: Qpn) -> FrameHeaders {
+/// What a frame shows whose sender chose nothing.
+pub(super) const UNCHOSEN: GrhFields = GrhFields { traffic_class: 0, hop_limit: 64, flow_label: 0 };
+
+/// The headers of frames from `source` to `destination`, as if they had gone over a network, with
+/// the fields that the sender chose; a hop limit of 0 is the system's default. The source port is
+/// derived from the sender's QPN, as adapters do.
+pub(crate) fn shared_headers(
+    (source, destination): (Gid, Gid),
+    src_qpn: Qpn,
+    chosen: GrhFields,
+) -> FrameHeaders {
     let tuple = FourTuple {
         source: address_of(source),
         destination: address_of(destination),
         source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
         destination_port: ROCE_V2_PORT,
     };
-    FrameHeaders::of(tuple, &IpFields { hop_limit: 64, ..IpFields::default() })
+    let GrhFields { traffic_class, hop_limit, flow_label } = chosen;
+    let hop_limit = if hop_limit == 0 { UNCHOSEN.hop_limit } else { hop_limit };
+    FrameHeaders::of(tuple, &IpFields { traffic_class, hop_limit, flow_label, identification: 0 })
 }
 
 /// The GIDs of a connection on this host: ours and the peer's.
@@ -47,10 +57,16 @@ pub(crate) fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
     (ours.unwrap_or_else(|| gid_like(device, theirs)), theirs)
 }
 
+/// The fields that the sender of a datagram chose.
+fn chosen_by(train: &Train) -> GrhFields {
+    let has_grh = train.flags.has(TrainFlags::GRH);
+    if has_grh { GrhFields::unpack(train.compare) } else { UNCHOSEN }
+}
+
 /// The headers of a datagram that was sent from a device of this host to a group.
 fn group_path(train: &Train, source: u32) -> FrameHeaders {
     let group = crate::groups::gid_of(train);
-    shared_tuple(gid_like(source, group), group, train.src_qpn)
+    shared_headers((gid_like(source, group), group), train.src_qpn, chosen_by(train))
 }
 
 /// The headers of a datagram that this host sends: from `device` to `to`.
@@ -62,7 +78,7 @@ pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> FrameHeaders
 }
 
 /// The headers of a datagram that `device` received from this host.
-pub(crate) fn received_tuple(train: &Train, device: u32) -> FrameHeaders {
+pub(crate) fn received_headers(train: &Train, device: u32) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, u32::from(train.slid.saturating_sub(1))),
         false => datagram_path(train, device),
@@ -77,7 +93,7 @@ fn datagram_path(train: &Train, device: u32) -> FrameHeaders {
         // A frame cannot go from IPv4 to IPv6.
         false => gid_like(u32::from(train.slid.saturating_sub(1)), destination),
     };
-    shared_tuple(source, destination, train.src_qpn)
+    shared_headers((source, destination), train.src_qpn, chosen_by(train))
 }
 
 /// The device of this host that a datagram goes to.

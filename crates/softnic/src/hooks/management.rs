@@ -10,7 +10,7 @@ use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
 
-use super::frames::{Frames, first_gid, gid_like, shared_tuple};
+use super::frames::{Frames, UNCHOSEN, first_gid, gid_like, shared_headers};
 use super::tap::Tap;
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
@@ -26,7 +26,7 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     train.payload_bytes = MAD_BYTES as u32;
     train.qkey = QP1_QKEY;
-    let headers = Cow::Owned(shared_tuple(from, to, QP1));
+    let headers = Cow::Owned(shared_headers((from, to), QP1, UNCHOSEN));
     let frames = Frames { device, headers, mtu: PathMtu::Mtu256, transport: Transport::Ud };
     // The biased lock of the queue shall stay with a thread that captures many packets.
     biased::as_guest(|| frames.record(tap, direction, &train, mad.as_ptr(), "", false));

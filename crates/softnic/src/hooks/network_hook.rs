@@ -102,9 +102,8 @@ impl PacketHook for NetworkHook {
         if fate.lost {
             return Verdict::Drop;
         }
-        let IpFields { traffic_class, hop_limit, .. } = context.ip;
         let sends_now = faults.defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
-            route: network.route_of(context.tuple, traffic_class, hop_limit),
+            route: network.route_of(context.tuple, &context.ip),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),
         });

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use rdmalab_driver::Step;
-use rdmalab_engine::train::Train;
-use rdmalab_engine::vocab::QpType;
+use rdmalab_engine::train::{GrhFields, Train};
+use rdmalab_engine::vocab::{AhAttr, QpType};
 use rdmalab_link::address::FourTuple;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::expand;
@@ -12,13 +12,13 @@ use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::quirk::{Answer, Reply};
-use rdmalab_wire::ids::{Gid, Qpn};
+use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::{QpInner, transport_of};
 use crate::hooks::Hooks;
 use crate::hooks::faults::Faults;
-use crate::hooks::frames::{Frames, ends, received_tuple, shared_tuple};
+use crate::hooks::frames::{Frames, ends, received_headers, shared_headers};
 use crate::hooks::path::FaultyPath;
 use crate::ring_path::RingPath;
 
@@ -47,17 +47,22 @@ impl QpInner {
     /// The headers of sent packets; those of a datagram are set when it is addressed.
     pub(super) fn headers(&self) -> FrameHeaders {
         match self.links.is_datagram() {
-            true => shared_tuple(Gid::default(), Gid::default(), self.qp.qpn),
+            true => shared_headers(Default::default(), self.qp.qpn, GrhFields::default()),
             false => self.make_shared_paths()[0],
         }
     }
 
-    /// For a connection on this host: the headers of sent packets, and of received ones.
+    /// For a connection on this host: the headers of sent packets, and of received ones. What the
+    /// peer chose for its headers is not known here, and is shown as what this end chose.
     #[cold]
     fn make_shared_paths(&self) -> Box<[FrameHeaders; 2]> {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
-        let (qpn, remote_qpn) = (self.qp.qpn, self.qp.remote_qpn);
-        Box::new([shared_tuple(ours, theirs, qpn), shared_tuple(theirs, ours, remote_qpn)])
+        let AhAttr { traffic_class, hop_limit, flow_label, .. } = self.qp.attr.ah_attr;
+        let chosen = GrhFields { traffic_class, hop_limit, flow_label };
+        Box::new([
+            shared_headers((ours, theirs), self.qp.qpn, chosen),
+            shared_headers((theirs, ours), self.qp.remote_qpn, chosen),
+        ])
     }
 
     /// Stores the headers of a connection, after its address or peer was set.
@@ -80,7 +85,7 @@ impl QpInner {
     fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
         match &self.links.shared_paths {
             _ if self.links.is_datagram() => {
-                Cow::Owned(received_tuple(train, self.links.pd.context.device))
+                Cow::Owned(received_headers(train, self.links.pd.context.device))
             }
             Some(known) => Cow::Borrowed(&known[1]),
             None => Cow::Owned(self.make_shared_paths()[1]),

@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::ring_push;
 
 /// Bytes before a forwarded packet: its addresses and ports, traffic class and hop limit.
-const PREFIX_BYTES: usize = 40;
+const PREFIX_BYTES: usize = 44;
 
 impl Process {
     /// Forwards a packet to the process in `slot`.
@@ -78,6 +78,7 @@ fn prefix_of(arrival: &Arrival<'_>) -> [u8; PREFIX_BYTES] {
     prefix[32..34].copy_from_slice(&tuple.source_port.to_le_bytes());
     prefix[34..36].copy_from_slice(&tuple.destination_port.to_le_bytes());
     (prefix[36], prefix[37]) = (ip.traffic_class, ip.hop_limit);
+    prefix[40..44].copy_from_slice(&ip.flow_label.to_le_bytes());
     prefix
 }
 
@@ -95,7 +96,9 @@ pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
         source_port: word(32),
         destination_port: word(34),
     };
-    let ip = IpFields { traffic_class: prefix[36], hop_limit: prefix[37], identification: 0 };
+    let flow_label = u32::from_le_bytes(std::array::from_fn(|i| prefix[40 + i]));
+    let (traffic_class, hop_limit) = (prefix[36], prefix[37]);
+    let ip = IpFields { traffic_class, hop_limit, flow_label, identification: 0 };
     tuple.is_sound().then_some(Arrival { tuple, ip, bytes, forwarded: true })
 }
 
@@ -111,7 +114,8 @@ mod tests {
             source_port: 0xc001,
             destination_port: 4791,
         };
-        let ip = IpFields { traffic_class: 3, hop_limit: 64, identification: 0 };
+        let ip =
+            IpFields { traffic_class: 3, hop_limit: 64, flow_label: 0xa_bcde, identification: 0 };
         let arrival = Arrival { tuple, ip, bytes: b"packet", forwarded: false };
         let mut bytes = prefix_of(&arrival).to_vec();
         bytes.extend_from_slice(arrival.bytes);

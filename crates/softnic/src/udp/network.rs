@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, 
 use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
-use rdmalab_link::address::{FourTuple, address_of, destination_of};
+use rdmalab_link::address::{FourTuple, IpFields, address_of, destination_of};
 use rdmalab_link::drops::Counters;
 use rdmalab_link::hook::PacketHook;
 use rdmalab_wire::ids::Gid;
@@ -203,15 +203,18 @@ impl Network {
             source_port: self.interface.port,
             destination_port: self.interface.port,
         };
-        tuple.is_sound().then(|| self.route_of(tuple, ah.traffic_class, ah.hop_limit))
+        let AhAttr { traffic_class, hop_limit, flow_label, .. } = *ah;
+        let ip = IpFields { traffic_class, hop_limit, flow_label, identification: 0 };
+        tuple.is_sound().then(|| self.route_of(tuple, &ip))
     }
 
-    /// The route of a tuple from this interface.
-    pub(crate) fn route_of(&self, tuple: FourTuple, traffic_class: u8, hop_limit: u8) -> Route {
+    /// The route of a tuple from this interface, with these fields in its IP headers.
+    pub(crate) fn route_of(&self, tuple: FourTuple, ip: &IpFields) -> Route {
+        let IpFields { traffic_class, hop_limit, flow_label, .. } = *ip;
         let say_source = !self.interface.is_usual_source(tuple.source, tuple.destination);
         let say_hops = !self.interface.is_usual(tuple.destination, hop_limit);
         let interface = self.interface.index;
-        Route { tuple, say_source, say_hops, interface, traffic_class, hop_limit }
+        Route { tuple, say_source, say_hops, interface, traffic_class, hop_limit, flow_label }
     }
 
     /// Sends a packet that a fault rule held back. `intact`: its invariant CRC shall be correct.

@@ -167,6 +167,10 @@ impl Found {
                     self.destination = Some(plain_address(info.ipi6_addr.s6_addr));
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.ip.traffic_class = int() as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO) => {
+                    let first_word = u32::from_be(data.cast::<u32>().read_unaligned());
+                    self.ip.flow_label = first_word & 0xf_ffff;
+                }
                 (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => self.ip.hop_limit = int() as u8,
                 (libc::IPPROTO_IP, libc::IP_TOS) => self.ip.traffic_class = data.read(),
                 (libc::IPPROTO_IP, libc::IP_TTL) => self.ip.hop_limit = int() as u8,

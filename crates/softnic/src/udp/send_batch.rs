@@ -101,6 +101,7 @@ impl SendBatch {
                 ip: IpFields {
                     traffic_class: route.traffic_class,
                     hop_limit: route.hop_limit,
+                    flow_label: route.flow_label,
                     identification: index,
                 },
                 local_qp: train.src_qpn,

@@ -60,6 +60,8 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
     keep_path_mtu(raw)?;
+    // The flow label is the address handle's; the kernel must not choose one.
+    let _ = set(raw, libc::IPPROTO_IPV6, libc::IPV6_AUTOFLOWLABEL, 0);
     set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
     // Other sockets hold the memberships. Without this option a dual-stack socket receives only the
     // IPv4 groups that it joined itself.
@@ -85,7 +87,7 @@ pub(super) fn keep_path_mtu(fd: RawFd) -> io::Result<()> {
 
 /// Makes the kernel report the IP header fields that UD queue pairs deliver. Connections need none.
 pub(crate) fn ask_for_headers(fd: RawFd) -> io::Result<()> {
-    for option in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+    for option in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT, libc::IPV6_FLOWINFO] {
         set(fd, libc::IPPROTO_IPV6, option, 1)?;
     }
     for option in [libc::IP_RECVTOS, libc::IP_RECVTTL] {
@@ -207,6 +209,8 @@ pub(crate) struct Route {
     pub(crate) traffic_class: u8,
     /// Time to live or hop limit; 0: the kernel's default.
     pub(crate) hop_limit: u8,
+    /// IPv6's flow label.
+    pub(crate) flow_label: u32,
 }
 
 /// Control data while it is built.
@@ -252,6 +256,9 @@ impl Control {
         };
         if route.traffic_class != 0 {
             control.push(level, class, libc::c_int::from(route.traffic_class));
+        }
+        if route.flow_label != 0 && !is_v4 {
+            control.push(level, libc::IPV6_FLOWINFO, route.flow_label.to_be());
         }
         if route.say_hops {
             control.push(level, hops, libc::c_int::from(route.hop_limit));
