@@ -135,6 +135,12 @@ pub(crate) fn is_of(head: u32, service: Transport) -> bool {
     head >> SERVICE_SHIFT & 3 == service as u32
 }
 
+/// Whether the payload of a slot is in the data area.
+#[inline(always)]
+pub(crate) fn has_data(head: u32) -> bool {
+    head & 1 == FORM_DATA
+}
+
 /// Destination QPN of a slot.
 #[inline]
 pub(crate) fn destination(head: u32) -> Qpn {

@@ -41,6 +41,9 @@ impl Process {
         if let Some(peer) = self.peer(slot) {
             return PeerLookup::Known(peer);
         }
+        if self.peers.is_cut_off(slot) {
+            return PeerLookup::Absent;
+        }
         let _no_cancel = NoCancel::new();
         let now_ns = crate::clock::now_ns();
         let attempt = self.peers.entries.read().hello_attempts.get(&slot).copied();

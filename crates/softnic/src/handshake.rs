@@ -76,6 +76,9 @@ impl Process {
     pub(crate) fn connect(&self, slot: u16, wait_ms: u64) -> Option<Arc<Peer>> {
         let mut now_ns = crate::clock::now_ns();
         let deadline_ns = now_ns + wait_ms * 1_000_000;
+        if self.peers.is_cut_off(slot) {
+            return None;
+        }
         let mut hello_at_ns = 0;
         loop {
             if let Some(peer) = self.peer(slot)

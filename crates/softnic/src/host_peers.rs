@@ -54,8 +54,10 @@ impl Process {
     pub(crate) fn exchange_hellos_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
         let _no_cancel = NoCancel::new();
         let live = live_slots().unwrap_or_default();
-        let has_read_our_hello =
-            |slot| self.peer(slot).is_some_and(|peer| peer.has_read_our_hello());
+        let has_read_our_hello = |slot| match self.peer(slot) {
+            Some(peer) => peer.has_read_our_hello(),
+            None => self.peers.is_cut_off(slot),
+        };
         let mut unmet: Vec<LiveSlot> = {
             let mut unresponsive = self.peers.unresponsive.lock();
             unresponsive.retain(|inode| live.iter().any(|live| live.inode == *inode));

@@ -52,8 +52,8 @@ pub(crate) fn index_of(qpn: Qpn) -> usize {
 /// it can receive, its protection domain, its access rights, and the QP that it is connected to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct QpWord {
-    pub(crate) can_receive: bool,
-    pub(crate) service: Transport,
+    /// The service of the packets that it can receive: the bit of its number, or no bit.
+    pub(crate) services: u8,
     pub(crate) pd: PdId,
     pub(crate) access: Access,
     pub(crate) remote_qpn: Qpn,
@@ -61,20 +61,25 @@ pub(crate) struct QpWord {
 
 impl QpWord {
     /// A QP that no initiator may access.
-    pub(crate) const CLOSED: QpWord = QpWord {
-        can_receive: false,
-        service: Transport::Rc,
-        pd: PdId(0),
-        access: Access::NONE,
-        remote_qpn: Qpn::new(0),
-    };
+    pub(crate) const CLOSED: QpWord =
+        QpWord { services: 0, pd: PdId(0), access: Access::NONE, remote_qpn: Qpn::new(0) };
+
+    /// The same, of a QP that can receive packets of a service.
+    pub(crate) fn receiving(self, service: Transport) -> QpWord {
+        QpWord { services: 1 << service as u8, ..self }
+    }
+
+    /// Whether the QP can receive packets of a service.
+    #[inline(always)]
+    pub(crate) fn receives(self, service: Transport) -> bool {
+        self.services >> service as u8 & 1 != 0
+    }
 
     fn pack(self) -> u64 {
         self.remote_qpn.get() as u64
             | ((self.pd.0 & MASK_24) as u64) << 24
             | ((self.access.0 & 0xff) as u64) << 48
-            | (self.can_receive as u64) << 56
-            | ((self.service == Transport::Uc) as u64) << 57
+            | (self.services as u64) << 56
     }
 
     fn unpack(word: u64) -> QpWord {
@@ -82,9 +87,7 @@ impl QpWord {
             remote_qpn: Qpn::new(word as u32),
             pd: PdId((word >> 24) as u32 & MASK_24),
             access: Access((word >> 48) as u32 & 0xff),
-            can_receive: word >> 56 & 1 != 0,
-            // UD QPs are never accessed by initiators.
-            service: if word >> 57 & 1 != 0 { Transport::Uc } else { Transport::Rc },
+            services: (word >> 56) as u8,
         }
     }
 }
@@ -143,12 +146,12 @@ mod tests {
     #[test]
     fn a_word_holds_everything() {
         let word = QpWord {
-            service: Transport::Uc,
-            can_receive: true,
             pd: PdId(0xabcdef),
             access: Access(0xff),
             remote_qpn: Qpn::new(0xfedcba),
+            ..QpWord::CLOSED.receiving(Transport::Uc)
         };
+        assert!(word.receives(Transport::Uc) && !word.receives(Transport::Rc));
         assert_eq!(QpWord::unpack(word.pack()), word);
         assert_eq!(QpWord::unpack(0), QpWord::CLOSED);
     }

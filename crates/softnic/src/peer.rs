@@ -28,7 +28,10 @@ pub(crate) const MEMORY_DENIED: &str = concat!(
     "peer to make progress",
 );
 
-/// Printed once, to explain why requests to a peer that is alive fail.
+/// How often a ring is checked for damage at most, ns. A check reads every slot in use.
+const RING_CHECK_NS: u64 = 20_000_000;
+
+/// Why requests to a peer that is alive fail.
 const RING_DAMAGED: &str = concat!(
     "the ring to a peer was damaged: another process of this user wrote into our shared memory. ",
     "Requests to this peer fail until one of the two processes is started again",
@@ -162,16 +165,22 @@ impl Inbound {
         std::ptr::eq(self.at, Arc::as_ptr(sent_ring))
     }
 
-    /// Whether the ring holds a message, or may, because another thread has locked it. Closes a ring
-    /// whose next message cannot come any more.
+    /// Whether the ring holds a message, or may, because another thread has locked it.
     pub(crate) fn may_hold_messages(&self) -> bool {
-        let Some(ring) = self.ring.try_lock() else { return true };
-        let Some(InboundRing { consumer, .. }) = ring.as_ref() else { return false };
-        let is_empty = consumer.is_empty();
-        if is_empty && !consumer.is_intact() {
+        match self.ring.try_lock() {
+            Some(ring) => ring.as_ref().is_some_and(|ring| !ring.consumer.is_empty()),
+            None => true,
+        }
+    }
+
+    /// Tells the peer if its next message can never be taken, because the ring is damaged.
+    pub(crate) fn close_if_damaged(&self) {
+        if let Some(ring) = self.ring.try_lock()
+            && let Some(InboundRing { consumer, .. }) = ring.as_ref()
+            && !consumer.is_intact()
+        {
             consumer.set_closed();
         }
-        !is_empty
     }
 
     /// Whether another thread has locked the ring.
@@ -216,6 +225,7 @@ pub(crate) struct Peer {
     dead: AtomicBool,
     /// The process is dead, or a third process has damaged the ring to it.
     unreachable: AtomicBool,
+    ring_checked_at_ns: AtomicU64,
     /// It has read our hello.
     has_read_our_hello: AtomicBool,
     alive_at_ns: AtomicU64,
@@ -312,6 +322,7 @@ impl Peer {
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
                 unreachable: AtomicBool::new(false),
+                ring_checked_at_ns: AtomicU64::new(0),
                 has_read_our_hello: AtomicBool::new(slot == own_slot),
                 alive_at_ns: AtomicU64::new(0),
                 ring_stall: RingStall::default(),
@@ -363,15 +374,17 @@ impl Peer {
         self.unreachable.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the peer will take what is in its ring: it is alive, and the ring is intact. Call it
-    /// if the peer seems to take nothing. A damaged ring makes the peer unreachable for good.
-    pub(crate) fn will_take_messages(&self) -> bool {
-        if !self.is_alive() {
-            return false;
-        }
-        if !self.is_unreachable() && !self.out.lock().is_intact() {
-            crate::debug_once(RING_DAMAGED);
-            self.unreachable.store(true, Ordering::Relaxed);
+    /// Checks whether the ring to the peer is damaged, but not again for [`RING_CHECK_NS`]. Call it
+    /// if the peer seems to take nothing. Returns whether the peer is reachable; with a damaged
+    /// ring it never is again.
+    pub(crate) fn check_ring(&self, now_ns: u64) -> bool {
+        let checked_at_ns = self.ring_checked_at_ns.load(Ordering::Relaxed);
+        if !self.is_unreachable() && now_ns.saturating_sub(checked_at_ns) >= RING_CHECK_NS {
+            self.ring_checked_at_ns.store(now_ns, Ordering::Relaxed);
+            if !self.out.lock().is_intact() {
+                self.unreachable.store(true, Ordering::Relaxed);
+                crate::warn(RING_DAMAGED);
+            }
         }
         !self.is_unreachable()
     }

@@ -74,6 +74,13 @@ impl PeerTable {
         (!known.is_unreachable()).then_some(known)
     }
 
+    /// Whether the process at `slot` is alive, but the ring to it is damaged, which a new handshake
+    /// does not change.
+    pub(crate) fn is_cut_off(&self, slot: u16) -> bool {
+        let known = self.entries.read().peers.get(&slot).cloned();
+        known.is_some_and(|peer| peer.is_unreachable() && peer.is_alive())
+    }
+
     /// All peers that said hello and are reachable.
     pub(crate) fn known(&self) -> Vec<Arc<Peer>> {
         let entries = self.entries.read();
@@ -94,7 +101,6 @@ impl PeerTable {
             if inbound.is_retired() || inbound.from == self.own_slot {
                 continue;
             }
-            inbound.may_hold_messages();
             let entries = self.entries.read();
             let known = entries.peers.get(&inbound.from).cloned();
             let sent_ring = entries.sent_rings.get(&inbound.from);

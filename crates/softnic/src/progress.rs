@@ -145,25 +145,18 @@ impl Process {
                 finish(current.take());
                 current = self.qps.at(index).map(|object| (index, object.inner.lock()));
             }
-            let release_to = match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
-                Some(inner) if inner.qp.qpn == qpn => match inner.take_single(&slot, from) {
-                    true => None,
-                    false => self.handle_slot(inner, consumer, &slot, from),
-                },
-                _ if qpn == Qpn::MULTICAST => {
-                    finish(current.take());
-                    self.deliver_multicast(consumer, slot.head, &slot.body);
-                    data_end(&slot)
+            match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
+                Some(inner) if inner.qp.qpn == qpn => {
+                    if !inner.take_single(&slot, from) {
+                        self.handle_slot(inner, consumer, &slot, from);
+                    }
                 }
                 _ => {
                     finish(current.take());
-                    self.take_unaddressed(consumer, &slot, from)
+                    self.take_unaddressed(consumer, &slot, from);
                 }
-            };
-            consumer.advance();
-            if let Some(end) = release_to {
-                consumer.release_data(end);
             }
+            consumer.advance();
             done += 1;
             if done == SLOTS_PER_CALL {
                 break;
@@ -173,19 +166,28 @@ impl Process {
         done
     }
 
-    /// Handles a slot for no queue pair: a forwarded packet that another process read, or nonsense.
+    /// Handles a slot for no queue pair: a datagram for a multicast group, a packet that another
+    /// process read and forwarded, or nonsense.
     #[cold]
-    fn take_unaddressed(&self, consumer: &Consumer, slot: &Slot, from: u16) -> Option<u64> {
-        match codec::destination(slot.head).get() {
-            0 => self.take_forwarded(consumer, slot, from),
+    fn take_unaddressed(&self, consumer: &mut Consumer, slot: &Slot, from: u16) {
+        match codec::destination(slot.head) {
+            Qpn::MULTICAST => self.deliver_multicast(consumer, slot.head, &slot.body),
+            qpn if qpn.get() == 0 => self.take_forwarded(consumer, slot, from),
             _ => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
         }
-        data_end(slot)
+        release(consumer, slot.head, data_end(slot));
     }
 
-    /// Handles one slot; returns the position up to which the data area is free now.
+    /// Handles one slot, and releases its data.
     #[inline(never)]
-    fn handle_slot(
+    fn handle_slot(&self, inner: &mut QpInner, consumer: &mut Consumer, slot: &Slot, from: u16) {
+        let end = self.take_slot(inner, consumer, slot, from);
+        release(consumer, slot.head, end);
+    }
+
+    /// Handles one slot; returns where its data ends.
+    #[inline(always)]
+    fn take_slot(
         &self,
         inner: &mut QpInner,
         consumer: &Consumer,
@@ -206,8 +208,6 @@ impl Process {
                 match consumer.data(position, length) {
                     Some(bytes) => (bytes, Some(position.wrapping_add(length as u64))),
                     None => {
-                        // The data is never released, so the ring would stay full.
-                        consumer.set_closed();
                         self.dropped.fetch_add(1, Ordering::Relaxed);
                         return None;
                     }
@@ -293,9 +293,7 @@ impl Process {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
         self.release_deferred(now_ns);
-        if self.blocked.any.load(Ordering::Relaxed) {
-            self.check_full_rings(now_ns);
-        }
+        self.check_rings(now_ns);
         let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;
@@ -312,13 +310,13 @@ impl Process {
         next_ns
     }
 
-    /// Finds the peers that will never empty their full rings, so that QPs do not wait for room.
-    #[cold]
-    fn check_full_rings(&self, now_ns: u64) {
-        for peer in self.peers.known() {
-            let consumed = peer.out.lock().consumed();
-            if peer.ring_stall.is_stuck(consumed, now_ns) {
-                peer.will_take_messages();
+    /// Finds damaged rings: those that this process reads, and, if a QP waits for room, those that
+    /// it fills.
+    fn check_rings(&self, now_ns: u64) {
+        self.peers.inbound().iter().for_each(|inbound| inbound.close_if_damaged());
+        if self.blocked.any.load(Ordering::Relaxed) {
+            for peer in self.peers.known() {
+                peer.check_ring(now_ns);
             }
         }
     }
@@ -394,6 +392,19 @@ pub(crate) fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner
         && let Some(inner) = guard.as_mut()
     {
         inner.transmit();
+    }
+}
+
+/// Releases the data of a slot, which ends at `end`.
+#[inline(always)]
+fn release(consumer: &mut Consumer, head: u32, end: Option<u64>) {
+    let is_released = match end {
+        Some(end) => consumer.release_data(end),
+        None => !codec::has_data(head),
+    };
+    if !is_released {
+        // Only a damaged slot says so. Its data is never released, so the ring could stay full.
+        consumer.set_closed();
     }
 }
 

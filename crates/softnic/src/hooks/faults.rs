@@ -347,7 +347,7 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
             let mut out = peer.out.lock();
             if room_in(&mut out, PACKET_BYTES, 1 + ANSWER_SLOTS).is_none() {
                 drop(out);
-                return Some(packet);
+                return peer.check_ring(crate::clock::now_ns()).then_some(packet);
             }
             push(&mut out, train, *service, |to| {
                 // SAFETY: the ring has room for the payload of the train, which is ours.

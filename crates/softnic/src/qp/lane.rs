@@ -61,9 +61,9 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
 fn find(inner: &QpInner, peer: &Peer, position: u32) -> Option<(Remote, Option<MappedMemory>)> {
     let qp = &inner.qp;
     let word = peer.qps.load(layout::index_of(qp.remote_qpn));
-    let QpWord { can_receive, service, pd, access, remote_qpn } = word;
+    let QpWord { pd, access, remote_qpn, .. } = word;
     // The responder drops packets of another service, so they are sent there.
-    let can_receive = can_receive && service == inner.links.service;
+    let can_receive = word.receives(inner.links.service);
     let target = Target { can_receive, pd, access, remote_qpn };
     let key = |rkey| peer.keys.lookup(rkey).and_then(key_entry);
     let Some(Granted { host_addr, bytes, entry }) = lane::check(qp, position, &target, key)? else {

@@ -185,19 +185,21 @@ impl QpInner {
     /// Publishes the QP word for initiators of one-sided operations, if it changed.
     pub(crate) fn publish(&mut self) {
         let qp = &self.qp;
-        let word = QpWord {
-            // A connection to another host has no initiators on this one.
-            can_receive: qp.state.can_receive()
-                && qp.qp_type != QpType::Ud
-                && self.links.route.is_none()
-                // An operation that the initiator executes itself sends no packet for the hooks.
-                && self.links.hooks.is_none(),
-            service: self.links.service,
-            pd: qp.pd,
-            access: qp.attr.qp_access_flags,
-            remote_qpn: qp.remote_qpn,
+        // A connection to another host has no initiators on this one. An operation that the
+        // initiator executes itself sends no packet for the hooks.
+        let can_receive = qp.state.can_receive()
+            && qp.qp_type != QpType::Ud
+            && self.links.route.is_none()
+            && self.links.hooks.is_none();
+        let word = match can_receive {
+            true => QpWord {
+                pd: qp.pd,
+                access: qp.attr.qp_access_flags,
+                remote_qpn: qp.remote_qpn,
+                ..QpWord::CLOSED.receiving(self.links.service)
+            },
+            false => QpWord::CLOSED,
         };
-        let word = if word.can_receive { word } else { QpWord::CLOSED };
         if word != self.links.published {
             self.links.published = word;
             self.links.process.qps.words.store(self.links.object.index as usize, word);
@@ -207,7 +209,7 @@ impl QpInner {
     /// Watches or arms the timer, after anything that may have changed what the QP waits for.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        if self.qp.state == QpState::Err && self.links.published.can_receive {
+        if self.qp.state == QpState::Err && self.links.published != QpWord::CLOSED {
             self.publish();
         }
         let timer = self.qp.timer();

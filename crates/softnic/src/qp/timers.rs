@@ -37,7 +37,10 @@ impl QpInner {
             // A peer that is alive will execute a request that is still in its ring.
             let will_answer = match self.carried() {
                 true => self.qp.attr.timeout == 0 && self.peer_alive(),
-                false => self.links.peer.as_ref().is_some_and(|peer| peer.will_take_messages()),
+                false => {
+                    let peer = self.links.peer.as_ref();
+                    peer.is_some_and(|peer| peer.is_alive() && peer.check_ring(now_ns))
+                }
             };
             if will_answer {
                 return self.qp.postpone_timer();
