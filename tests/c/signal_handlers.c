@@ -236,6 +236,14 @@ static void vfork_child(void)
     }
     waitpid(child, &status, 0);
     printf("query in a child of vfork: exit status %d\n", WEXITSTATUS(status));
+    child = vfork();
+    if (child == 0) {
+        struct sigaction action = { .sa_handler = count_only };
+        sigaction(SIGSEGV, &action, &action);
+        _exit(action.sa_handler == count_and_jump ? 7 : 8);
+    }
+    waitpid(child, &status, 0);
+    printf("former handler in a child of vfork: exit status %d\n", WEXITSTATUS(status));
 }
 
 /* Starts this program again, which prints what it inherits. */
@@ -322,6 +330,39 @@ static void many_threads(void)
     show("after the threads", SIGBUS);
 }
 
+/* The kernel passes the context also to a handler that did not ask for it. */
+static void take_unasked(int signal, siginfo_t *info, void *context)
+{
+    (void)info;
+    printf("unasked: signal %d, context %d\n", signal, context != NULL);
+    mprotect(page, PAGE, PROT_READ | PROT_WRITE);
+}
+
+static void unasked_context(void)
+{
+    mprotect(page, PAGE, PROT_NONE);
+    set(SIGSEGV, take_unasked, 0, 0);
+    fault();
+}
+
+static volatile int is_registered;
+
+/* Finds each handler that it sets, while another thread registers its first memory. */
+static void *change_and_query(void *unused)
+{
+    struct sigaction found;
+    void *former = (void *)SIG_DFL;
+    for (int round = 0; round < 2000 || !is_registered; round++) {
+        struct sigaction new = { .sa_handler = round % 2 ? count_only : SIG_IGN };
+        sigaction(SIGBUS, &new, &found);
+        if ((void *)found.sa_handler != former)
+            printf("round %d: a handler that nobody set\n", round);
+        former = (void *)new.sa_handler;
+    }
+    set(SIGBUS, SIG_DFL, 0, 0);
+    return unused;
+}
+
 /* The handler that the kernel has. */
 static void *kernels_handler(int signal)
 {
@@ -365,10 +406,16 @@ int main(int count, char **arguments)
     }
     page = new_page(PROT_NONE);
     sigaltstack(&stack, NULL);
+    pthread_t thread;
+    pthread_create(&thread, NULL, change_and_query, NULL);
     if (with_device && register_page()) {
         perror("no device");
         return 1;
     }
+    is_registered = 1;
+    pthread_join(thread, NULL);
+    if (with_device && register_page())
+        return 1;
     show("SIGSEGV at first", SIGSEGV);
     show("SIGBUS at first", SIGBUS);
     in_child("a fault without a handler", fault);
@@ -391,6 +438,7 @@ int main(int count, char **arguments)
     set(SIGBUS, count_only, 0, 0);
     spawn("handlers, inherited");
     vfork_child();
+    unasked_context();
     shared_memory();
     many_threads();
     if (with_device && !device_in_front()) {

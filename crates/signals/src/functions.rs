@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighan
 }
 
 /// `signal` as System V has it, which programs get that are compiled for strict POSIX: the handler
-/// is removed when it is called, and is not blocked meanwhile.
+/// is removed when it is called, and the signal is not blocked meanwhile.
 ///
 /// # Safety
 /// As for the C library's function.

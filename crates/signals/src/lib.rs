@@ -5,8 +5,8 @@
 //! one can be installed. This library replaces the C library's functions that set handlers. Once
 //! the device has attached itself ([`rdmalab_signals_attach_1`]), calls for the two signals come to
 //! the device. It keeps its handler installed and the program's behind it: the program's handler
-//! gets every fault but the device's, and a query gives what the program set. Android's `sigchain`
-//! and Java's `libjsig` work in the same way.
+//! gets every fault but the device's, and a query gives what the program set. Java's `libjsig` works
+//! in the same way, and Android's `sigchain`, which also keeps the signals unblocked.
 //!
 //! Calls for other signals, and all calls before the device attaches, go to the C library.
 //!
@@ -42,27 +42,34 @@ static CHANGE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// has another process id and the same memory.
 static PROCESS: AtomicUsize = AtomicUsize::new(0);
 
+/// Number of calls that go to the C library because no device is attached.
+static UNATTACHED_CALLS: AtomicUsize = AtomicUsize::new(0);
+
+/// How often the attaching thread yields to such calls. It may have interrupted one itself.
+const YIELDS_MAX: u32 = 10_000;
+
 /// What the device gets when it attaches itself.
 #[repr(C)]
 pub struct Functions {
-    /// `sigaction` of the C library, or of the next library that replaces it.
-    pub sigaction: Option<Action>,
-    /// The handler that the program set last for a signal, by a call that this library saw;
-    /// `SIG_DFL` if it set none.
-    pub last_handler: Option<extern "C" fn(c_int) -> sighandler_t>,
+    /// `sigaction` of the C library, or of the next library that replaces it: an [`Action`].
+    pub sigaction: AtomicPtr<()>,
+    /// Gives the handler that the program set last for a signal, by a call that this library saw;
+    /// `SIG_DFL` if it set none. An `extern "C" fn(c_int) -> sighandler_t`.
+    pub last_handler: AtomicPtr<()>,
 }
 
 /// Attaches the soft device: from now on `change` executes the program's calls of `sigaction` for
-/// SIGSEGV and SIGBUS. `front` is the device's handler. Fills `functions`. Returns 0, or -1 if
+/// SIGSEGV and SIGBUS. `front` is the device's handler. Fills `functions` before the first of these
+/// calls, and returns when no earlier call is on its way to the C library. Returns 0, or -1 if
 /// another copy of the device is attached.
 ///
 /// # Safety
-/// `change` can be called from any thread and any handler, and stays loaded; `functions` has room.
+/// `change` can be called from any thread and any handler, and stays loaded, as do `functions`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmalab_signals_attach_1(
     front: usize,
     change: Action,
-    functions: *mut Functions,
+    functions: *const Functions,
 ) -> c_int {
     let Some(sigaction) = next::sigaction() else { return -1 };
     let attached = CHANGE.compare_exchange(
@@ -74,10 +81,17 @@ pub unsafe extern "C" fn rdmalab_signals_attach_1(
     if attached.is_err_and(|other| other != change as *mut ()) {
         return -1;
     }
-    FRONT.store(front, Ordering::Release);
     // SAFETY: by the contract.
-    unsafe {
-        functions.write(Functions { sigaction: Some(sigaction), last_handler: Some(last_handler) });
+    let functions = unsafe { &*functions };
+    let last_handler: extern "C" fn(c_int) -> sighandler_t = last_handler;
+    functions.last_handler.store(last_handler as *mut (), Ordering::Release);
+    functions.sigaction.store(sigaction as *mut (), Ordering::Release);
+    FRONT.store(front, Ordering::SeqCst);
+    for _ in 0..YIELDS_MAX {
+        if UNATTACHED_CALLS.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        std::thread::yield_now();
     }
     0
 }
@@ -108,12 +122,11 @@ pub(crate) unsafe fn change(
     // `old` may be the same memory as `new`.
     // SAFETY: the caller's contract.
     let handler = unsafe { new.as_ref() }.map(|new| new.sa_sigaction);
-    let front = FRONT.load(Ordering::Acquire);
-    let device = CHANGE.load(Ordering::Relaxed);
-    // SAFETY: stored by `rdmalab_signals_attach_1`, whose caller gave a function of this type; null
-    // otherwise, which is `None`.
-    let device = unsafe { core::mem::transmute::<*mut (), Option<Action>>(device) };
-    let device = device.filter(|_| front != 0);
+    UNATTACHED_CALLS.fetch_add(1, Ordering::SeqCst);
+    let device = attached();
+    if device.is_some() {
+        UNATTACHED_CALLS.fetch_sub(1, Ordering::SeqCst);
+    }
     let in_own_process = in_own_process();
     let status = match device {
         // SAFETY: the caller's contract.
@@ -122,13 +135,27 @@ pub(crate) unsafe fn change(
         // keeps the program's. So it changes the kernel's alone, and sees no handler of ours.
         // SAFETY: the caller's contract.
         Some(device) => unsafe { change_in_vfork_child(next, device, signal, new, old) },
-        // SAFETY: the caller's contract.
-        None => unsafe { next(signal, new, old) },
+        None => {
+            // SAFETY: the caller's contract.
+            let status = unsafe { next(signal, new, old) };
+            UNATTACHED_CALLS.fetch_sub(1, Ordering::SeqCst);
+            status
+        }
     };
     if let Some(handler) = handler.filter(|_| status == 0 && in_own_process) {
         LAST[index].store(handler, Ordering::Relaxed);
     }
     status
+}
+
+/// The attached device's function.
+fn attached() -> Option<Action> {
+    let front = FRONT.load(Ordering::SeqCst);
+    let device = CHANGE.load(Ordering::Relaxed);
+    // SAFETY: stored by `rdmalab_signals_attach_1`, whose caller gave a function of this type; null
+    // otherwise, which is `None`.
+    let device = unsafe { core::mem::transmute::<*mut (), Option<Action>>(device) };
+    device.filter(|_| front != 0)
 }
 
 /// # Safety
@@ -141,12 +168,18 @@ unsafe fn change_in_vfork_child(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: the caller's contract; `old` was filled if the call succeeded.
+    // SAFETY: an action of zeroes is complete; otherwise the caller's contract.
     unsafe {
-        let status = next(signal, new, old);
-        let is_front =
-            !old.is_null() && status == 0 && (*old).sa_sigaction == FRONT.load(Ordering::Relaxed);
-        if is_front { device(signal, ptr::null(), old) } else { status }
+        // What the program set, as long as the device's handler is in front of it.
+        let mut behind: libc::sigaction = core::mem::zeroed();
+        let mut found: libc::sigaction = core::mem::zeroed();
+        let is_known = device(signal, ptr::null(), &mut behind) == 0;
+        let status = next(signal, new, &mut found);
+        if status == 0 && !old.is_null() {
+            let is_front = found.sa_sigaction == FRONT.load(Ordering::Relaxed);
+            old.write(if is_front && is_known { behind } else { found });
+        }
+        status
     }
 }
 

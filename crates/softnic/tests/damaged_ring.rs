@@ -150,7 +150,7 @@ fn side(mut topology: Topology) {
 fn damage_traffic(seed: u64, way: Damage) {
     let mut random = Random::new(seed);
     let args: &[u64] = &[seed];
-    let env = [("RDMALAB_LANE", if seed / 9 % 2 == 0 { "on" } else { "off" })];
+    let env = [("RDMALAB_LANE", if (seed / 9).is_multiple_of(2) { "on" } else { "off" })];
     let roles: &[(&str, &[u64])] = &[("side", args), ("side", args)];
     let mut processes = Processes::start_plan(&Plan { roles, links: 1, env: &env });
     (0..2).for_each(|index| drop(processes.link(index).get()));

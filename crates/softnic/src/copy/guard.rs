@@ -26,8 +26,10 @@
 //! # Cases that are not covered
 //! - A program that sets its handler *after* its last registration, unseen by the preload library,
 //!   gets our faults in that handler until the next [`recheck`].
-//! - A fault kills a thread that blocks SIGSEGV or SIGBUS in any mode but [`Mode::Syscall`],
-//!   because the kernel then calls no handler. The device's own threads must leave both unblocked.
+//! - A fault in a thread that blocks SIGSEGV or SIGBUS kills the process in any mode but
+//!   [`Mode::Syscall`], because the kernel then calls no handler. The device's own threads leave
+//!   both unblocked, so a program that blocks them everywhere and waits for them (`sigwait`,
+//!   `signalfd`) does not get those that another process sends.
 //! - Atomics under [`Mode::Syscall`] are probed, then executed. If the memory is unmapped between
 //!   the two, the fault reaches the program's handler.
 //! - Device memory (`VM_PFNMAP`) is refused under [`Mode::Syscall`], because it has no pages.
@@ -114,6 +116,11 @@ impl Policy {
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Syscall as u8);
 
+/// Lets the kernel make the copies until the next [`recheck`]. Async-signal-safe.
+fn let_kernel_copy() {
+    MODE.store(Mode::Syscall as u8, Ordering::Relaxed);
+}
+
 /// Whether copies access user memory by their own instructions. Until [`install`] they do not.
 #[inline]
 pub(crate) fn is_direct() -> bool {
@@ -130,7 +137,7 @@ pub(crate) fn install_if_default() -> Result<Mode, UnknownPolicy> {
 
 /// Sets the policy, and installs the handler if the policy needs it.
 pub(crate) fn install(policy: Policy) -> Mode {
-    if policy == Policy::Auto {
+    if matches!(policy, Policy::Auto | Policy::Signal) {
         handler::attach();
     }
     let mut held = held();
@@ -182,9 +189,8 @@ impl Held {
             _ if !cfg!(target_arch = "x86_64") => Mode::Syscall,
             None | Some(Policy::Syscall) => Mode::Syscall,
             Some(Policy::Off) => Mode::Off,
-            Some(Policy::Auto) if claim_all(is_replaceable) => Mode::Signal,
             Some(Policy::Signal) if !self.claimed && claim_all(|_| true) => Mode::Signal,
-            Some(Policy::Signal) if claim_all(is_default) => Mode::Signal,
+            Some(Policy::Auto | Policy::Signal) if claim_all(is_replaceable) => Mode::Signal,
             Some(Policy::Auto | Policy::Signal) => Mode::Syscall,
         };
         self.claimed |= mode == Mode::Signal;
@@ -193,7 +199,8 @@ impl Held {
     }
 }
 
-/// Installs our handler for both signals, or for none, if `may_replace` accepts their actions.
+/// Installs our handler for both signals if `may_replace` accepts both actions. Returns whether it is
+/// installed for both.
 fn claim_all(may_replace: fn(&[libc::sigaction; 2]) -> bool) -> bool {
     let (Some(segv), Some(bus)) = (current(libc::SIGSEGV), current(libc::SIGBUS)) else {
         return false;

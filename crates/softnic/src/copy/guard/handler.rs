@@ -23,10 +23,18 @@ const KERNEL_FLAGS: i32 = libc::SA_NOCLDSTOP
 
 const SA_EXPOSE_TAGBITS: i32 = 0x800;
 
+/// The type of a handler. It gets all three arguments even without SA_SIGINFO, because the kernel
+/// passes the context to all handlers, and it may leave by an exception.
+type Handler = extern "C-unwind" fn(i32, *mut libc::siginfo_t, *mut c_void);
+
+/// Marks a handler with SA_RESETHAND, in the word that holds its address.
+const RESETS: usize = 1 << (usize::BITS - 1);
+
 /// A signal that this module may handle, and the program's action, in words that a handler can
 /// read.
 pub(super) struct Guarded {
     pub(super) signal: i32,
+    /// The handler's address, with [`RESETS`].
     handler: AtomicUsize,
     flags: AtomicI32,
     /// The first word of the mask: all 64 signals.
@@ -49,18 +57,23 @@ impl Guarded {
         }
     }
 
+    /// Our own handler is not an action of the program: what was behind it stays behind it.
     fn remember(&self, action: &libc::sigaction) {
+        if is_ours(action) {
+            return;
+        }
         let restorer = action.sa_restorer.map_or(0, |restorer| restorer as usize);
         self.restorer.store(restorer, Ordering::Relaxed);
         self.flags.store(action.sa_flags, Ordering::Relaxed);
         self.mask.store(mask_word(&action.sa_mask), Ordering::Relaxed);
-        self.handler.store(action.sa_sigaction, Ordering::Relaxed);
+        let resets = if action.sa_flags & libc::SA_RESETHAND != 0 { RESETS } else { 0 };
+        self.handler.store(action.sa_sigaction | resets, Ordering::Relaxed);
     }
 
     /// The program's action.
     pub(super) fn former(&self) -> libc::sigaction {
         let mut action = default_action();
-        action.sa_sigaction = self.handler.load(Ordering::Relaxed);
+        action.sa_sigaction = self.handler.load(Ordering::Relaxed) & !RESETS;
         action.sa_flags = self.flags.load(Ordering::Relaxed);
         // SAFETY: zero is `None`; other values came out of such a field.
         action.sa_restorer = unsafe {
@@ -80,7 +93,7 @@ impl Guarded {
         // This must happen before our handler can run.
         self.remember(now);
         let Some(found) = self.install_in_front_of(now) else { return false };
-        if found.sa_sigaction == now.sa_sigaction || is_ours(&found) {
+        if is_same(&found, now) || is_ours(&found) {
             return true;
         }
         self.remember(&found);
@@ -101,24 +114,38 @@ impl Guarded {
             // No code of the program runs, so the stack is ours to choose.
             ours.sa_flags |= libc::SA_ONSTACK;
         }
+        if action.sa_sigaction == libc::SIG_IGN {
+            // An ignored signal interrupts no system call.
+            ours.sa_flags |= libc::SA_RESTART;
+        }
         let mut found = default_action();
         // SAFETY: our handler is async-signal-safe; `found` has room.
         let is_done = unsafe { preloaded::sigaction(self.signal, &ours, &mut found) } == 0;
         is_done.then_some(found)
     }
 
-    /// The program's handler for one delivery of the signal, and its flags. A handler with
-    /// `SA_RESETHAND` is returned to one thread, once.
-    fn take_handler(&self) -> (usize, i32) {
-        let flags = self.flags.load(Ordering::Relaxed);
-        let handler = self.handler.load(Ordering::Relaxed);
-        if flags & libc::SA_RESETHAND == 0 || handler == libc::SIG_IGN {
-            return (handler, flags);
-        }
+    /// The program's handler for one delivery of the signal. A handler with SA_RESETHAND is returned
+    /// once.
+    fn take_handler(&self) -> usize {
         let order = Ordering::Relaxed;
-        let taken = self.handler.compare_exchange(handler, libc::SIG_DFL, order, order);
-        (if taken.is_ok() { handler } else { libc::SIG_DFL }, flags)
+        let mut word = self.handler.load(order);
+        loop {
+            let handler = word & !RESETS;
+            if handler == word || handler == libc::SIG_IGN {
+                return handler;
+            }
+            match self.handler.compare_exchange_weak(word, libc::SIG_DFL, order, order) {
+                Ok(_) => return handler,
+                Err(other) => word = other,
+            }
+        }
     }
+}
+
+/// Whether two actions have the same handler, flags and mask.
+fn is_same(one: &libc::sigaction, other: &libc::sigaction) -> bool {
+    let parts = |a: &libc::sigaction| (a.sa_sigaction, a.sa_flags, mask_word(&a.sa_mask));
+    parts(one) == parts(other)
 }
 
 /// Excludes other changes of the actions. All signals are blocked meanwhile, because a handler may
@@ -180,38 +207,39 @@ unsafe extern "C" fn change_program_action(
     old: *mut libc::sigaction,
 ) -> i32 {
     let Some(guarded) = GUARDED.iter().find(|g| g.signal == signal) else { return -1 };
-    // The program's pointers are used without the lock: the kernel checks them in a plain call.
+    // Bad pointers must fault before the lock is taken, or after it was given back.
     // SAFETY: by the contract, as the C library reads it.
     let wanted = (!new.is_null()).then(|| unsafe { new.read() });
-    let former = {
-        let _locked = Locked::take();
-        if current(signal).is_some_and(|now| is_ours(&now)) {
-            let former = guarded.former();
-            if let Some(mut wanted) = wanted {
-                wanted.sa_flags &= KERNEL_FLAGS;
-                wanted.sa_flags |= former.sa_flags & SA_RESTORER;
-                wanted.sa_restorer = former.sa_restorer;
-                forbid_masking_of_kill(&mut wanted.sa_mask);
-                guarded.remember(&wanted);
-                if guarded.install_in_front_of(&wanted).is_none() {
-                    return -1;
-                }
-            }
-            Some(former)
-        } else {
-            None
-        }
-    };
-    let Some(former) = former else {
-        // Our handler was never installed, or a system call removed it.
-        // SAFETY: the caller's contract.
-        return unsafe { preloaded::sigaction(signal, new, old) };
-    };
+    let Some(former) = change_behind(guarded, wanted) else { return -1 };
     if !old.is_null() {
         // SAFETY: by the contract.
         unsafe { old.write(former) };
     }
     0
+}
+
+/// Sets the program's action, if one is wanted, and returns the former one; `None` if the kernel
+/// refuses.
+fn change_behind(guarded: &Guarded, wanted: Option<libc::sigaction>) -> Option<libc::sigaction> {
+    let _locked = Locked::take();
+    if current(guarded.signal).is_none_or(|now| !is_ours(&now)) {
+        // Our handler was never installed, or a system call removed it.
+        let new = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let mut former = default_action();
+        // SAFETY: both are complete actions, or null.
+        let status = unsafe { preloaded::sigaction(guarded.signal, new, &mut former) };
+        return (status == 0).then_some(former);
+    }
+    let former = guarded.former();
+    if let Some(mut wanted) = wanted {
+        wanted.sa_flags &= KERNEL_FLAGS;
+        wanted.sa_flags |= former.sa_flags & SA_RESTORER;
+        wanted.sa_restorer = former.sa_restorer;
+        forbid_masking_of_kill(&mut wanted.sa_mask);
+        guarded.remember(&wanted);
+        guarded.install_in_front_of(&wanted)?;
+    }
+    Some(former)
 }
 
 /// The kernel removes these two from each mask.
@@ -234,7 +262,7 @@ pub(super) fn current(signal: i32) -> Option<libc::sigaction> {
 }
 
 pub(super) fn our_handler() -> usize {
-    (on_fault as extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void)) as usize
+    (on_fault as Handler) as usize
 }
 
 pub(super) fn is_ours(action: &libc::sigaction) -> bool {
@@ -252,9 +280,9 @@ fn set_mask_word(mask: &mut libc::sigset_t, word: usize) {
 }
 
 /// Our handler for both signals. It is async-signal-safe: it compares numbers, writes to the
-/// context, and calls at most `sigaction`, `getpid` and raw system calls. It holds no lock when it
-/// calls the program's handler, which may leave by `longjmp`.
-extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+/// context, and calls at most `sigaction`, `pthread_sigmask`, `getpid` and raw system calls. It holds
+/// no lock when it calls the program's handler, which may leave by `longjmp` or by an exception.
+extern "C-unwind" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a complete `siginfo_t`, because SA_SIGINFO is set.
     let code = unsafe { (*info).si_code };
     // Faults have positive codes. Signals from `kill` and the like have others, and may arrive
@@ -307,37 +335,41 @@ unsafe fn pass_on(
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) {
-    let (handler, flags) = guarded.take_handler();
+    let handler = guarded.take_handler();
     // A fault kills the program even if the signal is ignored (`force_sig`).
     if handler == libc::SIG_IGN && !is_fault {
         return;
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        set_default(guarded.signal);
-        if !is_fault {
-            // The signal was sent, so it must be sent again, with the same sender information.
-            // SAFETY: sends this thread the signal information that it just got.
-            unsafe {
-                let thread = libc::syscall(libc::SYS_gettid);
-                let process = libc::getpid();
-                libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, guarded.signal, info);
-            }
-        }
-        return;
+        // SAFETY: by the contract.
+        return unsafe { die_by(guarded.signal, info) };
     }
-    if flags & libc::SA_SIGINFO != 0 {
-        type Full = extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void);
-        // SAFETY: the program registered this address as a function of this type.
-        let call = unsafe { mem::transmute::<usize, Full>(handler) };
-        call(guarded.signal, info, context);
-    } else {
-        // SAFETY: the program registered this address as a function of this type.
-        let call = unsafe { mem::transmute::<usize, extern "C" fn(i32)>(handler) };
-        call(guarded.signal);
-    }
+    // SAFETY: the program registered this address as a handler.
+    let call = unsafe { mem::transmute::<usize, Handler>(handler) };
+    call(guarded.signal, info, context);
 }
 
-fn set_default(signal: i32) {
-    // SAFETY: the default action needs nothing to live on.
-    unsafe { preloaded::sigaction(signal, &default_action(), std::ptr::null_mut()) };
+/// Restores the default action, and sends the signal to this thread again, with the same
+/// information. It strikes where the handler returns to. A fault would repeat there, but not if
+/// another thread maps the page meanwhile, or if the kernel could not build the frame of another
+/// handler.
+///
+/// # Safety
+/// `info` must be that of the running handler.
+unsafe fn die_by(signal: i32, info: *mut libc::siginfo_t) {
+    // The process may survive: a namespace's first process ignores signals without a handler.
+    super::let_kernel_copy();
+    // SAFETY: a set of this signal alone, and the default action, which refers to no code. A raw
+    // system call sends this thread what it just got.
+    unsafe {
+        // With SA_NODEFER it is not blocked, and would strike in this handler.
+        let mut this: libc::sigset_t = mem::zeroed();
+        libc::sigaddset(&mut this, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &this, std::ptr::null_mut());
+        preloaded::sigaction(signal, &default_action(), std::ptr::null_mut());
+        let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
+        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) != 0 {
+            libc::syscall(libc::SYS_tgkill, process, thread, signal);
+        }
+    }
 }
