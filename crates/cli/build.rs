@@ -21,7 +21,7 @@ struct Library {
     soname: &'static str,
 }
 
-const LIBRARIES: [Library; 4] = [
+const LIBRARIES: [Library; 5] = [
     Library { directory: "libibverbs", file: "libibverbs.so", soname: "libibverbs.so.1" },
     Library { directory: "paths", file: "librdmalab_paths.so", soname: "librdmalab-paths.so" },
     Library {
@@ -29,6 +29,7 @@ const LIBRARIES: [Library; 4] = [
         file: "librdmalab_signals.so",
         soname: "librdmalab-signals.so",
     },
+    Library { directory: "memory", file: "librdmalab_memory.so", soname: "librdmalab-memory.so" },
     Library { directory: "librdmacm", file: "librdmacm.so", soname: "librdmacm.so.1" },
 ];
 

@@ -23,9 +23,10 @@
 //! can make messages appear, disappear or hold wrong content, but every position is checked before
 //! an address is computed from it, and a slot is copied word by word before it is interpreted.
 //!
-//! **Damage.** A third process may write into the ring. Then a message may never be taken, or a full
-//! ring may never look free. Each end can tell ([`Producer::is_intact`], [`Consumer::is_intact`]).
-//! A consumer that sees damage closes the ring, which the producer takes for damage as well.
+//! **Damage.** A third process may write into the ring. Then a message may never be taken, or a
+//! full ring may never look free. Each end can tell ([`Producer::is_intact`],
+//! [`Consumer::is_intact`]). A consumer that sees damage closes the ring, which the producer takes
+//! for damage as well.
 
 use crate::sync::{Ordering, at, populate};
 use core::cell::Cell;

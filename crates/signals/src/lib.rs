@@ -5,8 +5,8 @@
 //! one can be installed. This library replaces the C library's functions that set handlers. Once
 //! the device has attached itself ([`rdmalab_signals_attach_1`]), calls for the two signals come to
 //! the device. It keeps its handler installed and the program's behind it: the program's handler
-//! gets every fault but the device's, and a query gives what the program set. Java's `libjsig` works
-//! in the same way, and Android's `sigchain`, which also keeps the signals unblocked.
+//! gets every fault but the device's, and a query gives what the program set. Java's `libjsig`
+//! works in the same way, and Android's `sigchain`, which also keeps the signals unblocked.
 //!
 //! Calls for other signals, and all calls before the device attaches, go to the C library.
 //!

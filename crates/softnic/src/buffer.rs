@@ -1,5 +1,6 @@
-//! Memory that peers can map: sealed memfds that the program allocates here. Peers read and write
-//! memory regions in it by plain copies.
+//! Memory that peers can map: sealed memfds that the program allocates here, or gets from the
+//! preload library `librdmalab-memory.so`. Peers read and write memory regions in it by plain
+//! copies.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,6 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::RwLock;
 use rdmalab_engine::mr::Backing;
 use rdmalab_ring::seg::Segment;
+
+use crate::program_memory;
+
+/// The number of the file that the preload library `librdmalab-memory.so` has.
+const PROGRAM_MEMORY: u32 = u32::MAX;
 
 struct Shared {
     id: u32,
@@ -24,16 +30,21 @@ impl Buffers {
     /// The segment and offset of a range, if one segment contains the whole range.
     pub(crate) fn backing(&self, addr: u64, length: u64) -> Backing {
         let shared = self.shared.read();
-        let found = shared.iter().find_map(|shared| {
+        let own = shared.iter().find_map(|shared| {
             let offset = addr.checked_sub(shared.segment.ptr() as u64)?;
             let end = offset.checked_add(length)?;
             (end <= shared.segment.len() as u64).then_some(Backing { segment: shared.id, offset })
         });
-        found.unwrap_or_default()
+        let of_program = || program_memory::find(addr, length).map(|(_, offset)| offset);
+        own.or_else(|| of_program().map(|offset| Backing { segment: PROGRAM_MEMORY, offset }))
+            .unwrap_or_default()
     }
 
     /// The descriptor of a segment, to be sent to a peer.
     pub(crate) fn descriptor(&self, id: u32) -> Option<OwnedFd> {
+        if id == PROGRAM_MEMORY {
+            return program_memory::descriptor();
+        }
         let shared = self.shared.read();
         let found = shared.iter().find(|shared| shared.id == id)?;
         found.segment.as_fd().try_clone_to_owned().ok()

@@ -47,6 +47,7 @@ mod peer_table;
 mod poll;
 mod process;
 mod profile;
+mod program_memory;
 mod progress;
 mod progress_loop;
 mod progress_thread;

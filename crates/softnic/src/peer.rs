@@ -37,6 +37,10 @@ const RING_DAMAGED: &str = concat!(
     "Requests to this peer fail until one of the two processes is started again",
 );
 
+/// Printed once, to tell runs with shared memory from others.
+const MEMORY_MAPPED: &str =
+    "memory of a peer is mapped here: one-sided operations on it are plain copies";
+
 /// How long a peer that was found alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;
 
@@ -419,6 +423,7 @@ impl Peer {
                     mapped.pop_front();
                 }
                 mapped.push_back(MappedMemory { id, segment: Arc::new(segment) });
+                crate::debug_once(MEMORY_MAPPED);
             }
         }
     }

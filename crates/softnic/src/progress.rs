@@ -258,8 +258,8 @@ impl Process {
             match object.inner.try_lock() {
                 Some(mut guard) => {
                     let Some(inner) = guard.as_mut() else { continue };
-                    // A dead process never empties its ring, and a damaged one stays full. Without a
-                    // peer, requests are lost, so that the QP's own time-outs run out.
+                    // A dead process never empties its ring, and a damaged one stays full. Without
+                    // a peer, requests are lost, so that the QP's own time-outs run out.
                     inner.links.peer =
                         inner.links.peer.take().filter(|peer| !peer.is_unreachable());
                     if inner.transmit() == Step::Idle {

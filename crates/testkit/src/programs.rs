@@ -179,6 +179,15 @@ pub fn rdmalab() -> &'static Path {
     BINARY.get_or_init(|| built("rdmalab", "/rdmalab"))
 }
 
+/// The preload library that gives programs memory which peers can map; built as in [`library_dir`].
+///
+/// # Panics
+/// When the build fails.
+pub fn memory_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("rdmalab-memory", "/librdmalab_memory.so"))
+}
+
 /// Builds the libraries and returns their paths.
 fn build() -> [PathBuf; 2] {
     [built("rdmalab-libibverbs", "/libibverbs.so"), built("rdmalab-librdmacm", "/librdmacm.so")]

@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome};
 use crate::link::LinkArgs;
+use paths::Memory;
 
 /// rdmalab itself failed.
 const OURS: u8 = 125;
@@ -32,6 +33,9 @@ pub struct ExecArgs {
     /// How the device's ports are addressed [default: RDMALAB_PERSONALITY, else infiniband]
     #[arg(long, value_enum)]
     pub personality: Option<Personality>,
+    /// Where the program's large buffers are
+    #[arg(long, value_enum, default_value_t = Memory::Private)]
+    pub memory: Memory,
     /// What lies between its processes and others.
     #[command(flatten)]
     pub link: LinkArgs,
@@ -101,7 +105,8 @@ pub fn run(args: &ExecArgs) -> Outcome {
         preload.push(directory.join(runtime::SONAME));
         preload.extend(Some(cm).filter(|cm| cm.exists()));
     }
-    paths::put_in_front(&mut command, &directory, preload, missing.is_none());
+    paths::put_in_front(&mut command, &directory, preload, args.memory, missing.is_none())
+        .map_err(ours)?;
     let error = command.exec();
     let (code, hint) = match error.kind() {
         std::io::ErrorKind::NotFound => (NOT_THERE, " (is its interpreter missing?)"),

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::exec::runtime::{self, Object, PATHS, SIGNALS, Source};
+use clap::ValueEnum;
+
+use crate::exec::runtime::{self, MEMORY, Object, PATHS, SIGNALS, Source};
 use crate::exec::tree::Tree;
 use crate::failure::{Outcome, run as failed};
 
@@ -20,12 +22,33 @@ const OFF: &str = "off";
 /// The hidden command that makes the tree.
 pub const COMMAND: &str = "tree";
 
+/// Where large buffers of the program are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Memory {
+    /// In its own memory: a WRITE or READ of a peer is a system call
+    Private,
+    /// In memory that peers can map: a WRITE or READ of a peer is a plain copy
+    Shared,
+}
+
 /// Preloads our libraries into a program, after those in `list`, and tells `librdmalab-paths.so`
 /// the path of the tree.
 ///
 /// Most programs do not look for these files, so a failure only prints one line, and no line
 /// without `says`: then the reason is already known.
-pub fn put_in_front(program: &mut Command, libraries: &Path, mut list: Vec<PathBuf>, says: bool) {
+///
+/// # Errors
+/// The library for shared memory was asked for, and cannot be preloaded.
+pub fn put_in_front(
+    program: &mut Command,
+    libraries: &Path,
+    mut list: Vec<PathBuf>,
+    memory: Memory,
+    says: bool,
+) -> Result<(), String> {
+    if memory == Memory::Shared {
+        list.push(placed(&MEMORY, libraries)?);
+    }
     // Programs without handlers for faults do not need this library, and others run without it,
     // with slower copies.
     if std::env::var_os(SIGNALS_VARIABLE).is_none_or(|value| value != OFF) {
@@ -49,6 +72,7 @@ pub fn put_in_front(program: &mut Command, libraries: &Path, mut list: Vec<PathB
         let first = first.join(OsStr::new(":"));
         program.env("LD_PRELOAD", runtime::in_front(Path::new(&first), "LD_PRELOAD"));
     }
+    Ok(())
 }
 
 /// Makes the file of a library that can be preloaded, and returns its path.

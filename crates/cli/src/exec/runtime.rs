@@ -44,6 +44,13 @@ pub const SIGNALS: Object = Object {
     package: "rdmalab-signals",
 };
 
+/// The preloaded library that gives the program memory which peers can map.
+pub const MEMORY: Object = Object {
+    soname: "librdmalab-memory.so",
+    built: "librdmalab_memory.so",
+    package: "rdmalab-memory",
+};
+
 /// Number of builds whose libraries are kept. Developers make many builds, of some megabytes each.
 const BUILDS: usize = 8;
 

@@ -39,30 +39,20 @@
 //!   unloaded, so the shared library is linked with `-z nodelete`.
 
 mod handler;
+mod mode;
 mod preloaded;
+
+pub(crate) use mode::{Mode, is_direct};
 
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use handler::{GUARDED, Guarded, SA_RESTORER, current, is_ours, mask_word, our_handler};
 
 /// The environment variable that selects the policy.
 pub(crate) const VARIABLE: &str = "RDMALAB_FAULT_GUARD";
-
-/// How faults are caught now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Mode {
-    /// By system calls that report bad addresses. Also before [`install`].
-    Syscall = 0,
-    /// By our signal handler.
-    Signal = 1,
-    /// Not at all.
-    Off = 2,
-}
 
 /// The policy that the user selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,19 +104,6 @@ impl Policy {
     }
 }
 
-static MODE: AtomicU8 = AtomicU8::new(Mode::Syscall as u8);
-
-/// Lets the kernel make the copies until the next [`recheck`]. Async-signal-safe.
-fn let_kernel_copy() {
-    MODE.store(Mode::Syscall as u8, Ordering::Relaxed);
-}
-
-/// Whether copies access user memory by their own instructions. Until [`install`] they do not.
-#[inline]
-pub(crate) fn is_direct() -> bool {
-    MODE.load(Ordering::Relaxed) != Mode::Syscall as u8
-}
-
 /// [`install`] with the policy of the environment. Called at the first registration of memory.
 ///
 /// # Errors
@@ -158,7 +135,7 @@ pub(crate) fn recheck() -> Mode {
 pub(crate) fn uninstall() {
     let mut held = held();
     held.policy = None;
-    MODE.store(Mode::Syscall as u8, Ordering::Relaxed);
+    mode::set(Mode::Syscall);
     for guarded in &GUARDED {
         if current(guarded.signal).is_some_and(|now| is_ours(&now)) {
             // SAFETY: the kernel returned this action when our handler replaced it.
@@ -194,13 +171,13 @@ impl Held {
             Some(Policy::Auto | Policy::Signal) => Mode::Syscall,
         };
         self.claimed |= mode == Mode::Signal;
-        MODE.store(mode as u8, Ordering::Relaxed);
+        mode::set(mode);
         mode
     }
 }
 
-/// Installs our handler for both signals if `may_replace` accepts both actions. Returns whether it is
-/// installed for both.
+/// Installs our handler for both signals if `may_replace` accepts both actions. Returns whether it
+/// is installed for both.
 fn claim_all(may_replace: fn(&[libc::sigaction; 2]) -> bool) -> bool {
     let (Some(segv), Some(bus)) = (current(libc::SIGSEGV), current(libc::SIGBUS)) else {
         return false;

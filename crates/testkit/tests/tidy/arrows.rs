@@ -30,6 +30,8 @@ const HOUSE: &str = "
     paths       ->                       | a preload shim sees file names, nothing of RDMA
     signals     ->                       | a preload shim sees signal handlers; the device finds it
                                            at run time
+    memory      ->                       | a preload shim sees memory, nothing of RDMA; the device
+                                           finds it at run time
     verbs       -> abi                   | safe Rust over whichever table is loaded
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates

@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
+use super::mode::{self, Mode};
 use super::preloaded;
 
 /// The C library sets this flag in each call, and some C libraries return it.
@@ -124,8 +125,8 @@ impl Guarded {
         is_done.then_some(found)
     }
 
-    /// The program's handler for one delivery of the signal. A handler with SA_RESETHAND is returned
-    /// once.
+    /// The program's handler for one delivery of the signal. A handler with SA_RESETHAND is
+    /// returned once.
     fn take_handler(&self) -> usize {
         let order = Ordering::Relaxed;
         let mut word = self.handler.load(order);
@@ -280,8 +281,9 @@ fn set_mask_word(mask: &mut libc::sigset_t, word: usize) {
 }
 
 /// Our handler for both signals. It is async-signal-safe: it compares numbers, writes to the
-/// context, and calls at most `sigaction`, `pthread_sigmask`, `getpid` and raw system calls. It holds
-/// no lock when it calls the program's handler, which may leave by `longjmp` or by an exception.
+/// context, and calls at most `sigaction`, `pthread_sigmask`, `getpid` and raw system calls. It
+/// holds no lock when it calls the program's handler, which may leave by `longjmp` or by an
+/// exception.
 extern "C-unwind" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a complete `siginfo_t`, because SA_SIGINFO is set.
     let code = unsafe { (*info).si_code };
@@ -358,7 +360,7 @@ unsafe fn pass_on(
 /// `info` must be that of the running handler.
 unsafe fn die_by(signal: i32, info: *mut libc::siginfo_t) {
     // The process may survive: a namespace's first process ignores signals without a handler.
-    super::let_kernel_copy();
+    mode::set(Mode::Syscall);
     // SAFETY: a set of this signal alone, and the default action, which refers to no code. A raw
     // system call sends this thread what it just got.
     unsafe {

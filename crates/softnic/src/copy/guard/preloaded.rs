@@ -74,9 +74,9 @@ pub(super) unsafe fn sigaction(
 /// Whether `handler` was set by a call that the preload library saw. Then the library will also see
 /// it replaced.
 pub(super) fn has_seen(signal: i32, handler: usize) -> bool {
-    let last_handler = FUNCTIONS.last_handler.load(Ordering::Acquire);
+    type LastHandler = extern "C" fn(i32) -> usize;
+    let found = FUNCTIONS.last_handler.load(Ordering::Acquire);
     // SAFETY: the preload library stored a function of this type; null is `None`.
-    let last_handler =
-        unsafe { transmute::<*mut (), Option<extern "C" fn(i32) -> usize>>(last_handler) };
+    let last_handler = unsafe { transmute::<*mut (), Option<LastHandler>>(found) };
     last_handler.is_some_and(|last_handler| last_handler(signal) == handler)
 }

@@ -1,0 +1,162 @@
+//! `mmap` and its relatives. Private anonymous memory comes from the arena; what
+//! the program does with memory of the arena afterwards means what it means for its own mappings.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use crate::arena::{self, PAGE};
+use crate::next::set_errno;
+
+/// Mappings with other flags stay private. Those of huge pages are aligned to one.
+const PLAIN_FLAGS: c_int = libc::MAP_PRIVATE
+    | libc::MAP_ANONYMOUS
+    | libc::MAP_POPULATE
+    | libc::MAP_HUGETLB
+    | libc::MAP_NORESERVE
+    | libc::MAP_HUGE_MASK << libc::MAP_HUGE_SHIFT;
+const HUGE_PAGE: usize = 2 << 20;
+const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+fn fail(errno: c_int) -> *mut c_void {
+    set_errno(errno);
+    libc::MAP_FAILED
+}
+
+/// `mmap`.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let is_fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    let is_private = flags & libc::MAP_PRIVATE != 0 && flags & libc::MAP_ANONYMOUS != 0;
+    let is_plain = is_private && flags & !PLAIN_FLAGS == 0 && protection == READ_WRITE;
+    if at.is_null() && is_plain && bytes > 0 {
+        let is_huge = flags & libc::MAP_HUGETLB != 0;
+        let found = arena::allocate(bytes, if is_huge { HUGE_PAGE } else { PAGE });
+        if !found.is_null() {
+            if flags & libc::MAP_POPULATE != 0 {
+                arena::advise(found.addr(), bytes, libc::MADV_POPULATE_WRITE);
+            }
+            return found;
+        }
+    }
+    if is_fixed && arena::overlaps(at, bytes) {
+        let is_known = arena::with(|arena| arena.mark_foreign(at.addr(), bytes));
+        if flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE || is_known != Some(true)
+        {
+            return fail(libc::EEXIST);
+        }
+    }
+    arena::unmapped_map(at, bytes, protection, flags, fd, offset)
+}
+
+/// `mmap64`.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    at: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    unsafe { mmap(at, bytes, protection, flags, fd, offset) }
+}
+
+/// `munmap`.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
+    if !arena::overlaps(at, bytes) || bytes == 0 || !at.addr().is_multiple_of(PAGE) {
+        return arena::unmap(at.addr(), bytes);
+    }
+    arena::with(|arena| arena.close_range(at.addr(), bytes));
+    outside(at.addr(), bytes, arena::unmap)
+}
+
+/// Calls a function for the parts of a range before and after the arena.
+fn outside(at: usize, bytes: usize, call: impl Fn(usize, usize) -> c_int) -> c_int {
+    let Some((start, end)) = arena::with(|arena| arena.bounds()) else { return 0 };
+    let last = at.saturating_add(bytes);
+    let before = if at < start { call(at, start - at) } else { 0 };
+    let after = if last > end { call(end, last - end) } else { 0 };
+    if before == 0 { after } else { before }
+}
+
+/// `mremap`.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old_bytes: usize,
+    new_bytes: usize,
+    flags: c_int,
+    new_at: *mut c_void,
+) -> *mut c_void {
+    if !arena::contains(at) {
+        let call = libc::SYS_mremap;
+        // SAFETY: the caller's contract.
+        let moved = unsafe { libc::syscall(call, at, old_bytes, new_bytes, flags, new_at) };
+        return moved as *mut c_void;
+    }
+    let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    if flags & !known != 0 || new_bytes == 0 || old_bytes == 0 || !at.addr().is_multiple_of(PAGE) {
+        return fail(libc::EINVAL);
+    }
+    let (old_pages, new_pages) = (old_bytes.div_ceil(PAGE), new_bytes.div_ceil(PAGE));
+    let to = if flags & libc::MREMAP_FIXED != 0 {
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: the caller asks to replace what is there.
+        unsafe { mmap(new_at, new_bytes, READ_WRITE, private, -1, 0) }
+    } else if arena::with(|arena| arena.resize(at.addr(), old_pages, new_pages)) == Some(true) {
+        return at;
+    } else if flags & libc::MREMAP_MAYMOVE != 0 {
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        unsafe { mmap(ptr::null_mut(), new_bytes, READ_WRITE, private, -1, 0) }
+    } else {
+        return fail(libc::ENOMEM);
+    };
+    if to != libc::MAP_FAILED {
+        // SAFETY: both mappings have so many bytes; the old one is not used any more.
+        unsafe {
+            ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast(), old_bytes.min(new_bytes));
+            munmap(at, old_bytes);
+        }
+    }
+    to
+}
+
+/// `madvise`. The advice that frees memory frees the file's; that on `fork` is for the arena to
+/// follow.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
+    let is_changed = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_DONTFORK, libc::MADV_DOFORK]
+        .contains(&advice);
+    if !is_changed || !arena::overlaps(at, bytes) || !at.addr().is_multiple_of(PAGE) {
+        return arena::advise(at.addr(), bytes, advice);
+    }
+    if advice == libc::MADV_DONTNEED {
+        arena::with(|arena| arena.forget(at.addr(), bytes));
+    }
+    outside(at.addr(), bytes, |at, bytes| arena::advise(at, bytes, advice))
+}
