@@ -4,7 +4,7 @@
 //! mapped here; otherwise each operation is a system call. Buffers of programs come from `malloc`
 //! and `mmap`, which give private memory. This library replaces them: memory of 64 KiB and more,
 //! memory that is aligned to pages, and private anonymous mappings are pages of one memfd
-//! ([`arena`]). All other memory comes from the C library.
+//! (module `arena`). All other memory comes from the C library.
 //!
 //! The device finds the memory by [`rdmalab_memory_find_1`], and sends the file to its peers.
 //!

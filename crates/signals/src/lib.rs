@@ -51,7 +51,7 @@ const YIELDS_MAX: u32 = 10_000;
 /// What the device gets when it attaches itself.
 #[repr(C)]
 pub struct Functions {
-    /// `sigaction` of the C library, or of the next library that replaces it: an [`Action`].
+    /// `sigaction` of the C library, or of the next library that replaces it: an `Action`.
     pub sigaction: AtomicPtr<()>,
     /// Gives the handler that the program set last for a signal, by a call that this library saw;
     /// `SIG_DFL` if it set none. An `extern "C" fn(c_int) -> sighandler_t`.
