@@ -170,6 +170,166 @@ static void mappings(void)
     printf("mapped\n");
 }
 
+static char *map_at(char *at, size_t bytes, int flags, int fd)
+{
+    flags |= MAP_PRIVATE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+}
+
+static int child_sees(const char *at, int byte, size_t bytes)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(is_all(at, byte, bytes) ? 3 : 4);
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status) == 3;
+}
+
+/* Maps over parts of a mapping, with success and without. */
+static void mappings_over_mappings(void)
+{
+    char *at = map(BIG, 0);
+    memset(at, 5, BIG);
+    check(map_at(at, PAGE, MAP_FIXED_NOREPLACE, -1) == MAP_FAILED && errno == EEXIST,
+          "MAP_FIXED_NOREPLACE over a mapping");
+    check(map_at(at, PAGE, MAP_FIXED, 9999) == MAP_FAILED && errno == EBADF, "a wrong descriptor");
+    check(is_all(at, 5, BIG) && child_sees(at, 5, BIG), "failures change nothing");
+
+    check(map_at(at + 4 * PAGE, 4 * PAGE, MAP_FIXED, -1) == at + 4 * PAGE, "MAP_FIXED");
+    memset(at + 4 * PAGE, 6, 4 * PAGE);
+    check(child_sees(at + 4 * PAGE, 6, 4 * PAGE), "a child has it");
+    check(!madvise(at, 8 * PAGE, MADV_DONTNEED) && is_zero(at, 8 * PAGE), "zeroes, both kinds");
+    memset(at, 7, 8 * PAGE);
+    check(!madvise(at + 16 * PAGE, PAGE, MADV_FREE), "MADV_FREE");
+
+    char small[] = "/proc/self/exe";
+    FILE *file = fopen(small, "r");
+    char *mapped = map_at(at + 32 * PAGE, PAGE, MAP_FIXED, fileno(file));
+    fclose(file);
+    check(mapped == at + 32 * PAGE && !memcmp(mapped + 1, "ELF", 3), "a file over a part");
+    check(at[31 * PAGE] == 5 && at[33 * PAGE] == 5, "beside the file");
+
+    char *other = map_at(NULL, PAGE, MAP_STACK, -1);
+    memset(other, 8, PAGE);
+    char *moved = mremap(other, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at + 64 * PAGE);
+    check(moved == at + 64 * PAGE && is_all(moved, 8, PAGE), "mremap over a part");
+    check(child_sees(moved, 8, PAGE), "a child has that, too");
+
+    check(!munmap(at, BIG) && faults(at) && faults(moved), "munmap of all of it");
+    check(map_at(at, 2 * PAGE, MAP_FIXED, -1) == at && is_zero(at, 2 * PAGE), "at the same place");
+    memset(at, 9, 2 * PAGE);
+    char *blocks[64];
+    for (int i = 0; i < 64; i++)
+        blocks[i] = memset(malloc(100000), 1, 100000);
+    check(is_all(at, 9, 2 * PAGE), "nobody else gets the place");
+    for (int i = 0; i < 64; i++)
+        free(blocks[i]);
+    check(!munmap(at, 2 * PAGE) && faults(at), "and it can be unmapped");
+    printf("mapped over\n");
+}
+
+/* Locked memory is given back, and is zero for the next owner, in a child as well. */
+static void locked(void)
+{
+    char *at = map(16 * PAGE, 0);
+    memset(at, 1, 16 * PAGE);
+    check(!mlock(at, 16 * PAGE) && !munmap(at, 16 * PAGE), "mlock");
+    at = map(16 * PAGE, 0);
+    check(is_zero(at, 16 * PAGE), "zeroes after locked memory");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        memset(at, 2, 16 * PAGE);
+        mlock(at, 16 * PAGE);
+        munmap(at, 16 * PAGE);
+        at = map(16 * PAGE, 0);
+        _exit(is_zero(at, 16 * PAGE) ? 3 : 4);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    check(WEXITSTATUS(status) == 3, "zeroes in a child");
+    munmap(at, 16 * PAGE);
+    printf("locked\n");
+}
+
+static char *kept;
+static int kept_is_good;
+
+static void use_memory(void)
+{
+    char *own = malloc(200000);
+    memset(own, 1, 200000);
+    free(own);
+    kept_is_good += is_all(kept, 4, BIG);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void touch_kept(int signal)
+{
+    (void)signal;
+    kept[7] = 4;
+    alarms++;
+}
+
+/* Handlers of fork and of signals use the memory, while it is copied. */
+static void handlers_of_fork(void)
+{
+    kept = memset(malloc(BIG), 4, BIG);
+    pthread_atfork(use_memory, use_memory, use_memory);
+    signal(SIGUSR1, touch_kept);
+    for (int round = 0; round < 20; round++) {
+        fflush(stdout);
+        raise(SIGUSR1);
+        pid_t child = fork();
+        if (child == 0) {
+            while (alarms < round + 2)
+                usleep(100); /* The parent's signal may have come while the memory was copied. */
+            _exit(kept_is_good == 2 + 2 * round ? 3 : 4);
+        }
+        kill(child, SIGUSR1);
+        int status;
+        waitpid(child, &status, 0);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 3, "a child with a signal");
+    }
+    check(kept_is_good == 40 && alarms == 20, "handlers find the memory");
+    printf("handlers\n");
+}
+
+/* A program that closes descriptors which it did not open does not lose its files by that. */
+static void closes_all(void)
+{
+    char *at = memset(malloc(BIG), 1, BIG), *other = memset(malloc(BIG), 2, BIG);
+    for (int fd = 3; fd < 70000; fd++)
+        close(fd);
+    static char text[64 * PAGE];
+    memset(text, 'x', sizeof text);
+    FILE *first = tmpfile();
+    int files[300], count = 0, limit = 0;
+    /* Up to the highest number that a process may use. */
+    struct rlimit numbers;
+    getrlimit(RLIMIT_NOFILE, &numbers);
+    limit = numbers.rlim_cur > 70000 ? 70000 : (int)numbers.rlim_cur;
+    for (int fd = limit - 100; fd < limit; fd++)
+        files[count++] = dup2(fileno(first), fd);
+    check(write(fileno(first), text, sizeof text) == (ssize_t)sizeof text, "a file");
+    free(at);
+    check(is_all(other, 2, BIG), "memory stays");
+    at = calloc(1, BIG);
+    check(is_zero(at, BIG), "calloc without the file");
+    char found[PAGE];
+    for (size_t i = 0; i < sizeof text / PAGE; i++)
+        check(pread(fileno(first), found, PAGE, i * PAGE) > 0 && is_all(found, 'x', PAGE),
+              "the file keeps its content");
+    for (int i = 0; i < count; i++)
+        close(files[i]);
+    free(at);
+    free(other);
+    printf("closed all\n");
+}
+
 /* A child by vfork shares the memory. */
 static int vfork_child(const char *at)
 {
@@ -299,9 +459,13 @@ int main(int count, char **arguments)
     setvbuf(stdout, NULL, _IOLBF, 0);
     allocate();
     mappings();
+    mappings_over_mappings();
+    locked();
     forks();
     threads();
     gives_back();
+    handlers_of_fork();
+    closes_all();
     printf(failures ? "failed\n" : "all passed\n");
     return failures != 0;
 }

@@ -12,17 +12,9 @@ use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::buddy::{Buddy, Page};
-
-/// Bytes of a page. Machines with larger pages get no arena.
-pub(crate) const PAGE: usize = 4096;
-/// The arena's size in times of the machine's memory: address space is cheap, and blocks are powers
-/// of two.
-const TIMES_OF_MEMORY: usize = 4;
-/// Limits of the arena's size.
-const BYTES_MIN: usize = 1 << 26;
-const BYTES_MAX: usize = 1 << 40;
-/// The arena's alignment, so that blocks of this size are aligned to it.
-const ALIGN: usize = 1 << 30;
+use crate::system::{
+    self, ALIGN, PAGE, READ_WRITE, advise, identity, map, place, place_private, unmap,
+};
 
 /// States of a page. Its memory is the file's.
 pub(crate) const SHARED: u8 = 1;
@@ -41,6 +33,9 @@ pub(crate) struct Arena {
     buddy: Buddy,
     start: usize,
     fd: c_int,
+    /// Device and inode of the file. The program may close descriptors that it did not open, and
+    /// then the number is another file's.
+    file: (u64, u64),
     /// No page from here on was ever in use.
     unused_from: usize,
     /// In a child by `fork`: the pages are a private copy.
@@ -84,12 +79,15 @@ pub(crate) fn unlock() {
 /// Whether an address is in the arena.
 #[inline(always)]
 pub(crate) fn contains(at: *const c_void) -> bool {
-    at.addr().wrapping_sub(START.load(Ordering::Relaxed)) < BYTES.load(Ordering::Acquire)
+    // The length first: it is stored last.
+    let bytes = BYTES.load(Ordering::Acquire);
+    at.addr().wrapping_sub(START.load(Ordering::Relaxed)) < bytes
 }
 
 /// Whether a range touches the arena.
 pub(crate) fn overlaps(at: *const c_void, bytes: usize) -> bool {
-    let (start, length) = (START.load(Ordering::Relaxed), BYTES.load(Ordering::Acquire));
+    let length = BYTES.load(Ordering::Acquire);
+    let start = START.load(Ordering::Relaxed);
     at.addr() < start + length && at.addr().saturating_add(bytes) > start
 }
 
@@ -174,86 +172,13 @@ pub(crate) fn fallbacks() -> usize {
     FALLBACKS.load(Ordering::Relaxed)
 }
 
-/// The size that this machine and the limits of this process allow: a power of two.
-fn size() -> Option<usize> {
-    // SAFETY: plain structures that the calls fill.
-    let (info, of_file, of_space) = unsafe {
-        if libc::sysconf(libc::_SC_PAGESIZE) != PAGE as libc::c_long {
-            return None;
-        }
-        let mut info: libc::sysinfo = mem::zeroed();
-        let mut limits: [libc::rlimit; 2] = mem::zeroed();
-        libc::sysinfo(&mut info);
-        libc::getrlimit(libc::RLIMIT_FSIZE, &mut limits[0]);
-        libc::getrlimit(libc::RLIMIT_AS, &mut limits[1]);
-        (info, limits[0].rlim_cur, limits[1].rlim_cur)
-    };
-    let memory = (info.totalram as usize).saturating_mul(info.mem_unit as usize);
-    let wanted = memory.saturating_mul(TIMES_OF_MEMORY).clamp(ALIGN, BYTES_MAX).next_power_of_two();
-    let mut most = wanted;
-    if of_file != libc::RLIM_INFINITY {
-        most = most.min(of_file as usize);
-    }
-    if of_space != libc::RLIM_INFINITY {
-        most = most.min(of_space as usize / 4);
-    }
-    let bytes = if most < wanted { 1 << most.checked_ilog2()? } else { wanted };
-    (bytes >= BYTES_MIN).then_some(bytes)
-}
-
-/// A new mapping at an address of the kernel's choice; `None` if it is refused.
-fn map(bytes: usize, flags: c_int, protection: c_int) -> Option<usize> {
-    let at = unmapped_map(ptr::null_mut(), bytes, protection, flags, -1, 0);
-    (at != libc::MAP_FAILED).then(|| at.addr())
-}
-
-/// `mmap` by the system call, since this library replaces the function.
-pub(crate) fn unmapped_map(
-    at: *mut c_void,
-    bytes: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: replaces no mapping, or only what the program or this module owns there.
-    unsafe {
-        let at = libc::syscall(libc::SYS_mmap, at, bytes, protection, flags, fd, offset);
-        at as *mut c_void
-    }
-}
-
-/// `munmap` by the system call.
-pub(crate) fn unmap(at: usize, bytes: usize) -> c_int {
-    // SAFETY: what the program or this module owns there.
-    unsafe { libc::syscall(libc::SYS_munmap, at, bytes) as c_int }
-}
-
-/// `madvise` by the system call.
-pub(crate) fn advise(at: usize, bytes: usize, advice: c_int) -> c_int {
-    // SAFETY: the program's or this module's own memory.
-    unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) as c_int }
-}
-
 impl Arena {
     fn make() -> Option<Arena> {
-        let bytes = size()?;
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: a C string; the descriptor is ours.
-        let fd = unsafe { libc::memfd_create(c"rdmalab-memory".as_ptr(), flags) };
-        if fd < 0 {
-            return None;
-        }
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: system calls on this descriptor.
-        let is_sealed = unsafe {
-            libc::ftruncate(fd, bytes as libc::off_t) == 0
-                && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
-        };
-        let made = is_sealed.then(|| Arena::map(fd, bytes)).flatten();
+        let bytes = system::size()?;
+        let fd = system::make_file(bytes)?;
+        let made = Arena::map(fd, bytes);
         if made.is_none() {
-            // SAFETY: nobody else knows the descriptor.
-            unsafe { libc::close(fd) };
+            system::close(fd);
         }
         made
     }
@@ -264,15 +189,17 @@ impl Arena {
         let start = reserved.next_multiple_of(ALIGN);
         unmap(reserved, start - reserved);
         unmap(start + bytes, reserved + ALIGN - start);
+        let file = identity(fd)?;
         let (pages, rw) = (bytes / PAGE, libc::PROT_READ | libc::PROT_WRITE);
         let table = map(pages * size_of::<Page>(), anonymous, rw);
         let Some(table) = table.filter(|_| place(start, bytes, fd, 0)) else {
             unmap(start, bytes);
             return None;
         };
+        advise(table, pages * size_of::<Page>(), libc::MADV_DONTDUMP);
         // SAFETY: a fresh mapping of this length, of zeroes, which are valid, and which stays.
         let table = unsafe { slice::from_raw_parts_mut(table as *mut Page, pages) };
-        Some(Arena { buddy: Buddy::new(table), start, fd, unused_from: 0, is_private: false })
+        Some(Arena { buddy: Buddy::new(table), start, fd, file, unused_from: 0, is_private: false })
     }
 
     fn bytes(&self) -> usize {
@@ -289,12 +216,29 @@ impl Arena {
         self.unused_from != 0 && !self.is_private
     }
 
-    /// Frees the memory of a range that stays in use: `MADV_DONTNEED`.
-    pub(crate) fn forget(&self, at: usize, bytes: usize) {
+    /// Advice that frees the memory of a range which stays in use. Returns 0 or -1.
+    pub(crate) fn forget(&self, at: usize, bytes: usize, advice: c_int) -> c_int {
         let range = self.pages(at, bytes);
-        if !range.is_empty() {
-            self.clear(range.start, range.len());
+        let (mut page, mut status) = (range.start, 0);
+        while page < range.end {
+            let state = self.buddy.pages[page].state;
+            let next = self.end_of_run(page, range.end);
+            let (at, bytes) = (self.address(page), (next - page) * PAGE);
+            status |= match state {
+                SHARED if !self.is_private => advise(at, bytes, libc::MADV_REMOVE),
+                0 => 0,
+                // The kernel's own mapping: the program's, or private memory.
+                _ => advise(at, bytes, advice),
+            };
+            page = next;
         }
+        status
+    }
+
+    /// The first page after `page`, before `end`, in another state.
+    fn end_of_run(&self, page: usize, end: usize) -> usize {
+        let state = self.buddy.pages[page].state;
+        (page..end).find(|other| self.buddy.pages[*other].state != state).unwrap_or(end)
     }
 
     pub(crate) fn address(&self, page: usize) -> usize {
@@ -323,11 +267,17 @@ impl Arena {
         Some(self.address(block) as *mut c_void)
     }
 
-    /// Gives access to pages that have none.
+    /// Gives access to pages that have none. They are zero.
     fn open(&mut self, page: usize, pages: usize) -> bool {
-        if !self.protect(page, pages, libc::PROT_READ | libc::PROT_WRITE) {
+        if !self.protect(page, pages, READ_WRITE) {
             return false;
         }
+        let (at, bytes) = (self.address(page), pages * PAGE);
+        if !self.is_private {
+            // A peer may have written after the former owner freed them.
+            advise(at, bytes, libc::MADV_REMOVE);
+        }
+        advise(at, bytes, libc::MADV_DODUMP);
         self.buddy.pages[page..page + pages].iter_mut().for_each(|page| page.state = SHARED);
         self.unused_from = self.unused_from.max(page + pages);
         true
@@ -339,44 +289,63 @@ impl Arena {
         unsafe { libc::mprotect(at, pages * PAGE, protection) == 0 }
     }
 
-    /// Frees the memory of pages; they read as zero afterwards.
-    pub(crate) fn clear(&self, page: usize, pages: usize) {
-        if self.is_private {
-            advise(self.address(page), pages * PAGE, libc::MADV_DONTNEED);
+    /// Takes access from pages, and frees their memory. The system calls are on the mapping, not on
+    /// the descriptor, whose number may be another file's by now.
+    fn clear(&self, page: usize, pages: usize) {
+        let (at, bytes) = (self.address(page), pages * PAGE);
+        if self.is_private && place_private(at, bytes) {
             return;
         }
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let (offset, bytes) = ((page * PAGE) as libc::off_t, (pages * PAGE) as libc::off_t);
-        // SAFETY: a system call on our descriptor.
-        unsafe { libc::fallocate(self.fd, mode, offset, bytes) };
+        // MADV_REMOVE needs write access, and no lock.
+        if self.protect(page, pages, READ_WRITE) {
+            // SAFETY: pages of the arena that nobody uses any more.
+            unsafe {
+                libc::munlock(at as *const c_void, bytes);
+                if self.is_private || advise(at, bytes, libc::MADV_REMOVE) != 0 {
+                    ptr::write_bytes(at as *mut u8, 0, bytes);
+                }
+            }
+        }
+        self.protect(page, pages, libc::PROT_NONE);
+        advise(at, bytes, libc::MADV_DONTDUMP);
     }
 
     /// Takes pages of one block out of use. Gives the block back with its last live page.
     pub(crate) fn close(&mut self, page: usize, pages: usize) {
         let Some(block) = self.buddy.block_of(page) else { return };
-        let states = &mut self.buddy.pages[page..page + pages];
-        let live = states.iter().filter(|page| page.state != 0).count() as u32;
-        let has_foreign = states.iter().any(|page| page.state == FOREIGN);
-        states.iter_mut().for_each(|page| page.state = 0);
-        if has_foreign {
-            self.place(page, pages);
+        let mut at = page;
+        while at < page + pages {
+            let next = self.end_of_run(at, page + pages);
+            self.close_run(block, at, next - at);
+            at = next;
         }
-        // An error (too many mappings) leaves access to pages of zeroes.
-        self.protect(page, pages, libc::PROT_NONE);
-        self.clear(page, pages);
-        let left = self.buddy.live(block);
-        *left -= live;
-        if *left == 0 {
+        if *self.buddy.live(block) == 0 {
             self.buddy.give_back(block);
         }
     }
 
+    /// Takes pages in the same state out of use.
+    fn close_run(&mut self, block: usize, page: usize, pages: usize) {
+        let state = self.buddy.pages[page].state;
+        if state == 0 {
+            return;
+        }
+        // If the arena cannot be mapped again (too many mappings), the pages stay the program's.
+        if state == FOREIGN && !self.place(page, pages) {
+            return;
+        }
+        self.buddy.pages[page..page + pages].iter_mut().for_each(|page| page.state = 0);
+        *self.buddy.live(block) -= pages as u32;
+        self.clear(page, pages);
+    }
+
     /// Maps the arena's own memory at pages again, without access.
-    fn place(&self, page: usize, pages: usize) {
+    fn place(&self, page: usize, pages: usize) -> bool {
         let (at, bytes) = (self.address(page), pages * PAGE);
-        match self.is_private {
-            true => drop(place_private(at, bytes)),
-            false => drop(place(at, bytes, self.fd, (page * PAGE) as i64)),
+        match (self.is_private, self.file()) {
+            (true, _) => place_private(at, bytes),
+            (false, Some(fd)) => place(at, bytes, fd, (page * PAGE) as i64),
+            (false, None) => false,
         }
     }
 
@@ -436,19 +405,26 @@ impl Arena {
         true
     }
 
-    /// Marks pages over which the program maps something. `false`, and no change, if some of them
-    /// belong to no block.
-    pub(crate) fn mark_foreign(&mut self, at: usize, bytes: usize) -> bool {
-        let range = self.pages(at, bytes);
-        if range.clone().any(|page| self.buddy.block_of(page).is_none()) {
-            return false;
+    /// Maps something over pages of the arena, by `map`, and marks them if that succeeds.
+    pub(crate) fn map_over(
+        &mut self,
+        at: usize,
+        bytes: usize,
+        map: impl FnOnce() -> *mut c_void,
+    ) -> *mut c_void {
+        let mapped = map();
+        if mapped == libc::MAP_FAILED {
+            return mapped;
         }
-        for page in range {
+        for page in self.pages(at, bytes) {
+            // The program may map where it has unmapped.
+            self.buddy.claim(page);
             let Some(block) = self.buddy.block_of(page) else { continue };
-            let before = core::mem::replace(&mut self.buddy.pages[page].state, FOREIGN);
+            let before = mem::replace(&mut self.buddy.pages[page].state, FOREIGN);
             *self.buddy.live(block) += u32::from(before == 0);
+            self.unused_from = self.unused_from.max(page + 1);
         }
-        true
+        mapped
     }
 
     /// Whether all of a range is memory of the file, in use.
@@ -457,27 +433,30 @@ impl Arena {
         !self.is_private && self.buddy.pages[range].iter().all(|page| page.state == SHARED)
     }
 
-    /// The file's descriptor.
-    pub(crate) fn fd(&self) -> c_int {
-        self.fd
+    /// The file's descriptor; `None` if the program has closed it.
+    pub(crate) fn file(&self) -> Option<c_int> {
+        (!self.is_private && identity(self.fd) == Some(self.file)).then_some(self.fd)
     }
 
-    /// In a child by `fork`: gives it a private copy of all pages in use. The parent waits.
+    /// In a child by `fork`: gives it a private copy of all pages in use. The parent waits. `false`
+    /// if the child cannot have its memory.
     pub(crate) fn become_private(&mut self) -> bool {
         if self.is_private {
             return true;
         }
+        let file = self.file();
         self.is_private = true;
         let end = self.unused_from;
         let unused = self.buddy.pages.len() - end;
-        if unused > 0 && !place_private(self.address(end), unused * PAGE) {
+        if (end > 0 && file.is_none())
+            || (unused > 0 && !place_private(self.address(end), unused * PAGE))
+        {
             return false;
         }
         let mut page = 0;
         while page < end {
             let state = self.buddy.pages[page].state;
-            let same = (page..end).find(|other| self.buddy.pages[*other].state != state);
-            let next = same.unwrap_or(end);
+            let next = self.end_of_run(page, end);
             // What the program has mapped over its pages was inherited.
             if state != FOREIGN && !place_private(self.address(page), (next - page) * PAGE) {
                 return false;
@@ -487,15 +466,24 @@ impl Arena {
             }
             page = next;
         }
+        if let Some(fd) = file {
+            // Else the parent's memory would stay as long as this process.
+            system::close(fd);
+        }
         true
     }
 
     /// Copies what the file has of these pages.
     fn copy_data(&self, mut page: usize, end: usize) -> bool {
-        if !self.protect(page, end - page, libc::PROT_READ | libc::PROT_WRITE) {
+        if !self.protect(page, end - page, READ_WRITE) {
             return false;
         }
-        while let Some(from) = self.next_data(page).filter(|from| *from < end) {
+        while page < end {
+            let from = match self.next_data(page) {
+                Ok(Some(from)) if from < end => from,
+                Ok(_) => return true,
+                Err(()) => return false,
+            };
             page = self.end_of_data(from).min(end);
             if !self.copy(from, page) {
                 return false;
@@ -504,11 +492,19 @@ impl Arena {
         true
     }
 
-    /// The first page from `page` on that the file has.
-    fn next_data(&self, page: usize) -> Option<usize> {
-        // SAFETY: a system call on our descriptor, whose position nobody else uses.
-        let at = unsafe { libc::lseek(self.fd, (page * PAGE) as i64, libc::SEEK_DATA) };
-        usize::try_from(at).ok().map(|at| at / PAGE)
+    /// The first page from `page` on that the file has; `Ok(None)` without one.
+    fn next_data(&self, page: usize) -> Result<Option<usize>, ()> {
+        // SAFETY: a system call on our descriptor, whose position nobody else uses; the thread's
+        // own variable.
+        let (at, errno) = unsafe {
+            let at = libc::lseek(self.fd, (page * PAGE) as i64, libc::SEEK_DATA);
+            (at, *libc::__errno_location())
+        };
+        match usize::try_from(at) {
+            Ok(at) => Ok(Some(at / PAGE)),
+            Err(_) if errno == libc::ENXIO => Ok(None),
+            Err(_) => Err(()),
+        }
     }
 
     fn end_of_data(&self, page: usize) -> usize {
@@ -530,18 +526,4 @@ impl Arena {
         }
         true
     }
-}
-
-/// Maps the file at a place of the arena, without access.
-fn place(at: usize, bytes: usize, fd: c_int, offset: i64) -> bool {
-    let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    let placed = unmapped_map(at as *mut c_void, bytes, libc::PROT_NONE, flags, fd, offset);
-    // A child by `fork` gets a copy instead.
-    placed != libc::MAP_FAILED && advise(at, bytes, libc::MADV_DONTFORK) == 0
-}
-
-/// Maps private memory at a place of the arena, without access.
-fn place_private(at: usize, bytes: usize) -> bool {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    unmapped_map(at as *mut c_void, bytes, libc::PROT_NONE, flags, -1, 0) != libc::MAP_FAILED
 }

@@ -96,6 +96,24 @@ impl Buddy {
         self.push(block, order);
     }
 
+    /// Takes one free page as a block of its own. `false` if it is in a used block.
+    pub(crate) fn claim(&mut self, page: usize) -> bool {
+        let found = (0..ORDERS as u8)
+            .map(|order| (page >> order << order, order))
+            .take_while(|(_, order)| 1_usize << order <= self.pages.len())
+            .find(|(block, order)| self.pages[*block].tag == FREE | order);
+        let Some((block, order)) = found else { return false };
+        self.unlink(block as u32, order);
+        for smaller in (0..order).rev() {
+            // The half that does not contain the page stays free.
+            let half = page >> smaller ^ 1;
+            self.push((half << smaller) as u32, smaller);
+        }
+        let page = &mut self.pages[page];
+        (page.tag, page.next) = (USED, 0);
+        true
+    }
+
     /// Whether a used block begins at a page.
     pub(crate) fn is_used(&self, page: usize) -> bool {
         self.pages[page].tag & USED != 0
@@ -141,6 +159,17 @@ mod tests {
         assert_eq!(buddy.block_of(many + 15), Some(many));
         assert_eq!(buddy.take(64, 1), None);
         [many, one, aligned].into_iter().for_each(|block| buddy.give_back(block));
+        assert_eq!(buddy.take(64, 1), Some(0));
+    }
+
+    #[test]
+    fn a_claimed_page_is_given_to_nobody_else() {
+        let mut buddy = buddy(64);
+        assert!(buddy.claim(37) && !buddy.claim(37));
+        assert_eq!((buddy.block_of(37), buddy.capacity(37)), (Some(37), 1));
+        let rest: Vec<usize> = std::iter::from_fn(|| buddy.take(1, 1)).collect();
+        assert!(rest.len() == 63 && !rest.contains(&37));
+        rest.into_iter().chain([37]).for_each(|block| buddy.give_back(block));
         assert_eq!(buddy.take(64, 1), Some(0));
     }
 

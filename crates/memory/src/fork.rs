@@ -1,32 +1,109 @@
 //! `fork`: the child gets a private copy of the arena, as of all private memory. The kernel does
-//! not copy shared mappings, so the child copies, and the parent waits until it has. `vfork` and
-//! `posix_spawn` call none of this.
+//! not copy shared mappings, so the child copies, and the thread that called `fork` waits until it
+//! has. `vfork` and `posix_spawn` call none of this.
+//!
+//! The handlers of other libraries may use memory of the arena, so ours must be registered before
+//! theirs: then they run last before the fork, and first after it.
 
-use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::mem::{self, transmute};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::arena;
+
+type Handler = Option<unsafe extern "C" fn()>;
+type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
 /// The ends of the pipe by which the child says that it has copied; -1 without one.
 static PIPE: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
 
-/// Registers the handlers. To be called before any library that registers others, so that theirs
-/// find the memory.
-pub(crate) fn register() {
-    // SAFETY: functions of the right type.
-    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+struct Mask(UnsafeCell<libc::sigset_t>);
+
+// SAFETY: used with the arena locked only.
+unsafe impl Sync for Mask {}
+
+/// The signal mask of the thread that forks.
+// SAFETY: a signal set is an array of words.
+static MASK: Mask = Mask(UnsafeCell::new(unsafe { mem::zeroed() }));
+
+/// The C library's function behind `pthread_atfork`. Libraries whose constructors run before ours
+/// call it first.
+///
+/// # Safety
+/// As for `pthread_atfork`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __register_atfork(
+    before: Handler,
+    in_parent: Handler,
+    in_child: Handler,
+    object: *mut c_void,
+) -> c_int {
+    register();
+    // SAFETY: the caller's contract.
+    unsafe { next_register(before, in_parent, in_child, object) }
 }
 
-extern "C" fn before() {
-    arena::lock();
-    let mut ends: [c_int; 2] = [-1; 2];
-    // SAFETY: this thread has locked the arena; room for two descriptors.
-    unsafe {
-        if arena::with_locked(|arena| arena.needs_copy()) == Some(true) {
-            libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC);
-        }
+/// Registers our handlers, once.
+pub(crate) fn register() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if !IS_DONE.swap(true, Ordering::AcqRel) {
+        // SAFETY: functions of the right type, in a library that stays.
+        unsafe { next_register(Some(before), Some(in_parent), Some(in_child), ptr::null_mut()) };
     }
-    PIPE.iter().zip(ends).for_each(|(end, fd)| end.store(fd, Ordering::Relaxed));
+}
+
+/// # Safety
+/// As for `pthread_atfork`.
+unsafe fn next_register(
+    before: Handler,
+    in_parent: Handler,
+    in_child: Handler,
+    object: *mut c_void,
+) -> c_int {
+    // SAFETY: the function of this name has this type; null is `None`.
+    let next = unsafe {
+        let found = libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr());
+        transmute::<*mut c_void, Option<Register>>(found)
+    };
+    // SAFETY: the caller's contract.
+    next.map_or(libc::ENOMEM, |next| unsafe { next(before, in_parent, in_child, object) })
+}
+
+unsafe extern "C" fn before() {
+    // A handler of a signal must not run while the child has no memory yet, nor in the parent,
+    // which holds the lock.
+    // SAFETY: signal sets are plain data that these calls fill; `MASK` belongs to the lock's
+    // holder.
+    unsafe {
+        let mut all: libc::sigset_t = mem::zeroed();
+        let mut former: libc::sigset_t = mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut former);
+        arena::lock();
+        MASK.0.get().write(former);
+        let mut ends: [c_int; 2] = [-1; 2];
+        if arena::with_locked(|arena| arena.needs_copy()) == Some(true)
+            && libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0
+        {
+            say(b"rdmalab: no descriptor for a pipe: the child may get memory that changes while \
+                  it is copied\n");
+        }
+        PIPE.iter().zip(ends).for_each(|(end, fd)| end.store(fd, Ordering::Relaxed));
+    }
+}
+
+/// Unlocks the arena, and lets signals in again.
+///
+/// # Safety
+/// [`before`] ran in this thread, or in its parent.
+unsafe fn after() {
+    // SAFETY: the lock is held until here.
+    let mask = unsafe { MASK.0.get().read() };
+    arena::unlock();
+    // SAFETY: the mask that `before` saved.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) };
 }
 
 fn end(index: usize) -> c_int {
@@ -40,39 +117,41 @@ fn close(fd: c_int) {
     }
 }
 
-extern "C" fn in_parent() {
+fn say(text: &[u8]) {
+    // SAFETY: writes from a live buffer.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+unsafe extern "C" fn in_parent() {
     let (read, write) = (end(0), end(1));
     close(write);
     if read >= 0 {
         let mut byte = 0_u8;
-        // Ends when the child has written, died, or executed another program.
-        // SAFETY: room for one byte; a signal only repeats the call.
-        while unsafe { libc::read(read, (&raw mut byte).cast(), 1) } < 0
-            // SAFETY: the thread's own variable.
-            && unsafe { *libc::__errno_location() } == libc::EINTR
-        {}
+        // Ends when the child has written, died, or executed another program. Signals are blocked.
+        // SAFETY: room for one byte.
+        unsafe { libc::read(read, (&raw mut byte).cast(), 1) };
     }
     close(read);
-    arena::unlock();
+    // SAFETY: after `before`.
+    unsafe { after() };
 }
 
-extern "C" fn in_child() {
+unsafe extern "C" fn in_child() {
     let (read, write) = (end(0), end(1));
     close(read);
     // SAFETY: the parent locked the arena, and this is the child's only thread.
     let copied = unsafe { arena::with_locked(arena::Arena::become_private) };
     if copied == Some(false) {
-        let said = b"rdmalab: no memory for the copy that a child by fork needs\n";
-        // SAFETY: the child cannot run without its memory.
-        unsafe {
-            libc::write(2, said.as_ptr().cast(), said.len());
-            libc::abort();
-        }
+        say(b"rdmalab: a child by fork cannot have its memory: there is no room for the copy, or \
+              the program has closed a descriptor that it did not open\n");
+        // SAFETY: ends the process.
+        unsafe { libc::abort() };
     }
     if write >= 0 {
         // SAFETY: writes one byte from a live buffer.
         unsafe { libc::write(write, b"c".as_ptr().cast(), 1) };
     }
     close(write);
-    arena::unlock();
+    // SAFETY: after `before` in the parent.
+    unsafe { after() };
 }

@@ -4,8 +4,9 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use crate::arena::{self, PAGE};
+use crate::arena;
 use crate::next::{self, set_errno};
+use crate::system::PAGE;
 
 /// Memory of this length comes from the arena, whatever its alignment.
 const LARGE_BYTES: usize = 64 << 10;

@@ -27,6 +27,7 @@ mod heap;
 mod mapping;
 #[cfg(not(test))]
 mod next;
+mod system;
 
 use core::ffi::{c_int, c_void};
 
@@ -48,12 +49,20 @@ pub unsafe extern "C" fn rdmalab_memory_find_1(
     }
     let found = arena::with(|arena| {
         let position = at.addr() - arena.bounds().0;
-        arena.is_shared(at.addr(), bytes.max(1)).then(|| (arena.fd(), position))
+        let is_shared = arena.is_shared(at.addr(), bytes.max(1));
+        arena.file().filter(|_| is_shared).map(|fd| (fd, position))
     });
     let Some((fd, position)) = found.flatten() else { return -1 };
     // SAFETY: the contract.
     unsafe { offset.write(position as u64) };
     fd
+}
+
+/// The descriptor of the file, which stays this library's; -1 without one, or if the program has
+/// closed it.
+#[unsafe(no_mangle)]
+pub extern "C" fn rdmalab_memory_file_1() -> c_int {
+    arena::with(|arena| arena.file()).flatten().unwrap_or(-1)
 }
 
 /// How often memory was left private that should be shared.

@@ -4,8 +4,9 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use crate::arena::{self, PAGE};
+use crate::arena;
 use crate::next::set_errno;
+use crate::system::{self, PAGE, READ_WRITE};
 
 /// Mappings with other flags stay private. Those of huge pages are aligned to one.
 const PLAIN_FLAGS: c_int = libc::MAP_PRIVATE
@@ -15,7 +16,6 @@ const PLAIN_FLAGS: c_int = libc::MAP_PRIVATE
     | libc::MAP_NORESERVE
     | libc::MAP_HUGE_MASK << libc::MAP_HUGE_SHIFT;
 const HUGE_PAGE: usize = 2 << 20;
-const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 fn fail(errno: c_int) -> *mut c_void {
     set_errno(errno);
@@ -35,7 +35,8 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let is_fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    // With MAP_FIXED_NOREPLACE the kernel refuses, because the whole arena is mapped.
+    let is_fixed = flags & libc::MAP_FIXED != 0;
     let is_private = flags & libc::MAP_PRIVATE != 0 && flags & libc::MAP_ANONYMOUS != 0;
     let is_plain = is_private && flags & !PLAIN_FLAGS == 0 && protection == READ_WRITE;
     if at.is_null() && is_plain && bytes > 0 {
@@ -43,19 +44,21 @@ pub unsafe extern "C" fn mmap(
         let found = arena::allocate(bytes, if is_huge { HUGE_PAGE } else { PAGE });
         if !found.is_null() {
             if flags & libc::MAP_POPULATE != 0 {
-                arena::advise(found.addr(), bytes, libc::MADV_POPULATE_WRITE);
+                system::advise(found.addr(), bytes, libc::MADV_POPULATE_WRITE);
             }
             return found;
         }
     }
-    if is_fixed && arena::overlaps(at, bytes) {
-        let is_known = arena::with(|arena| arena.mark_foreign(at.addr(), bytes));
-        if flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE || is_known != Some(true)
-        {
-            return fail(libc::EEXIST);
-        }
+    let map = || system::map_by_kernel(at, bytes, protection, flags, fd, offset);
+    match is_fixed && arena::overlaps(at, bytes) {
+        true => map_over(at, bytes, map),
+        false => map(),
     }
-    arena::unmapped_map(at, bytes, protection, flags, fd, offset)
+}
+
+/// Maps something over a range that touches the arena.
+fn map_over(at: *mut c_void, bytes: usize, map: impl Fn() -> *mut c_void) -> *mut c_void {
+    arena::with(|arena| arena.map_over(at.addr(), bytes, &map)).unwrap_or_else(map)
 }
 
 /// `mmap64`.
@@ -82,10 +85,10 @@ pub unsafe extern "C" fn mmap64(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
     if !arena::overlaps(at, bytes) || bytes == 0 || !at.addr().is_multiple_of(PAGE) {
-        return arena::unmap(at.addr(), bytes);
+        return system::unmap(at.addr(), bytes);
     }
     arena::with(|arena| arena.close_range(at.addr(), bytes));
-    outside(at.addr(), bytes, arena::unmap)
+    outside(at.addr(), bytes, system::unmap)
 }
 
 /// Calls a function for the parts of a range before and after the arena.
@@ -111,9 +114,16 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     if !arena::contains(at) {
         let call = libc::SYS_mremap;
-        // SAFETY: the caller's contract.
-        let moved = unsafe { libc::syscall(call, at, old_bytes, new_bytes, flags, new_at) };
-        return moved as *mut c_void;
+        let map = || {
+            // SAFETY: the caller's contract.
+            let moved = unsafe { libc::syscall(call, at, old_bytes, new_bytes, flags, new_at) };
+            moved as *mut c_void
+        };
+        let is_fixed = flags & libc::MREMAP_FIXED != 0;
+        return match is_fixed && arena::overlaps(new_at, new_bytes) {
+            true => map_over(new_at, new_bytes, map),
+            false => map(),
+        };
     }
     let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     if flags & !known != 0 || new_bytes == 0 || old_bytes == 0 || !at.addr().is_multiple_of(PAGE) {
@@ -153,10 +163,12 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -
     let is_changed = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_DONTFORK, libc::MADV_DOFORK]
         .contains(&advice);
     if !is_changed || !arena::overlaps(at, bytes) || !at.addr().is_multiple_of(PAGE) {
-        return arena::advise(at.addr(), bytes, advice);
+        return system::advise(at.addr(), bytes, advice);
     }
-    if advice == libc::MADV_DONTNEED {
-        arena::with(|arena| arena.forget(at.addr(), bytes));
+    let is_about_fork = [libc::MADV_DONTFORK, libc::MADV_DOFORK].contains(&advice);
+    let forget = || arena::with(|arena| arena.forget(at.addr(), bytes, advice));
+    if !is_about_fork && forget().is_some_and(|status| status != 0) {
+        return -1;
     }
-    outside(at.addr(), bytes, |at, bytes| arena::advise(at, bytes, advice))
+    outside(at.addr(), bytes, |at, bytes| system::advise(at, bytes, advice))
 }

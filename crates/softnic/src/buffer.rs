@@ -35,7 +35,7 @@ impl Buffers {
             let end = offset.checked_add(length)?;
             (end <= shared.segment.len() as u64).then_some(Backing { segment: shared.id, offset })
         });
-        let of_program = || program_memory::find(addr, length).map(|(_, offset)| offset);
+        let of_program = || program_memory::find(addr, length);
         own.or_else(|| of_program().map(|offset| Backing { segment: PROGRAM_MEMORY, offset }))
             .unwrap_or_default()
     }

@@ -1,45 +1,50 @@
 //! The preload library `librdmalab-memory.so`, if it is in this process: its memory for the program
 //! is one sealed memfd.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 type Find = unsafe extern "C" fn(*const c_void, usize, *mut u64) -> i32;
+type File = unsafe extern "C" fn() -> i32;
 
-/// The library's file, once a buffer was found in it; -1 before.
-static FILE: AtomicI32 = AtomicI32::new(-1);
+/// The library's functions.
+#[derive(Clone, Copy)]
+struct Functions {
+    find: Find,
+    file: File,
+}
 
-/// The library's function, which is looked up once.
-fn function() -> Option<Find> {
-    static FIND: OnceLock<Option<Find>> = OnceLock::new();
-    *FIND.get_or_init(|| {
-        let name = c"rdmalab_memory_find_1";
-        // SAFETY: asks for a name in the program's global scope.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        // SAFETY: the name has a version number, and is the preload library's alone; null is
+/// The library's functions, which are looked up once.
+fn functions() -> Option<Functions> {
+    static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+    // SAFETY: asks for names in the program's global scope.
+    let look_up = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    *FUNCTIONS.get_or_init(|| {
+        let (find, file) = (look_up(c"rdmalab_memory_find_1"), look_up(c"rdmalab_memory_file_1"));
+        // SAFETY: the names have a version number, and are the preload library's alone; null is
         // `None`.
-        unsafe { std::mem::transmute::<*mut c_void, Option<Find>>(found) }
+        unsafe {
+            let find = std::mem::transmute::<*mut c_void, Option<Find>>(find)?;
+            let file = std::mem::transmute::<*mut c_void, Option<File>>(file)?;
+            Some(Functions { find, file })
+        }
     })
 }
 
-/// The library's descriptor of its file, and the position there of a range of memory. `None` if
-/// part of the range is not the library's.
-pub(crate) fn find(addr: u64, length: u64) -> Option<(i32, u64)> {
+/// The position in the library's file of a range of memory. `None` if part of the range is not the
+/// library's.
+pub(crate) fn find(addr: u64, length: u64) -> Option<u64> {
     let mut offset = 0;
     // SAFETY: the library reads its own tables only, and writes to `offset`.
-    let fd = unsafe { function()?(addr as *const c_void, length as usize, &mut offset) };
-    if fd < 0 {
-        return None;
-    }
-    FILE.store(fd, Ordering::Relaxed);
-    Some((fd, offset))
+    let fd = unsafe { (functions()?.find)(addr as *const c_void, length as usize, &mut offset) };
+    (fd >= 0).then_some(offset)
 }
 
 /// A descriptor of the file, to be sent to a peer.
 pub(crate) fn descriptor() -> Option<OwnedFd> {
-    let fd = FILE.load(Ordering::Relaxed);
+    // SAFETY: the library looks whether the descriptor is still its file's.
+    let fd = unsafe { (functions()?.file)() };
     // SAFETY: the library never closes its file.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())?
 }

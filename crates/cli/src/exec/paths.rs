@@ -27,8 +27,8 @@ pub const COMMAND: &str = "tree";
 pub enum Memory {
     /// In its own memory: a WRITE or READ of a peer is a system call
     Private,
-    /// Experimental, the book lists known faults. In memory that peers can map: a WRITE or READ of
-    /// a peer is a plain copy
+    /// Experimental, the book lists its limits. In memory that peers can map: a WRITE or READ of a
+    /// peer is a plain copy
     Shared,
 }
 
