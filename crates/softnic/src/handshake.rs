@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::control_socket::{Datagram, SendError};
@@ -179,6 +180,8 @@ impl Process {
                 };
                 if peer.incarnation == message.incarnation {
                     peer.add_mapped(message.memory_id, fd);
+                    self.peers.has_mapped_memory.store(true, Ordering::Relaxed);
+                    self.progress_thread.wake_if_asleep();
                 }
             }
             ControlKind::SocketRequest | ControlKind::AnySocketRequest => {

@@ -50,6 +50,9 @@ pub(crate) struct PeerTable {
     pub(crate) unresponsive: Mutex<BTreeSet<u64>>,
     /// The ring from this process to itself may hold messages.
     pub(crate) has_self_traffic: AtomicBool,
+    /// Memory of a peer is or was mapped here. A program that only writes there makes no progress,
+    /// and gets completions after the peer's death too.
+    pub(crate) has_mapped_memory: AtomicBool,
 }
 
 impl PeerTable {
@@ -62,6 +65,7 @@ impl PeerTable {
             round: Mutex::default(),
             unresponsive: Mutex::default(),
             has_self_traffic: AtomicBool::new(false),
+            has_mapped_memory: AtomicBool::new(false),
         }
     }
 

@@ -16,6 +16,8 @@ const WATCH_MS: i32 = 2;
 const LATE_NS: u64 = 4_000_000;
 /// Rounds of the progress thread between two checks for dead peers.
 const REAP_ROUNDS: u32 = 32;
+/// While memory of peers is mapped here, the progress thread looks this often for dead peers, ms.
+const DEATH_CHECK_MS: i32 = 200;
 /// After the progress thread found a message that no caller took, it keeps the doorbell armed for
 /// this many rounds. Each round costs a peer a system call.
 const UNATTENDED_ROUNDS: u32 = 16;
@@ -139,7 +141,13 @@ fn make_progress(process: &Process) {
             let heard = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
             wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], timeout_ms);
         } else {
-            wait_readable(&[mail, kick, process.event_fd(), network_fd], timeout_ms);
+            let checks_peers = process.peers.has_mapped_memory.load(Ordering::Relaxed);
+            let is_long = !(0..=DEATH_CHECK_MS).contains(&timeout_ms);
+            let limit_ms = if checks_peers && is_long { DEATH_CHECK_MS } else { timeout_ms };
+            let was_woken = wait_readable(&[mail, kick, process.event_fd(), network_fd], limit_ms);
+            if checks_peers && !was_woken {
+                process.peers.retire_dead_rings();
+            }
             // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.wakeup.doorbell.disarm();

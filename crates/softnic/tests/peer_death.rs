@@ -27,6 +27,8 @@ fn child_process_entry() {
         ("steady", steady),
         ("target", target),
         ("writer", writer),
+        ("keeper", keeper),
+        ("only_writes", only_writes),
     ]);
 }
 
@@ -238,6 +240,46 @@ fn a_stopped_peer_makes_nothing_fail() {
         processes.expect_end(0);
         processes.expect_end(1);
     }
+}
+
+/// Keeps memory for a peer, and does nothing else.
+fn keeper(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(1));
+    let endpoint = node.endpoint(&impatient());
+    endpoint.connect_over(&link);
+    let mem = node.mem(4096, Kind::Shared);
+    link.put(&[mem.addr(), mem.rkey as u64]);
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// Writes to mapped memory, one WRITE after the other. Its CQ is never empty when it polls.
+fn only_writes(mut topology: Topology) {
+    let (node, link) = (Node::open(0), topology.link(0));
+    let mem = node.mem(64, Kind::Heap);
+    let endpoint = node.endpoint(&impatient());
+    endpoint.connect_over(&link);
+    let theirs = link.get();
+    let (mut done, sges) = (0, [mem.sge(0, 8)]);
+    until("the death of the peer is noticed", || {
+        endpoint.send(rdma(WrOpcode::Write, &sges, theirs[0], theirs[1] as u32));
+        let status = wait(&endpoint.send_cq).status;
+        done += 1;
+        if done == 10_000 {
+            topology.parent.put(&[]);
+        }
+        assert!(matches!(status, WcStatus::Success | WcStatus::RetryExcErr), "{status:?}");
+        status == WcStatus::RetryExcErr
+    });
+}
+
+#[test]
+fn a_process_that_only_writes_notices_a_death() {
+    let mut processes = Processes::start(&[("keeper", &[]), ("only_writes", &[])]);
+    processes.link(1).get();
+    processes.kill(0);
+    processes.expect_end(1);
 }
 
 /// A writer writes to memory in a tight loop while its owner removes it in several ways.
