@@ -25,9 +25,6 @@ pub(crate) const FOREIGN: u8 = 2;
 static START: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// How often memory was left private that should be shared.
-static FALLBACKS: AtomicUsize = AtomicUsize::new(0);
-
 /// What the lock protects.
 pub(crate) struct Arena {
     buddy: Buddy,
@@ -149,10 +146,9 @@ fn make() {
     unlock();
 }
 
-/// Counts memory that is left private, and says so once if `RDMALAB_DEBUG` asks for it.
+/// Says once that memory is left private, if `RDMALAB_DEBUG` asks for it.
 fn note_fallback() {
     static WAS_SAID: AtomicBool = AtomicBool::new(false);
-    FALLBACKS.fetch_add(1, Ordering::Relaxed);
     if WAS_SAID.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -165,11 +161,6 @@ fn note_fallback() {
                  room, or a limit (RLIMIT_AS, RLIMIT_FSIZE, vm.max_map_count)\n";
     // SAFETY: writes from a live buffer.
     unsafe { libc::write(2, said.as_ptr().cast(), said.len()) };
-}
-
-/// Number of times that memory was left private.
-pub(crate) fn fallbacks() -> usize {
-    FALLBACKS.load(Ordering::Relaxed)
 }
 
 impl Arena {

@@ -65,12 +65,6 @@ pub extern "C" fn rdmalab_memory_file_1() -> c_int {
     arena::with(|arena| arena.file()).flatten().unwrap_or(-1)
 }
 
-/// How often memory was left private that should be shared.
-#[unsafe(no_mangle)]
-pub extern "C" fn rdmalab_memory_fallbacks_1() -> usize {
-    arena::fallbacks()
-}
-
 /// Runs when the library is loaded.
 #[cfg(not(test))]
 #[used]
