@@ -18,10 +18,18 @@ use rdmalab_engine::vocab::{QpType, Sge, WrOpcode};
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout::{self, QpWord};
-use crate::peer::{MappedMemory, Peer, key_entry};
+use crate::peer::{Peer, key_entry};
 use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
 
-/// Executes the WQE at `position`; `false` if it must go through the ring.
+/// How many WQEs are executed between entering the lane and leaving it.
+const WQES_PER_ENTRY: u32 = 16;
+
+/// A WQE that copies more bytes enters the lane of its own, because a thread of the target that
+/// removes a region waits until the lane is left.
+const SMALL_BYTES: u32 = 4096;
+
+/// Executes the WQE at `position`, and those after it that can be executed now. `false` if the
+/// first of them must go through the ring.
 #[inline]
 pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     if peer.is_unreachable() || !inner.links.process.lane_enabled() {
@@ -39,16 +47,31 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     if guard.is_none() && !peer.is_self {
         return false;
     }
-    let Some((remote, mapped)) = find(inner, peer, position) else { return false };
+    let mut executed = 0;
+    let mut next = position;
+    while execute_one(inner, peer, next) {
+        executed += 1;
+        match inner.qp.lane_candidate() {
+            Some(position) if executed < WQES_PER_ENTRY => next = position,
+            _ => break,
+        }
+        if inner.qp.sq.wqe(next).length > SMALL_BYTES {
+            break;
+        }
+    }
+    drop(guard);
+    executed > 0
+}
+
+/// Executes and retires the WQE at `position`; `false` if it must go through the ring.
+#[inline(always)]
+fn execute_one(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
+    let Some(remote) = find(inner, peer, position) else { return false };
     let done = match remote {
         Remote::Nothing => true,
         Remote::Mapped(at) => run_mapped(inner, position, at),
         Remote::Foreign(host_addr) => run_foreign(inner, peer, position, host_addr),
     };
-    drop(guard);
-    if mapped.is_some() {
-        inner.links.mapped = mapped;
-    }
     if done {
         inner.qp.retire_lane(position, &mut inner.links);
     }
@@ -56,9 +79,9 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
 }
 
 /// Checks the operation as the responder would, and finds its memory; `None` if it must go through
-/// the ring. Also returns the mapping to remember.
+/// the ring.
 #[inline]
-fn find(inner: &QpInner, peer: &Peer, position: u32) -> Option<(Remote, Option<MappedMemory>)> {
+fn find(inner: &mut QpInner, peer: &Peer, position: u32) -> Option<Remote> {
     let qp = &inner.qp;
     let word = peer.qps.load(layout::index_of(qp.remote_qpn));
     let QpWord { pd, access, remote_qpn, .. } = word;
@@ -67,51 +90,52 @@ fn find(inner: &QpInner, peer: &Peer, position: u32) -> Option<(Remote, Option<M
     let target = Target { can_receive, pd, access, remote_qpn };
     let key = |rkey| peer.keys.lookup(rkey).and_then(key_entry);
     let Some(Granted { host_addr, bytes, entry }) = lane::check(qp, position, &target, key)? else {
-        return Some((Remote::Nothing, None));
+        return Some(Remote::Nothing);
     };
     if entry.on_demand {
         return None;
     }
     if peer.is_self {
-        return Some((Remote::Mapped(host_addr as *mut u8), None));
+        return Some(Remote::Mapped(host_addr as *mut u8));
     }
     let addr = qp.sq.wqe(position).remote_addr;
     if entry.backing.segment != 0
-        && let Some((at, mapped)) = in_mapping(inner, peer, &entry, addr, bytes)
+        && let Some(at) = in_mapping(&mut inner.links, peer, &entry, addr, bytes)
     {
-        return Some((Remote::Mapped(at), mapped));
+        return Some(Remote::Mapped(at));
     }
     let denied = peer.memory_denied.load(Ordering::Relaxed);
-    (!denied).then_some((Remote::Foreign(host_addr), None))
+    (!denied).then_some(Remote::Foreign(host_addr))
 }
 
 /// Finds the peer's address `addr` in this process, if the peer's memory is mapped here.
 #[inline]
 fn in_mapping(
-    inner: &QpInner,
+    links: &mut QpLinks,
     peer: &Peer,
     entry: &KeyEntry,
     addr: u64,
     bytes: u64,
-) -> Option<(*mut u8, Option<MappedMemory>)> {
+) -> Option<*mut u8> {
     let id = entry.backing.segment;
-    let remembered = inner.links.mapped.as_ref().filter(|mapped| mapped.id == id);
-    let place = |mapped: &MappedMemory| (mapped.segment.ptr(), mapped.segment.len() as u64);
-    let ((at, length), fresh) = match remembered {
-        Some(mapped) => (place(mapped), None),
-        None => match peer.mapped(id) {
-            Some(mapped) => (place(&mapped), Some(mapped)),
-            None => {
-                if peer.should_request() {
-                    inner.links.process.request_memory(peer.slot, id);
-                }
-                return None;
-            }
-        },
-    };
+    if links.mapped.as_ref().is_none_or(|mapped| mapped.id != id) {
+        find_mapping(links, peer, id)?;
+    }
+    let segment = &links.mapped.as_ref()?.segment;
     let offset = entry.backing.offset.checked_add(addr.wrapping_sub(entry.iova))?;
-    let inside = offset.checked_add(bytes).is_some_and(|end| end <= length);
-    inside.then(|| (at.wrapping_add(offset as usize), fresh))
+    let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= segment.len() as u64);
+    is_inside.then(|| segment.ptr().wrapping_add(offset as usize))
+}
+
+/// Remembers the mapping of the peer's memory `id`, or asks the peer for that memory.
+#[cold]
+fn find_mapping(links: &mut QpLinks, peer: &Peer, id: u32) -> Option<()> {
+    let found = peer.mapped(id);
+    if found.is_none() && peer.should_request() {
+        links.process.request_memory(peer.slot, id);
+    }
+    links.mapped = Some(found?);
+    Some(())
 }
 
 /// The way to reach the target's memory.
