@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
 use rdmalab_ring::spsc::{Geometry, SLOT_BYTES};
@@ -174,14 +175,17 @@ fn requests_over_a_damaged_ring_complete() {
 }
 
 /// Sends messages without answers until the test says that the ring is damaged, and some more.
-fn flood(endpoint: &Endpoint, mem: &Mem, topology: &Topology) {
+fn flood(endpoint: &Endpoint, to: Address, mem: &Mem, topology: &Topology) {
     topology.parent.put(&[]);
+    let sges = [mem.sge(0, 4096)];
+    let is_datagram = endpoint.setup.qp_type == QpType::Ud;
     let (mut outstanding, mut left) = (0, 5000);
     until("every message completes", || {
         let goes_on = !topology.parent.ready(0);
         left -= u32::from(!goes_on && left > 0);
         while outstanding < SENDS && (goes_on || left > 0) {
-            endpoint.send(wr(WrOpcode::Send, &[mem.sge(0, 4096)]));
+            let ud = is_datagram.then(|| ud(to));
+            endpoint.send(SendWr { ud, ..wr(WrOpcode::Send, &sges) });
             outstanding += 1;
         }
         outstanding -= poll(&endpoint.send_cq, 8).len();
@@ -189,12 +193,17 @@ fn flood(endpoint: &Endpoint, mem: &Mem, topology: &Topology) {
     });
 }
 
+/// The setup that the test asks for: of an unreliable connection, or of datagrams.
+fn without_answers(topology: &Topology) -> Setup {
+    impatient(if topology.args[0] == 0 { QpType::Uc } else { QpType::Ud })
+}
+
 fn flooder(mut topology: Topology) {
     let (node, link) = (Node::open(0), topology.link(1));
     let mem = node.mem(4096, Kind::Heap);
-    let endpoint = node.endpoint(&impatient(QpType::Uc));
-    endpoint.connect_over(&link);
-    flood(&endpoint, &mem, &topology);
+    let endpoint = node.endpoint(&without_answers(&topology));
+    let to = endpoint.connect_over(&link);
+    flood(&endpoint, to, &mem, &topology);
     link.sync();
 }
 
@@ -202,16 +211,16 @@ fn flooder(mut topology: Topology) {
 fn alone(topology: Topology) {
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
-    let (one, other) =
-        (node.endpoint(&impatient(QpType::Uc)), node.endpoint(&impatient(QpType::Uc)));
+    let setup = without_answers(&topology);
+    let (one, other) = (node.endpoint(&setup), node.endpoint(&setup));
     one.connect(other.address());
     other.connect(one.address());
-    flood(&one, &mem, &topology);
+    flood(&one, other.address(), &mem, &topology);
 }
 
 fn drain(mut topology: Topology) {
     let (node, link) = (Node::open(0), topology.link(0));
-    let endpoint = node.endpoint(&impatient(QpType::Uc));
+    let endpoint = node.endpoint(&without_answers(&topology));
     endpoint.connect_over(&link);
     topology.parent.put(&[]);
     link.sync();
@@ -221,9 +230,11 @@ fn drain(mut topology: Topology) {
 fn messages_without_answers_complete_over_a_damaged_ring() {
     for seed in seeds(1, 18) {
         let way = WAYS[seed as usize % WAYS.len()];
-        eprintln!("seed {seed}: {way:?}");
+        let service: &[u64] = &[seed / 9 % 2];
+        eprintln!("seed {seed}: {way:?}, {}", ["UC", "UD"][service[0] as usize]);
         let mut random = Random::new(seed);
-        let roles: &[&[(&str, &[u64])]] = &[&[("flooder", &[]), ("drain", &[])], &[("alone", &[])]];
+        let roles: &[&[(&str, &[u64])]] =
+            &[&[("flooder", service), ("drain", service)], &[("alone", service)]];
         for roles in roles {
             let mut processes = Processes::start(roles);
             (0..roles.len()).for_each(|index| drop(processes.link(index).get()));
