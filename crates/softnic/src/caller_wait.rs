@@ -29,7 +29,7 @@ impl Process {
     /// the doorbell, and the progress thread handles messages even while callers are active.
     /// Programs that sleep inside the verb arm the doorbell there.
     pub(crate) fn arm_for_sleeper(&self) {
-        self.send_delayed_ack();
+        self.send_delayed();
         let progress_thread = &self.progress_thread;
         if progress_thread.callers_block.load(Ordering::Relaxed) {
             return;
@@ -49,7 +49,7 @@ impl Process {
     /// which then makes progress by [`Process::after_wait`]. Returns whether a signal handler
     /// interrupted the wait. The thread may be cancelled in it.
     pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
-        self.send_delayed_ack();
+        self.send_delayed();
         let progress_thread = &self.progress_thread;
         progress_thread.note_caller();
         progress_thread.callers_block.store(true, Ordering::Relaxed);

@@ -17,6 +17,7 @@ use crate::profile::limits;
 use crate::qp::{QpInner, QpLinks, QpObject, transport_of};
 use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
+use crate::udp::nagle::Nagle;
 
 /// How often the rings are polled before a connection begins: enough for a full ring.
 const STALE_LOOKS: u32 = 64;
@@ -59,6 +60,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         route: None,
         shared_paths: None,
         delayed_ack: DelayedAck::default(),
+        nagle: Nagle::default(),
         hooks: process.hooks,
         grh: None,
     };
@@ -87,7 +89,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     let (initiator, next) = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
-        inner.send_delayed_ack();
+        inner.send_delayed();
         let initiator = Initiator::of(inner);
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         if mask.contains(QpAttrMask::AV) {
@@ -129,7 +131,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     let initiator = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
-        inner.send_delayed_ack();
+        inner.send_delayed();
         let initiator = Initiator::of(inner);
         let links = &mut inner.links;
         links.published = QpWord::CLOSED;

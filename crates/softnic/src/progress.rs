@@ -56,13 +56,14 @@ impl Process {
     /// longer than any pause. If another process reads the socket, there is no system call.
     fn poll_network(&self, network: &Network) -> u32 {
         if network.fd_to_poll() < 0 {
+            self.send_delayed_at_poll();
             return self.poll_rings_again();
         }
         network.note_caller();
         let done = self.read_network_as_caller();
         if done == 0 {
             // The program's answer, if there is one, has left before, so the ACK may follow.
-            self.send_delayed_ack();
+            self.send_delayed_at_poll();
             return self.poll_rings();
         }
         network.note_taken(done);

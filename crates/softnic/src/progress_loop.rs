@@ -1,7 +1,7 @@
 //! The progress thread's loop: waits while callers make progress, and makes progress otherwise.
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crate::caller_wait::{RETRY_MS, sleep_ms};
 use crate::poll::{readable, wait_for, wait_readable};
@@ -40,7 +40,7 @@ pub(crate) fn run(process: &'static Process) {
             while progress_thread.kick.take_one() {}
             process.read_control_socket();
         }
-        process.send_delayed_ack();
+        process.send_delayed_in_round();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(REAP_ROUNDS) {
             process.peers.retire_dead_rings();
@@ -121,9 +121,8 @@ fn make_progress(process: &Process) {
     if taken + process.read_network() + process.retry_blocked() > 0 {
         return;
     }
-    progress_thread.asleep.store(true, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    process.send_delayed_ack();
+    progress_thread.begin_sleep();
+    process.send_delayed_late();
     let safe = process.wakeup.doorbell.arm();
     if !process.rings_may_hold_messages() {
         let timeout_ms = match process.timers.changed.load(Ordering::Relaxed) {

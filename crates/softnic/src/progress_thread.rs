@@ -2,9 +2,9 @@
 //!
 //! The thread is in one of three states:
 //!
-//! - *watching*: callers make progress. The thread sleeps for short times, touches nothing that
-//!   callers use, and takes over when the count of callers stops changing. Peers need not wake this
-//!   process. A program that spins on its memory and seldom calls a verb leaves messages
+//! - *watching*: callers make progress. The thread sleeps for short times, touches hardly anything
+//!   that callers use, and takes over when the count of callers stops changing. Peers need not wake
+//!   this process. A program that spins on its memory and seldom calls a verb leaves messages
 //!   unattended. As long as the thread finds such messages, it watches with the doorbell armed.
 //!
 //! - *on duty*: no caller came for a while. The doorbell is armed, and the thread sleeps until a
@@ -42,6 +42,8 @@ pub(crate) struct ProgressThread {
     pub(crate) callers_on_network: AtomicU32,
     /// The progress thread sleeps without a time limit, or is about to.
     pub(crate) asleep: AtomicBool,
+    /// Somebody wakes it, or is about to.
+    is_woken: AtomicBool,
     /// The doorbell is armed for a program that will sleep on a completion channel's descriptor.
     pub(crate) armed_for_sleeper: AtomicBool,
     /// Callers block inside verbs, and arm the doorbell themselves.
@@ -65,6 +67,7 @@ impl ProgressThread {
             waiting_callers: AtomicU32::new(0),
             callers_on_network: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
+            is_woken: AtomicBool::new(false),
             armed_for_sleeper: AtomicBool::new(false),
             callers_block: AtomicBool::new(false),
             unattended_rounds: AtomicU32::new(0),
@@ -82,6 +85,11 @@ impl ProgressThread {
         caller_count
     }
 
+    /// How many calls have made progress.
+    pub(crate) fn calls(&self) -> u64 {
+        self.caller_count.load(Ordering::Relaxed)
+    }
+
     /// Whether the doorbell is armed on purpose although callers make progress.
     #[cold]
     pub(crate) fn keeps_doorbell_armed(&self) -> bool {
@@ -94,13 +102,24 @@ impl ProgressThread {
         self.waiting_callers.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the progress thread sleeps without a time limit, or is about to.
+    /// Whether the progress thread sleeps without a time limit, or is about to, and nobody has
+    /// woken it.
     pub(crate) fn may_sleep_long(&self) -> bool {
-        self.asleep.load(Ordering::Relaxed)
+        self.asleep.load(Ordering::Relaxed) && !self.is_woken.load(Ordering::Relaxed)
+    }
+
+    /// Says that the progress thread is about to sleep without a time limit. The caller looks for
+    /// work after that.
+    pub(crate) fn begin_sleep(&self) {
+        self.is_woken.store(false, Ordering::Relaxed);
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Wakes the progress thread from any sleep.
     pub(crate) fn wake(&self) {
+        // Before the kick: after it the thread may have gone to sleep again.
+        self.is_woken.store(true, Ordering::SeqCst);
         self.kick.add_one();
     }
 

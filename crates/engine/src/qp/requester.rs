@@ -462,6 +462,48 @@ impl Qp {
         self.req.cursor != self.sq.fetched
     }
 
+    /// How many requests that the adapter has read were not sent yet.
+    pub fn waiting_requests(&self) -> u32 {
+        self.sq.fetched.wrapping_sub(self.req.cursor)
+    }
+
+    /// Packets in flight, if an acknowledgement is due; otherwise 0.
+    pub fn packets_to_be_acknowledged(&self) -> u32 {
+        match self.req.ack_requested {
+            true => self.req.next_psn.distance_from(self.req.acked_psn).max(0) as u32,
+            false => 0,
+        }
+    }
+
+    /// Position of the next request that will be sent.
+    pub fn next_request(&self) -> u32 {
+        self.req.cursor
+    }
+
+    /// Whether this is a reliable connection without READs and atomics in flight, and the requests
+    /// that wait from `from` on (or all that wait) are SENDs and WRITEs of one packet. Some must
+    /// wait, and no message may be partly sent.
+    pub fn has_only_small_requests(&self, from: Option<u32>) -> bool {
+        let is_small = |position: u32| {
+            let wqe = self.sq.wqe(position);
+            !wqe.opcode.is_local()
+                && !wqe.opcode.is_read_or_atomic()
+                && wqe.length <= self.mtu.bytes()
+        };
+        let from = from.unwrap_or(self.req.cursor);
+        let waiting = self.sq.fetched.wrapping_sub(from);
+        self.qp_type == QpType::Rc
+            && self.may_send()
+            && self.req.sent_packets == 0
+            && self.req.rd_atomic_in_flight == 0
+            && (0..waiting).all(|index| is_small(from.wrapping_add(index)))
+    }
+
+    /// Payload bytes of the request that was fetched last.
+    pub fn last_request_bytes(&self) -> u32 {
+        self.sq.wqe(self.sq.fetched.wrapping_sub(1)).length
+    }
+
     /// Counts a READ or atomic whose response is complete.
     pub(super) fn rd_atomic_answered(&mut self) {
         self.req.rd_atomic_in_flight = self.req.rd_atomic_in_flight.saturating_sub(1);

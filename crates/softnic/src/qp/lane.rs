@@ -24,8 +24,8 @@ use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
 /// How many WQEs are executed between entering the lane and leaving it.
 const WQES_PER_ENTRY: u32 = 16;
 
-/// A WQE that copies more bytes enters the lane of its own, because a thread of the target that
-/// removes a region waits until the lane is left.
+/// A WQE that copies more bytes is not executed in an entry that others began, because a thread of
+/// the target that removes a region waits until the lane is left.
 const SMALL_BYTES: u32 = 4096;
 
 /// Executes the WQE at `position`, and those after it that can be executed now. `false` if the

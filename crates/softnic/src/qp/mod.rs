@@ -36,6 +36,7 @@ use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
+use crate::udp::nagle::Nagle;
 use crate::udp::socket::Route;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_ring::biased::BiasedLock;
@@ -117,6 +118,8 @@ pub(crate) struct QpLinks {
     pub(crate) shared_paths: Option<Box<[FrameHeaders; 2]>>,
     /// Decides whether ACKs to another host are delayed.
     pub(crate) delayed_ack: DelayedAck,
+    /// Which requests wait for more of them.
+    pub(crate) nagle: Nagle,
     /// The hooks that capture or disturb its packets.
     pub(crate) hooks: Option<&'static Hooks>,
     /// The header of the datagram from the network that is being placed.

@@ -103,7 +103,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
         train.flags.0 |= TrainFlags::GRH;
         self.on_network = self.network.and_then(|network| {
             let route = network.route(&to.ah)?;
-            Some(NetworkPath::new(network, &route, Transport::Ud, self.mtu))
+            NetworkPath::new(network, &route, Transport::Ud, self.mtu)
         });
     }
 

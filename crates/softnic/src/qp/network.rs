@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use rdmalab_driver::{self as driver, Memory as _, Step};
 use rdmalab_engine::qp::MAX_OUTSTANDING_PACKETS;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_engine::vocab::QpState;
 use rdmalab_link::address::IpFields;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::receive::{self as link, Expected, Verifier};
@@ -12,6 +13,7 @@ use rdmalab_wire::packet::Packet;
 
 use super::{QpInner, QpLinks, transport_of};
 use crate::hooks::Hooks;
+use crate::udp::nagle::Queue;
 use crate::udp::socket::Route;
 use crate::udp::{Arrival, Network, NetworkPath, WINDOW_PACKETS};
 
@@ -29,16 +31,19 @@ impl QpInner {
     /// lone ACK goes after the first request.
     pub(super) fn transmit_network(&mut self, route: &Route) -> Step {
         let Some(network) = self.links.process.network() else { return Step::Idle };
-        if self.qp.may_send() {
+        let sends_requests =
+            self.qp.may_send() && !self.links.nagle.on_arrival(&Queue::of(&self.qp));
+        if sends_requests {
             self.note_requests_sent(network);
         }
-        let mut path = NetworkPath::new(network, route, transport_of(self.qp.qp_type), self.qp.mtu);
+        let path = NetworkPath::new(network, route, transport_of(self.qp.qp_type), self.qp.mtu);
+        let Some(mut path) = path else { return Step::Blocked };
         // A lone ACK goes after the program's answer to the message that it acknowledges.
         if !self.qp.has_only_ack() {
             self.respond_on(&mut path);
         }
         let mut sent = Step::Idle;
-        while self.qp.may_send() {
+        while sends_requests && self.qp.may_send() {
             sent = driver::send_request(&mut self.qp, &mut path, &mut self.links);
             if sent != Step::Done {
                 break;
@@ -60,9 +65,11 @@ impl QpInner {
                 break;
             }
             let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { break };
-            let path = path.get_or_insert_with(|| {
-                NetworkPath::new(network, &route, transport_of(self.qp.qp_type), self.qp.mtu)
-            });
+            if path.is_none() {
+                let transport = transport_of(self.qp.qp_type);
+                path = NetworkPath::new(network, &route, transport, self.qp.mtu);
+            }
+            let Some(path) = &mut path else { break };
             path.route = route;
             if driver::send_request(&mut self.qp, path, &mut self.links) != Step::Done {
                 break;
@@ -87,15 +94,69 @@ impl QpInner {
     /// Updates the delayed ACK, because requests are about to be sent.
     fn note_requests_sent(&mut self, network: &Network) {
         self.links.delayed_ack.on_send(network.caller_polls(), crate::clock::now_ns);
-        network.forget_delayed_ack(self.links.object);
+        network.forget_delayed(self.links.object);
     }
 
-    /// Sends the delayed ACK, if there is one.
-    pub(crate) fn send_delayed_ack(&mut self) {
+    /// Whether the requests that were just posted wait for more of them.
+    pub(super) fn delays_requests(&mut self) -> bool {
+        let Some(network) = self.links.process.network() else { return false };
+        let QpInner { qp, links } = self;
+        let progress_thread = &links.process.progress_thread;
+        // Whoever sleeps, or may soon, does not poll.
+        let may_wait = !progress_thread.may_sleep_long()
+            && !progress_thread.keeps_doorbell_armed()
+            && qp.state == QpState::Rts
+            && qp.has_only_small_requests(links.nagle.small_until())
+            && links.nagle.on_post(&Queue::of(qp), progress_thread.calls());
+        let waits = may_wait && links.process.delay(network, links.object);
+        if !waits {
+            links.nagle.stop();
+        }
+        waits
+    }
+
+    /// A poll found the network empty: sends the delayed ACK, and the delayed requests if they have
+    /// waited for long enough.
+    pub(crate) fn send_delayed_at_poll(&mut self) {
+        let waits = self.links.nagle.on_empty_poll();
+        self.send_delayed_unless(waits);
+    }
+
+    /// The same in a round of the progress thread.
+    pub(crate) fn send_delayed_in_round(&mut self) {
+        let waits = self.links.nagle.on_round();
+        if !waits {
+            self.links.nagle.on_late();
+        }
+        self.send_delayed_unless(waits);
+    }
+
+    fn send_delayed_unless(&mut self, requests_wait: bool) {
+        if !requests_wait {
+            return self.send_delayed();
+        }
         self.links.delayed_ack.on_sent_alone();
-        if self.links.route.is_some() && self.qp.has_response() {
+        if self.qp.has_response() {
             self.transmit();
         }
+    }
+
+    /// Sends the delayed ACK and the delayed requests, if there are any.
+    pub(crate) fn send_delayed(&mut self) {
+        self.links.delayed_ack.on_sent_alone();
+        self.links.nagle.stop();
+        if let Some(network) = self.links.process.network() {
+            network.forget_delayed(self.links.object);
+        }
+        if self.links.route.is_some() && (self.qp.has_response() || self.qp.may_send()) {
+            self.transmit();
+        }
+    }
+
+    /// Called before the progress thread sleeps: no caller has sent it.
+    pub(crate) fn send_delayed_late(&mut self) {
+        self.links.nagle.on_late();
+        self.send_delayed();
     }
 
     /// The values that packets from the network are checked against.

@@ -41,6 +41,7 @@ impl QpInner {
         match self.qp.state {
             QpState::Rts | QpState::Sqd => match self.transmit_singles() {
                 true => self.settle(),
+                false if self.links.route.is_some() && self.delays_requests() => self.settle(),
                 false => {
                     self.transmit();
                 }
@@ -61,5 +62,6 @@ impl QpInner {
         self.links.pushed = 0;
         self.links.route = None;
         self.links.delayed_ack = Default::default();
+        self.links.nagle = Default::default();
     }
 }

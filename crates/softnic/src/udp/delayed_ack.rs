@@ -6,11 +6,11 @@
 //! once several times, the acknowledgement of the next message is delayed. It leaves with the next
 //! request, behind it and mostly in the same system call.
 //!
-//! The delay is short. One queue pair of a process may delay one batch of ACKs. It sends them when
-//! a poll finds the network empty, when the next message comes, before a caller sleeps, when the
-//! queue pair changes or is destroyed, and when the process exits. If none of this happens, the
-//! progress thread sends them in its next round, and the queue pair has to qualify again. If the
-//! program is killed before, it looks to the peer as if it had died before the message came.
+//! The delay is short. A queue pair may delay one batch of ACKs. It sends them when a poll finds
+//! the network empty, when the next message comes, before a caller sleeps, when the queue pair
+//! changes or is destroyed, and when the process exits. If none of this happens, the progress
+//! thread sends them in its next round, and the queue pair has to qualify again. If the program is
+//! killed before, it looks to the peer as if it had died before the message came.
 
 /// Prompt answers in a row after which an acknowledgement may be delayed.
 const SCORE_NEEDED: i16 = 4;

@@ -185,8 +185,8 @@ extern "C" fn at_exit() {
     let Some(process) = Process::existing() else { return };
     // In a forked child the socket is the parent's.
     let Some(network) = process.network().filter(|network| network.fd() >= 0) else { return };
-    process.send_delayed_ack_at_exit(network);
     network.is_exiting.store(true, Ordering::SeqCst);
+    process.send_delayed_at_exit(network);
     // The new owner may end before this process does, which must then be a standby.
     if process.hand_over(network) && process.start_standby(network).is_err() {
         // Without the threads this process cannot become the owner: others must not count on it.

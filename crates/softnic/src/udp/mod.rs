@@ -16,7 +16,6 @@
 //!
 //! Lock order: the receiver (only ever tried) -> QP -> the send batch.
 
-mod ack_sender;
 pub(crate) mod adaptive_wakeup;
 mod address;
 pub(crate) mod backoff;
@@ -24,7 +23,9 @@ mod cm_reject;
 mod connect_policy;
 mod connected;
 mod connected_socket;
+mod delay;
 pub(crate) mod delayed_ack;
+mod delayed_qps;
 mod forward;
 mod handover;
 pub(crate) mod hook;
@@ -34,6 +35,7 @@ pub mod management;
 pub mod management_c;
 mod manager_presence;
 mod membership;
+pub(crate) mod nagle;
 mod neighbour;
 pub(crate) mod network;
 mod ownership;

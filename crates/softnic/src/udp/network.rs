@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -14,6 +14,7 @@ use rdmalab_link::hook::PacketHook;
 use rdmalab_wire::ids::Gid;
 
 use super::connected_socket::ConnectedSocket;
+use super::delayed_qps::DelayedQps;
 use super::interface::Interface;
 use super::neighbour::{self, NeighbourCache};
 use super::ownership::Ownership;
@@ -62,8 +63,8 @@ pub(crate) struct Network {
     pub(super) caller_polls: AtomicU64,
     /// Packets that callers took. Two updates at once may count as one, which is harmless.
     pub(super) caller_packets: AtomicU64,
-    /// One more than the index of the queue pair that delays its acknowledgement; 0: none does.
-    pub(super) delayed_ack_qp: AtomicU32,
+    /// The queue pairs that delay an acknowledgement or requests.
+    pub(super) delayed: DelayedQps,
     pub(super) send_batch: Mutex<SendBatch>,
     pub(super) receiver: Mutex<Receiver>,
     /// The connected socket of one peer.
@@ -95,7 +96,7 @@ impl Network {
             forwarded_by: AtomicU16::new(0),
             caller_polls: AtomicU64::new(0),
             caller_packets: AtomicU64::new(0),
-            delayed_ack_qp: AtomicU32::new(0),
+            delayed: DelayedQps::default(),
             send_batch: Mutex::new(SendBatch::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
             connected: ConnectedSocket::default(),

@@ -10,6 +10,7 @@ use rdmalab_link::expand;
 use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
 
+use super::handover::EXIT_WAIT;
 use super::send_batch::{Egress, SendBatch};
 use super::{Network, Route, WINDOW_PACKETS};
 use crate::qp::{Place, QpLinks};
@@ -28,14 +29,15 @@ pub(crate) struct NetworkPath<'a> {
 }
 
 impl<'a> NetworkPath<'a> {
+    /// `None` in an exiting process whose batch stays locked: it may exit inside a verb.
     pub(crate) fn new(
         network: &'a Network,
         route: &Route,
         transport: Transport,
         mtu: PathMtu,
-    ) -> Self {
-        let (egress, out) = (network.egress(), network.send_batch.lock());
-        NetworkPath { egress, out, route: *route, transport, mtu }
+    ) -> Option<Self> {
+        let (egress, out) = (network.egress(), network.send_batch_within(EXIT_WAIT)?);
+        Some(NetworkPath { egress, out, route: *route, transport, mtu })
     }
 
     /// Sends the packets of the batch.

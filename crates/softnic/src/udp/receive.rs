@@ -184,7 +184,7 @@ impl Process {
         let Some(inner) = held.as_mut().and_then(|(_, guard)| guard.as_mut()) else {
             return false;
         };
-        let waits = inner.may_delay_ack(network) && self.delay_ack(network, inner.links.object);
+        let waits = inner.may_delay_ack(network) && self.delay(network, inner.links.object);
         if waits {
             inner.settle();
         }

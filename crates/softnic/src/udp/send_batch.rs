@@ -21,7 +21,7 @@ use crate::cancel::NoCancel;
 /// Bytes that are collected before they are sent.
 const ROOM: usize = 256 * 1024;
 /// Bytes of the longest run of segments: the payload of a UDP datagram, less the IPv6 header.
-const RUN_BYTES: usize = 65_000;
+pub(super) const RUN_BYTES: usize = 65_000;
 /// At most this many flows have their transmissions counted.
 const FLOWS_MAX: usize = 1024;
 /// How long to wait, once, while the device queue is full, ms. After that packets are lost.
