@@ -54,23 +54,39 @@ unsafe impl Sync for Cell {}
 
 static STATE: Cell = Cell(UnsafeCell::new(State::Unmade));
 
-struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
+/// A mutex, and the signal mask that its holder had before.
+struct Mutex(UnsafeCell<libc::pthread_mutex_t>, UnsafeCell<libc::sigset_t>);
 
-// SAFETY: a mutex is made to be shared.
+// SAFETY: a mutex is made to be shared; the mask belongs to its holder.
 unsafe impl Sync for Mutex {}
 
-static LOCK: Mutex = Mutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+// SAFETY: a signal set is an array of words.
+static LOCK: Mutex = Mutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), unsafe {
+    UnsafeCell::new(mem::zeroed())
+});
 
-/// Locks the arena. `fork` holds the lock over its three handlers.
+/// Locks the arena, with all signals blocked: a handler may map and unmap memory as well. `fork`
+/// holds the lock over its three handlers.
 pub(crate) fn lock() {
-    // SAFETY: an initialised mutex.
-    unsafe { libc::pthread_mutex_lock(LOCK.0.get()) };
+    // SAFETY: signal sets are plain data that these calls fill; an initialised mutex.
+    unsafe {
+        let mut all: libc::sigset_t = mem::zeroed();
+        let mut former: libc::sigset_t = mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut former);
+        libc::pthread_mutex_lock(LOCK.0.get());
+        LOCK.1.get().write(former);
+    }
 }
 
-/// Unlocks it.
+/// Unlocks it, and lets signals in again.
 pub(crate) fn unlock() {
-    // SAFETY: this thread locked it, or its parent did before `fork`.
-    unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
+    // SAFETY: this thread locked it, or its parent did before `fork`; the mask is of that time.
+    unsafe {
+        let former = LOCK.1.get().read();
+        libc::pthread_mutex_unlock(LOCK.0.get());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &former, ptr::null_mut());
+    }
 }
 
 /// Whether an address is in the arena.
@@ -79,6 +95,20 @@ pub(crate) fn contains(at: *const c_void) -> bool {
     // The length first: it is stored last.
     let bytes = BYTES.load(Ordering::Acquire);
     at.addr().wrapping_sub(START.load(Ordering::Relaxed)) < bytes
+}
+
+/// Whether a block of the heap begins at an address. Another allocator may have put its own blocks
+/// into memory that it has from `mmap`, so that an address in the arena says nothing.
+pub(crate) fn owns(at: *const c_void) -> bool {
+    contains(at) && with(|arena| arena.heap_block(at.addr()).is_some()) == Some(true)
+}
+
+/// Whether an address of the arena is in memory that `mmap` has given out.
+pub(crate) fn is_mapping(at: *const c_void) -> bool {
+    with(|arena| {
+        let block = arena.buddy.block_of(arena.page(at.addr()));
+        block.is_some_and(|block| !arena.buddy.is_heap(block))
+    }) == Some(true)
 }
 
 /// Whether a range touches the arena.
@@ -113,13 +143,22 @@ pub(crate) unsafe fn with_locked<T>(f: impl FnOnce(&mut Arena) -> T) -> Option<T
     }
 }
 
+/// Who asks for memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// `malloc` or a relative.
+    Heap,
+    /// `mmap`.
+    Mapping,
+}
+
 /// Memory of `bytes` zero bytes, aligned to `align` bytes (a power of two). Null if the arena has
 /// none; the caller falls back to private memory.
-pub(crate) fn allocate(bytes: usize, align: usize) -> *mut c_void {
+pub(crate) fn allocate(bytes: usize, align: usize, user: For) -> *mut c_void {
     make();
     let pages = bytes.max(1).div_ceil(PAGE);
     let found = match align <= ALIGN {
-        true => with(|arena| arena.allocate(pages, align.div_ceil(PAGE))).flatten(),
+        true => with(|arena| arena.allocate(pages, align.div_ceil(PAGE), user)).flatten(),
         false => None,
     };
     found.unwrap_or_else(|| {
@@ -249,8 +288,11 @@ impl Arena {
         from / PAGE..to.div_ceil(PAGE)
     }
 
-    fn allocate(&mut self, pages: usize, align: usize) -> Option<*mut c_void> {
+    fn allocate(&mut self, pages: usize, align: usize, user: For) -> Option<*mut c_void> {
         let block = self.buddy.take(pages, align)?;
+        if user == For::Heap {
+            self.buddy.mark_heap(block);
+        }
         if !self.open(block, pages) {
             self.buddy.give_back(block);
             return None;
@@ -340,12 +382,15 @@ impl Arena {
         }
     }
 
-    /// Frees the block at an address. `false` if no block begins there.
-    pub(crate) fn free(&mut self, at: usize) -> bool {
+    /// The block of the heap that begins at an address.
+    fn heap_block(&self, at: usize) -> Option<usize> {
         let block = self.page(at);
-        if !at.is_multiple_of(PAGE) || !self.buddy.is_used(block) {
-            return false;
-        }
+        (at.is_multiple_of(PAGE) && self.buddy.is_heap(block)).then_some(block)
+    }
+
+    /// Frees the block of the heap at an address. `false` if none begins there.
+    pub(crate) fn free(&mut self, at: usize) -> bool {
+        let Some(block) = self.heap_block(at) else { return false };
         let pages = self.buddy.capacity(block);
         self.close(block, pages);
         true
@@ -366,13 +411,10 @@ impl Arena {
         }
     }
 
-    /// Usable bytes of the block at an address; 0 if no block begins there.
-    pub(crate) fn usable(&mut self, at: usize) -> usize {
-        let block = self.page(at);
-        match self.buddy.is_used(block) {
-            true => *self.buddy.live(block) as usize * PAGE,
-            false => 0,
-        }
+    /// Usable bytes of the block of the heap at an address; `None` if none begins there.
+    pub(crate) fn usable(&mut self, at: usize) -> Option<usize> {
+        let block = self.heap_block(at)?;
+        Some(*self.buddy.live(block) as usize * PAGE)
     }
 
     /// Changes the length of the block at an address where it is. `old_pages` of it are live.
@@ -508,8 +550,9 @@ impl Arena {
         let (mut at, end) = (from * PAGE, end * PAGE);
         while at < end {
             let to = (self.start + at) as *mut c_void;
+            let (bytes, position) = (end - at, at as i64);
             // SAFETY: private pages of this process, which were just mapped.
-            let done = unsafe { libc::pread(self.fd, to, end - at, at as i64) };
+            let done = unsafe { libc::syscall(libc::SYS_pread64, self.fd, to, bytes, position) };
             if done <= 0 {
                 return false;
             }

@@ -7,8 +7,10 @@ const NONE: u32 = u32::MAX;
 const FREE: u8 = 0x40;
 /// Tag of the first page of a used block, likewise.
 const USED: u8 = 0x80;
+/// Tag of a used block that a function of `malloc`'s family has given out.
+const HEAP: u8 = 0x20;
 /// The order in a tag.
-const ORDER: u8 = 0x3f;
+const ORDER: u8 = 0x1f;
 /// Orders: blocks of 2^0 to 2^31 pages.
 const ORDERS: usize = 32;
 
@@ -114,6 +116,16 @@ impl Buddy {
         true
     }
 
+    /// Marks a used block as given out by `malloc` or a relative.
+    pub(crate) fn mark_heap(&mut self, block: usize) {
+        self.pages[block].tag |= HEAP;
+    }
+
+    /// Whether a block that is so marked begins at a page.
+    pub(crate) fn is_heap(&self, page: usize) -> bool {
+        self.pages[page].tag & (USED | HEAP) == USED | HEAP
+    }
+
     /// Whether a used block begins at a page.
     pub(crate) fn is_used(&self, page: usize) -> bool {
         self.pages[page].tag & USED != 0
@@ -124,7 +136,7 @@ impl Buddy {
         (0..ORDERS as u8)
             .map(|order| (page >> order << order, order))
             .take_while(|(_, order)| 1_usize << order <= self.pages.len())
-            .find(|(block, order)| self.pages[*block].tag == USED | order)
+            .find(|(block, order)| self.pages[*block].tag & !HEAP == USED | order)
             .map(|(block, _)| block)
     }
 

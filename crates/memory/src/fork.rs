@@ -2,31 +2,23 @@
 //! not copy shared mappings, so the child copies, and the thread that called `fork` waits until it
 //! has. `vfork` and `posix_spawn` call none of this.
 //!
+//! `fork` is no cancellation point, so reading and writing are system calls here.
+//!
 //! The handlers of other libraries may use memory of the arena, so ours must be registered before
 //! theirs: then they run last before the fork, and first after it.
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::mem::{self, transmute};
+use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use crate::arena;
+use crate::{arena, system};
 
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
 /// The ends of the pipe by which the child says that it has copied; -1 without one.
 static PIPE: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
-
-struct Mask(UnsafeCell<libc::sigset_t>);
-
-// SAFETY: used with the arena locked only.
-unsafe impl Sync for Mask {}
-
-/// The signal mask of the thread that forks.
-// SAFETY: a signal set is an array of words.
-static MASK: Mask = Mask(UnsafeCell::new(unsafe { mem::zeroed() }));
 
 /// The C library's function behind `pthread_atfork`. Libraries whose constructors run before ours
 /// call it first.
@@ -72,17 +64,10 @@ unsafe fn next_register(
 }
 
 unsafe extern "C" fn before() {
-    // A handler of a signal must not run while the child has no memory yet, nor in the parent,
-    // which holds the lock.
-    // SAFETY: signal sets are plain data that these calls fill; `MASK` belongs to the lock's
-    // holder.
+    // This blocks signals, because no handler must run while the child has no memory yet.
+    arena::lock();
+    // SAFETY: this thread has the lock, and the array has room for both ends.
     unsafe {
-        let mut all: libc::sigset_t = mem::zeroed();
-        let mut former: libc::sigset_t = mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut former);
-        arena::lock();
-        MASK.0.get().write(former);
         let mut ends: [c_int; 2] = [-1; 2];
         if arena::with_locked(|arena| arena.needs_copy()) == Some(true)
             && libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0
@@ -94,32 +79,19 @@ unsafe extern "C" fn before() {
     }
 }
 
-/// Unlocks the arena, and lets signals in again.
-///
-/// # Safety
-/// [`before`] ran in this thread, or in its parent.
-unsafe fn after() {
-    // SAFETY: the lock is held until here.
-    let mask = unsafe { MASK.0.get().read() };
-    arena::unlock();
-    // SAFETY: the mask that `before` saved.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) };
-}
-
 fn end(index: usize) -> c_int {
     PIPE[index].swap(-1, Ordering::Relaxed)
 }
 
 fn close(fd: c_int) {
     if fd >= 0 {
-        // SAFETY: a descriptor of this module.
-        unsafe { libc::close(fd) };
+        system::close(fd);
     }
 }
 
 fn say(text: &[u8]) {
     // SAFETY: writes from a live buffer.
-    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len()) };
 }
 
 unsafe extern "C" fn in_parent() {
@@ -129,11 +101,10 @@ unsafe extern "C" fn in_parent() {
         let mut byte = 0_u8;
         // Ends when the child has written, died, or executed another program. Signals are blocked.
         // SAFETY: room for one byte.
-        unsafe { libc::read(read, (&raw mut byte).cast(), 1) };
+        unsafe { libc::syscall(libc::SYS_read, read, &raw mut byte, 1) };
     }
     close(read);
-    // SAFETY: after `before`.
-    unsafe { after() };
+    arena::unlock();
 }
 
 unsafe extern "C" fn in_child() {
@@ -149,9 +120,8 @@ unsafe extern "C" fn in_child() {
     }
     if write >= 0 {
         // SAFETY: writes one byte from a live buffer.
-        unsafe { libc::write(write, b"c".as_ptr().cast(), 1) };
+        unsafe { libc::syscall(libc::SYS_write, write, b"c".as_ptr(), 1) };
     }
     close(write);
-    // SAFETY: after `before` in the parent.
-    unsafe { after() };
+    arena::unlock();
 }

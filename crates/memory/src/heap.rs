@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use crate::arena;
+use crate::arena::{self, For};
 use crate::next::{self, set_errno};
 use crate::system::PAGE;
 
@@ -15,7 +15,7 @@ const LARGE_BYTES: usize = 64 << 10;
 #[inline(always)]
 fn large(bytes: usize, align: usize) -> *mut c_void {
     match bytes >= LARGE_BYTES || align >= PAGE {
-        true => arena::allocate(bytes, align),
+        true => arena::allocate(bytes, align, For::Heap),
         false => ptr::null_mut(),
     }
 }
@@ -48,13 +48,13 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(at: *mut c_void) {
-    if !arena::contains(at) {
-        // SAFETY: the caller's contract.
-        return unsafe { next::free(at) };
-    }
     // SAFETY: the thread's own variable.
     let errno = unsafe { *libc::__errno_location() };
-    if arena::with(|arena| arena.free(at.addr())) != Some(true) {
+    let is_ours = arena::contains(at) && !arena::is_mapping(at);
+    if !is_ours {
+        // SAFETY: the caller's contract.
+        unsafe { next::free(at) };
+    } else if arena::with(|arena| arena.free(at.addr())) != Some(true) {
         let said = b"free(): invalid pointer\n";
         // SAFETY: writes from a live buffer, and ends the process as the C library does.
         unsafe {
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, bytes: usize) -> *mut c_void {
         // SAFETY: the caller's contract.
         return unsafe { malloc(bytes) };
     }
-    let is_ours = arena::contains(at);
+    let is_ours = arena::owns(at);
     if !is_ours && bytes < LARGE_BYTES {
         // SAFETY: the caller's contract.
         return unsafe { next::realloc(at, bytes) };
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, bytes: usize) -> *mut c_void {
     if is_ours && arena::with(|arena| arena.resize(at.addr(), old_pages, new_pages)) == Some(true) {
         return at;
     }
-    let to = if is_ours { ptr::null_mut() } else { arena::allocate(bytes, 1) };
+    let to = if is_ours { ptr::null_mut() } else { arena::allocate(bytes, 1, For::Heap) };
     // SAFETY: the caller's contract; both ranges have at least so many bytes.
     unsafe {
         if !is_ours && to.is_null() {
@@ -210,9 +210,10 @@ pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> usize {
-    match arena::contains(at) {
-        true => arena::with(|arena| arena.usable(at.addr())).unwrap_or(0),
-        // SAFETY: the caller's contract.
-        false => unsafe { next::usable_size(at) },
-    }
+    let ours = match arena::contains(at) {
+        true => arena::with(|arena| arena.usable(at.addr())).flatten(),
+        false => None,
+    };
+    // SAFETY: the caller's contract.
+    ours.unwrap_or_else(|| unsafe { next::usable_size(at) })
 }

@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use crate::arena;
+use crate::arena::{self, For};
 use crate::next::set_errno;
 use crate::system::{self, PAGE, READ_WRITE};
 
@@ -16,6 +16,8 @@ const PLAIN_FLAGS: c_int = libc::MAP_PRIVATE
     | libc::MAP_NORESERVE
     | libc::MAP_HUGE_MASK << libc::MAP_HUGE_SHIFT;
 const HUGE_PAGE: usize = 2 << 20;
+/// The kernel accepts no address of a program from here on.
+const ADDRESSES: usize = if cfg!(target_arch = "x86_64") { (1 << 47) - PAGE } else { 1 << 48 };
 
 fn fail(errno: c_int) -> *mut c_void {
     set_errno(errno);
@@ -41,7 +43,7 @@ pub unsafe extern "C" fn mmap(
     let is_plain = is_private && flags & !PLAIN_FLAGS == 0 && protection == READ_WRITE;
     if at.is_null() && is_plain && bytes > 0 {
         let is_huge = flags & libc::MAP_HUGETLB != 0;
-        let found = arena::allocate(bytes, if is_huge { HUGE_PAGE } else { PAGE });
+        let found = arena::allocate(bytes, if is_huge { HUGE_PAGE } else { PAGE }, For::Mapping);
         if !found.is_null() {
             if flags & libc::MAP_POPULATE != 0 {
                 system::advise(found.addr(), bytes, libc::MADV_POPULATE_WRITE);
@@ -84,11 +86,17 @@ pub unsafe extern "C" fn mmap64(
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
-    if !arena::overlaps(at, bytes) || bytes == 0 || !at.addr().is_multiple_of(PAGE) {
+    if !touches_arena(at, bytes) || bytes == 0 {
         return system::unmap(at.addr(), bytes);
     }
     arena::with(|arena| arena.close_range(at.addr(), bytes));
     outside(at.addr(), bytes, system::unmap)
+}
+
+/// Whether a range touches the arena, and is one that the kernel accepts.
+fn touches_arena(at: *mut c_void, bytes: usize) -> bool {
+    let is_range = at.addr().checked_add(bytes).is_some_and(|end| end <= ADDRESSES);
+    is_range && at.addr().is_multiple_of(PAGE) && arena::overlaps(at, bytes)
 }
 
 /// Calls a function for the parts of a range before and after the arena.
@@ -162,7 +170,7 @@ pub unsafe extern "C" fn mremap(
 pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
     let is_changed = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_DONTFORK, libc::MADV_DOFORK]
         .contains(&advice);
-    if !is_changed || !arena::overlaps(at, bytes) || !at.addr().is_multiple_of(PAGE) {
+    if !is_changed || !touches_arena(at, bytes) {
         return system::advise(at.addr(), bytes, advice);
     }
     let is_about_fork = [libc::MADV_DONTFORK, libc::MADV_DOFORK].contains(&advice);

@@ -54,7 +54,7 @@ fn out_of_the_way(fd: c_int) -> c_int {
         let from = (limit.rlim_cur.min(1 << 16) as c_int).saturating_sub(32).max(3);
         match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, from) {
             moved if moved >= 0 => {
-                libc::close(fd);
+                close(fd);
                 moved
             }
             _ => fd,
@@ -129,7 +129,8 @@ pub(crate) fn make_file(bytes: usize) -> Option<c_int> {
 /// Closes the file's descriptor.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: the caller's descriptor, which nobody else uses.
-    unsafe { libc::close(fd) };
+    // By the system call: the function is a cancellation point, and `malloc` is none.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 /// Maps the file at a place of the arena, without access.

@@ -376,6 +376,9 @@ impl Peer {
     pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Relaxed);
         self.unreachable.store(true, Ordering::Relaxed);
+        // Its memory stays in use until the queue pairs that remember a mapping forget it, too.
+        let former = std::mem::take(&mut *self.mapped.lock());
+        drop(former);
     }
 
     /// Checks whether the ring to the peer is damaged, but not again for [`RING_CHECK_NS`]. Call it
@@ -418,7 +421,9 @@ impl Peer {
     pub(crate) fn add_mapped(&self, id: u32, fd: OwnedFd) {
         if let Ok(segment) = Segment::from_fd(fd, 1) {
             let mut mapped = self.mapped.lock();
-            if mapped.iter().all(|known| known.id != id) {
+            // What a dead peer sent would stay mapped.
+            let is_new = mapped.iter().all(|known| known.id != id);
+            if is_new && !self.dead.load(Ordering::Relaxed) {
                 if mapped.len() >= MAX_MAPPINGS {
                     mapped.pop_front();
                 }

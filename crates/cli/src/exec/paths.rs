@@ -19,6 +19,8 @@ const VARIABLE: &str = "RDMALAB_PATHS";
 const SIGNALS_VARIABLE: &str = "RDMALAB_SIGNALS";
 /// The value with which a library is not preloaded.
 const OFF: &str = "off";
+/// How UCX learns that memory is unmapped.
+const UCX_HOOKS: &str = "UCX_MEM_MMAP_HOOK_MODE";
 /// The hidden command that makes the tree.
 pub const COMMAND: &str = "tree";
 
@@ -49,6 +51,10 @@ pub fn put_in_front(
 ) -> Result<(), String> {
     if memory == Memory::Shared {
         list.push(placed(&MEMORY, libraries)?);
+        // UCX would overwrite the library's functions with system calls of its own.
+        if std::env::var_os(UCX_HOOKS).is_none() {
+            program.env(UCX_HOOKS, "none");
+        }
     }
     // Programs without handlers for faults do not need this library, and others run without it,
     // with slower copies.
