@@ -38,6 +38,7 @@ mod exec;
 mod expect;
 mod failure;
 mod files;
+mod foreign;
 mod format;
 mod harness;
 mod interrupt;

@@ -89,6 +89,24 @@ fn bench_self_measures_elsewhere_when_asked() {
     }
 }
 
+/// Programs that are not installed make rows that say so.
+#[test]
+fn bench_self_measures_programs_beside_ucx() {
+    let words = ["bench", "self", "--peers", "--rounds", "1", "--json"];
+    let output = rdmalab(&words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let rows = value["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        match row["missing"].as_str() {
+            Some(why) if why.contains("is not installed") => skipped(&row["ours"].to_string(), why),
+            Some(why) => panic!("{}: {why}", row["ours"]),
+            None => assert!(row["ours_runs"][0].as_f64() > Some(0.0), "{row}"),
+        }
+    }
+}
+
 /// The sender of a flood has to poll every credit. A credit left over in a round occupies a receive
 /// in all later rounds, until a credit of the receiver finds none and both ends wait for ever.
 #[test]

@@ -22,8 +22,8 @@ pub enum Bench {
 
 /// Compare the soft device with the bare limits of this machine, as ratios
 ///
-/// Reports speed, and never fails on it. Two sets of rows take longer and have to be asked for:
-/// `--only UDP` (two network namespaces, as root) and `--only captured`.
+/// Reports speed, and never fails on it. Three sets of rows take longer and have to be asked for:
+/// `--only UDP` (two network namespaces, as root), `--only captured`, and `--peers`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// Fewer rounds: wider intervals
@@ -42,6 +42,10 @@ pub struct BenchArgs {
     /// with --only UDP and --only captured only
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Only rows of programs that users know: Debian's perftest and ucx_perftest on the device,
+    /// beside UCX over shared memory of its own
+    #[arg(long)]
+    pub peers: bool,
     /// Rounds; more than --quick and the default give narrower intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub rounds: Option<u64>,

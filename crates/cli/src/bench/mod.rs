@@ -5,6 +5,7 @@
 //! drift cancels. The command never fails because of speed.
 
 mod args;
+mod programs;
 mod result;
 mod rows;
 mod sessions;
@@ -22,7 +23,7 @@ use crate::run::ends::Ends;
 pub use args::BenchCommand;
 use args::{Bench, BenchArgs};
 use result::{CONFIDENCE, Conditions, RowResult};
-use rows::{Row, Testbed};
+use rows::{Reference, Row, Testbed};
 use sessions::Sessions;
 use task::{Task, Work};
 
@@ -49,15 +50,7 @@ fn run_self(args: &BenchArgs) -> Outcome {
             profile.name
         )));
     }
-    let rows = rows::chosen(args.only.as_deref());
-    if rows.is_empty() {
-        let names: Vec<&str> = rows::all().iter().map(|row| row.name).collect();
-        return Err(usage(format!(
-            "--only {}: no row has that in its name; there are: {}",
-            args.only.as_deref().unwrap_or(""),
-            names.join("; ")
-        )));
-    }
+    let rows = chosen_rows(args)?;
     let clock = Clock::new();
     let yielding = one_cpu() || cores.0 == cores.1;
     let rounds = match args.rounds {
@@ -88,7 +81,13 @@ fn run_self(args: &BenchArgs) -> Outcome {
     let mut results = Vec::new();
     let mut failure = None;
     for row in rows {
-        match measure(&mut sessions, row, clock, cores, (rounds, yielding)) {
+        let result = match row.reference {
+            Reference::Programs(pair) => {
+                measure_programs(&sessions, row, &pair, (&args.device, cores), rounds)
+            }
+            _ => measure(&mut sessions, row, clock, cores, (rounds, yielding)),
+        };
+        match result {
             Ok(result) => results.push(result),
             Err(reason) => {
                 failure = Some(reason);
@@ -103,6 +102,19 @@ fn run_self(args: &BenchArgs) -> Outcome {
         show::table(&conditions, &results);
     }
     failure.map_or(Ok(()), Err)
+}
+
+fn chosen_rows(args: &BenchArgs) -> Outcome<Vec<Row>> {
+    let rows = rows::chosen(args.only.as_deref(), args.peers);
+    if !rows.is_empty() {
+        return Ok(rows);
+    }
+    let names: Vec<&str> = rows::all(args.peers).iter().map(|row| row.name).collect();
+    Err(usage(format!(
+        "--only {}: no row has that in its name; there are: {}",
+        args.only.as_deref().unwrap_or(""),
+        names.join("; ")
+    )))
 }
 
 fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
@@ -127,14 +139,7 @@ fn measure(
     cores: (usize, usize),
     (rounds, yielding): (usize, bool),
 ) -> Outcome<RowResult> {
-    let mut result = RowResult {
-        row,
-        limit_name: String::new(),
-        ours: Vec::new(),
-        limit: Vec::new(),
-        ratio: None,
-        missing: None,
-    };
+    let mut result = RowResult::of(row, String::new());
     let mut limit = match Limit::of(sessions, &row, clock, cores) {
         Ok(limit) => limit,
         Err(reason) => {
@@ -166,6 +171,32 @@ fn measure(
             Err(reason) if sessions.is_interrupted() => return Err(reason),
             Err(reason) => {
                 result.missing = Some(reason.to_string());
+                return Ok(result);
+            }
+        }
+    }
+    result.ratio = paired_ratio(&result.ours, &result.limit, CONFIDENCE);
+    Ok(result)
+}
+
+/// Measures a row of programs: ours and the other one alternately.
+fn measure_programs(
+    sessions: &Sessions,
+    row: Row,
+    pair: &programs::Pair,
+    (device, cores): (&str, (usize, usize)),
+    rounds: usize,
+) -> Outcome<RowResult> {
+    let mut result = RowResult::of(row, pair.beside.name(pair.bytes));
+    for _ in 0..rounds {
+        match programs::run(pair, device, cores) {
+            Ok((ours, beside)) => {
+                result.ours.push(ours);
+                result.limit.push(beside);
+            }
+            Err(reason) if sessions.is_interrupted() => return Err(failed(reason)),
+            Err(reason) => {
+                result.missing = Some(reason);
                 return Ok(result);
             }
         }

@@ -47,6 +47,12 @@ pub enum Verdict {
 }
 
 impl RowResult {
+    /// The result before anything was measured.
+    pub fn of(row: Row, limit_name: String) -> RowResult {
+        let (ours, limit) = (Vec::new(), Vec::new());
+        RowResult { row, limit_name, ours, limit, ratio: None, missing: None }
+    }
+
     /// Whether the budget holds, if there is one.
     pub fn verdict(&self) -> Option<Verdict> {
         if self.row.target == Target::None {
@@ -91,7 +97,7 @@ mod tests {
     use super::*;
 
     fn result(ours: &[f64], target: Target) -> RowResult {
-        let mut row = rows::all()[0];
+        let mut row = rows::all(false)[0];
         row.target = target;
         let limit = vec![1.0; ours.len()];
         let ratio = paired_ratio(ours, &limit, CONFIDENCE);

@@ -6,6 +6,7 @@ use rdmalab_measure::limits::{
 };
 use rdmalab_measure::{Clock, Quantity};
 
+use super::programs::{Pair, Program};
 use super::task::{Op, Setup, Timings, Work};
 
 const MIB: usize = 1 << 20;
@@ -43,6 +44,8 @@ pub enum Reference {
     ManyDatagrams,
     /// The same work without a capture.
     Uncaptured,
+    /// Other programs than ours, for ours as well.
+    Programs(Pair),
 }
 
 /// Where the two ends of a row run.
@@ -120,18 +123,22 @@ const CAPTURED: Row = Row {
     ..RATE
 };
 
-/// All rows.
-pub fn all() -> Vec<Row> {
-    let mut rows = on_one_host().to_vec();
-    rows.extend(elsewhere());
-    rows
+/// All rows, or those of programs that users know.
+pub fn all(are_programs: bool) -> Vec<Row> {
+    match are_programs {
+        true => programs().to_vec(),
+        false => on_one_host().into_iter().chain(elsewhere()).collect(),
+    }
 }
 
 /// The rows whose names contain a text, ignoring case. Rows over UDP (which need root) and with
 /// captures take long: they are chosen only if no other row contains the text.
-pub fn chosen(text: Option<&str>) -> Vec<Row> {
-    let Some(text) = text.map(str::to_lowercase) else { return on_one_host().to_vec() };
+pub fn chosen(text: Option<&str>, are_programs: bool) -> Vec<Row> {
+    let text = text.unwrap_or("").to_lowercase();
     let has = |row: &Row| row.name.to_lowercase().contains(&text);
+    if are_programs {
+        return programs().into_iter().filter(has).collect();
+    }
     let rows: Vec<Row> = on_one_host().into_iter().filter(has).collect();
     if rows.is_empty() { elsewhere().filter(has).collect() } else { rows }
 }
@@ -151,6 +158,47 @@ fn over_udp() -> [Row; 3] {
             target: Target::AtLeast(0.5),
             ..BULK
         },
+    ]
+}
+
+/// The budgets are those of a run with near cores on an idle machine.
+fn programs() -> [Row; 5] {
+    let row = |name, ours, beside, bytes, target| {
+        let is_rate = !matches!(target, Target::AtMost(_));
+        let reference = Reference::Programs(Pair { ours, beside, bytes, is_rate });
+        Row { name, bytes, reference, target, list: is_rate.then_some(1), ..ROUND_TRIP }
+    };
+    let (tag_lat, tag_bw) = (Program::UcxOnPosix("tag_lat"), Program::UcxOnPosix("tag_bw"));
+    [
+        row(
+            "ucx_perftest tag_lat 8 B over rc_v",
+            Program::UcxOnDevice("tag_lat"),
+            tag_lat,
+            8,
+            Target::AtMost(1.8),
+        ),
+        row(
+            "ucx_perftest tag_bw 32 B over rc_v, rate",
+            Program::UcxOnDevice("tag_bw"),
+            tag_bw,
+            32,
+            Target::None,
+        ),
+        row("ib_send_lat 8 B", Program::Perftest("ib_send_lat"), tag_lat, 8, Target::AtMost(1.0)),
+        row(
+            "ib_send_bw 32 B, rate",
+            Program::Perftest("ib_send_bw"),
+            tag_bw,
+            32,
+            Target::AtLeast(1.2),
+        ),
+        row(
+            "ib_write_bw 32 B with --memory shared, rate",
+            Program::PerftestShared("ib_write_bw"),
+            Program::UcxOnPosix("ucp_put_bw"),
+            32,
+            Target::None,
+        ),
     ]
 }
 
@@ -223,6 +271,8 @@ impl Row {
             Reference::Memcpy | Reference::VmWrite | Reference::ManyDatagrams => {
                 Quantity::Bandwidth
             }
+            Reference::Programs(pair) if pair.is_rate => Quantity::Rate,
+            Reference::Programs(_) => Quantity::HalfRoundTrip,
         }
     }
 
@@ -307,8 +357,11 @@ impl Row {
             Reference::Ring => Box::new(Spsc::new(clock, cores, Peers::Processes, Slots::Lines)?),
             Reference::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
             Reference::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
-            Reference::Datagrams | Reference::ManyDatagrams | Reference::Uncaptured => {
-                return Err(Unsupported("it needs workers".to_owned()));
+            Reference::Datagrams
+            | Reference::ManyDatagrams
+            | Reference::Uncaptured
+            | Reference::Programs(_) => {
+                return Err(Unsupported("it needs other processes".to_owned()));
             }
         })
     }
@@ -340,7 +393,7 @@ mod tests {
 
     #[test]
     fn each_row_has_its_name_and_budgets_face_the_right_way() {
-        let rows = all();
+        let rows = [all(false), all(true)].concat();
         for (i, row) in rows.iter().enumerate() {
             assert!(rows[i + 1..].iter().all(|other| other.name != row.name), "{}", row.name);
             let at_most = matches!(row.target, Target::AtMost(_));
@@ -352,12 +405,14 @@ mod tests {
     #[test]
     fn rows_that_take_long_have_to_be_named() {
         let places =
-            |text| -> Vec<Testbed> { chosen(text).iter().map(|row| row.testbed).collect() };
+            |text| -> Vec<Testbed> { chosen(text, false).iter().map(|row| row.testbed).collect() };
         assert_eq!(places(None), [Testbed::OneHost; 11]);
         assert_eq!(places(Some("udp")), [Testbed::TwoHosts; 3]);
         assert_eq!(places(Some("Captured")), [Testbed::Captured; 3]);
         assert!(places(Some("SEND 32 B")).iter().all(|testbed| *testbed == Testbed::OneHost));
         assert_eq!(places(Some("SEND 32 B over")), [Testbed::TwoHosts]);
         assert!(places(Some("no such row")).is_empty());
+        assert_eq!(chosen(None, true).len(), 5);
+        assert_eq!(chosen(Some("IB_SEND"), true).len(), 2);
     }
 }

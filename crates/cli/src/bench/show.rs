@@ -3,7 +3,7 @@
 use rdmalab_measure::stats;
 
 use super::result::{Conditions, RowResult, Verdict};
-use super::rows::Target;
+use super::rows::{Reference, Target};
 use crate::table::Rows;
 
 /// An interval that is wider than this share of its median gets a warning.
@@ -12,7 +12,13 @@ const WIDE: f64 = 0.10;
 /// Prints the results for people.
 pub fn table(conditions: &Conditions, results: &[RowResult]) {
     let c = conditions;
-    outln!("{} ({}) beside the bare limits of this machine", c.device, c.kind);
+    let is_of_programs =
+        |result: &RowResult| matches!(result.row.reference, Reference::Programs(_));
+    let beside = match results.first().is_some_and(is_of_programs) {
+        true => "UCX over shared memory",
+        false => "the bare limits of this machine",
+    };
+    outln!("{} ({}) beside {beside}", c.device, c.kind);
     outln!(
         "cores {} and {}; {} rounds, ours and the limit in turns; load {} before, {} after; \
          clock: {}",

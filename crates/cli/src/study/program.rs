@@ -2,9 +2,8 @@
 //! exec`, and their samples are kept as a record.
 
 use std::fs::File;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rdmalab_experiments::{Experiment, Inline, Point, shuffle, sweep};
@@ -17,6 +16,7 @@ use rdmalab_study::SweepCommand;
 use super::dir::Request;
 use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::foreign::{KillOnDrop, free_port, installed, last_words, read};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
 use crate::run::hooks;
@@ -88,11 +88,6 @@ pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     let case = |(point, by_cm)| Case { program: program.clone(), point, by_cm, has_inline };
     let each = points.into_iter().flat_map(|p| by_cm.iter().map(move |cm| (p.clone(), *cm)));
     Ok(each.map(case).collect())
-}
-
-fn installed(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 impl Case {
@@ -272,16 +267,6 @@ fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     Ok((Writer::create_at(dir, header, &environment).map_err(failed)?, Vec::new()))
 }
 
-/// A child that is killed when this is dropped.
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq)]
 enum CallError {
@@ -342,10 +327,10 @@ fn call_once(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measure
     loop {
         // A client that starts before the server listens is refused, and is started again.
         let (mut client, text) = start("client", Some("127.0.0.1"))?;
-        if ended(&mut client, LIMIT)? {
+        if client.succeeds_within(LIMIT)? {
             return samples(&read(&text)?);
         }
-        let is_over = server.0.try_wait().ok().flatten().is_some();
+        let is_over = server.has_ended();
         let said = [read(&server_text)?, read(&text)?];
         if said.iter().any(|text| text.contains(DISTURBED)) {
             return Err(CallError::Disturbed);
@@ -369,31 +354,6 @@ fn program(case: &Case, request: &Request, kind: DeviceKind) -> Result<Command, 
     let mut command = Command::new(own);
     command.arg("exec").envs(request.link().variables(0)).arg("--").arg(path);
     Ok(command)
-}
-
-/// Whether the process succeeded.
-fn ended(child: &mut KillOnDrop, limit: Duration) -> Result<bool, String> {
-    let began = Instant::now();
-    while began.elapsed() < limit {
-        if let Some(status) = child.0.try_wait().map_err(|e| e.to_string())? {
-            return Ok(status.success());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Err(format!("the program did not end within {} s", limit.as_secs()))
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn last_words(text: &str) -> Option<String> {
-    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
-}
-
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
 /// Parses the output of `-U`: `number, microseconds` for each sample, in the order of measurement.
