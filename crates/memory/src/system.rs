@@ -128,8 +128,8 @@ pub(crate) fn make_file(bytes: usize) -> Option<c_int> {
 
 /// Closes the file's descriptor.
 pub(crate) fn close(fd: c_int) {
-    // SAFETY: the caller's descriptor, which nobody else uses.
     // By the system call: the function is a cancellation point, and `malloc` is none.
+    // SAFETY: the caller's descriptor, which nobody else uses.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 

@@ -16,6 +16,7 @@ pub mod worker;
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{self, available_cores, one_cpu, two_cores};
 use rdmalab_measure::stats::paired_ratio;
+use rdmalab_verbs::Kind;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
@@ -83,7 +84,9 @@ fn run_self(args: &BenchArgs) -> Outcome {
     for row in rows {
         let result = match row.reference {
             Reference::Programs(pair) => {
-                measure_programs(&sessions, row, &pair, (&args.device, cores), rounds)
+                let is_soft = device.kind() == Kind::Soft;
+                let on = programs::Place { device: &args.device, is_soft, cores };
+                measure_programs(&sessions, row, &pair, &on, rounds)
             }
             _ => measure(&mut sessions, row, clock, cores, (rounds, yielding)),
         };
@@ -184,12 +187,12 @@ fn measure_programs(
     sessions: &Sessions,
     row: Row,
     pair: &programs::Pair,
-    (device, cores): (&str, (usize, usize)),
+    on: &programs::Place<'_>,
     rounds: usize,
 ) -> Outcome<RowResult> {
     let mut result = RowResult::of(row, pair.beside.name(pair.bytes));
     for _ in 0..rounds {
-        match programs::run(pair, device, cores) {
+        match programs::run(pair, on) {
             Ok((ours, beside)) => {
                 result.ours.push(ours);
                 result.limit.push(beside);

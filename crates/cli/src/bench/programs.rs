@@ -39,6 +39,15 @@ pub struct Pair {
     pub is_rate: bool,
 }
 
+/// Where programs run.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub device: &'a str,
+    /// The device is ours, so programs need `exec`.
+    pub is_soft: bool,
+    pub cores: (usize, usize),
+}
+
 impl Program {
     /// What it is called beside a row.
     pub fn name(self, bytes: usize) -> String {
@@ -58,12 +67,11 @@ impl Program {
     }
 
     /// One end on a core; the client names the server.
-    fn command(self, pair: &Pair, device: &str, core: usize, port: u16) -> Result<Command, String> {
+    fn command(self, pair: &Pair, on: &Place, core: usize, port: u16) -> Result<Command, String> {
         let us = std::env::current_exe().map_err(|error| format!("our own program: {error}"))?;
         let mut command = Command::new("taskset");
         command.args(["-c", &core.to_string()]).stdin(Stdio::null());
-        let on_device = !matches!(self, Self::UcxOnPosix(_));
-        if on_device {
+        if on.is_soft && !matches!(self, Self::UcxOnPosix(_)) {
             command.arg(us).arg("exec");
             if let Self::PerftestShared(_) = self {
                 command.args(["--memory", "shared"]);
@@ -76,13 +84,13 @@ impl Program {
         match self {
             Self::UcxOnDevice(test) => {
                 command.args(["-t", test, "-f", "-v"]).env("UCX_TLS", "self,rc_v");
-                command.env("UCX_NET_DEVICES", format!("{device}:1"));
+                command.env("UCX_NET_DEVICES", format!("{}:1", on.device));
             }
             Self::UcxOnPosix(test) => {
                 command.args(["-t", test, "-f", "-v"]).env("UCX_TLS", "self,posix");
             }
             Self::Perftest(_) | Self::PerftestShared(_) => {
-                command.args(["-d", device, "-F"]);
+                command.args(["-d", on.device, "-F"]);
             }
         }
         Ok(command)
@@ -110,7 +118,7 @@ impl Program {
     }
 
     /// Runs it once.
-    fn run(self, pair: &Pair, device: &str, cores: (usize, usize)) -> Result<f64, String> {
+    fn run(self, pair: &Pair, on: &Place) -> Result<f64, String> {
         let (file, package) = self.file();
         if installed(file).is_none() {
             return Err(format!("{file} is not installed (Debian: {package})"));
@@ -121,16 +129,16 @@ impl Program {
             let path = passing.path().join(name);
             let out = File::create(&path).map_err(|e| e.to_string())?;
             let err = out.try_clone().map_err(|e| e.to_string())?;
-            let mut command = self.command(pair, device, core, port)?;
+            let mut command = self.command(pair, on, core, port)?;
             let child = command.args(host).stdout(out).stderr(err).spawn();
             let child = child.map_err(|error| format!("taskset: {error}"))?;
             Ok::<_, String>((KillOnDrop(child), path))
         };
-        let (mut server, server_text) = start("server", cores.0, None)?;
+        let (mut server, server_text) = start("server", on.cores.0, None)?;
         let until = Instant::now() + LISTENS_WITHIN;
         loop {
             // A client that starts before the server listens is refused, and is started again.
-            let (mut client, text) = start("client", cores.1, Some("127.0.0.1"))?;
+            let (mut client, text) = start("client", on.cores.1, Some("127.0.0.1"))?;
             let has_succeeded = client.succeeds_within(ENDS_WITHIN)?;
             let said = read(&text)?;
             if has_succeeded {
@@ -151,8 +159,8 @@ impl Program {
 ///
 /// # Errors
 /// The program that is missing, or what it said.
-pub fn run(pair: &Pair, device: &str, cores: (usize, usize)) -> Result<(f64, f64), String> {
-    let of = |program: Program| program.run(pair, device, cores);
+pub fn run(pair: &Pair, on: &Place) -> Result<(f64, f64), String> {
+    let of = |program: Program| program.run(pair, on);
     Ok((of(pair.ours)?, of(pair.beside)?))
 }
 
