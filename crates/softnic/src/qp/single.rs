@@ -100,23 +100,35 @@ fn push(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
 /// The payload of a small SEND, from its queue or from one piece of memory.
 #[inline(always)]
 fn gather(links: &QpLinks, single: &SingleSend<'_>) -> Option<Payload> {
-    let mut payload = [0; 4];
-    let to = (&raw mut payload).cast::<u8>();
     if single.wqe().is_inline() {
-        let from = single.inline();
-        match from.first_chunk::<{ SHORT_BYTES as usize }>() {
-            // SAFETY: both are 32 bytes, and do not overlap.
-            Some(whole) => unsafe { to.cast::<[u8; 32]>().write(*whole) },
-            // SAFETY: fewer than 32 bytes, which do not overlap.
-            None => unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) },
-        }
-        return Some(payload);
+        return Some(words(single.inline()));
     }
     let [sge] = single.sges() else { return None };
     let (_, _, pd) = single.ends();
     let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
+    let mut payload = [0; 4];
+    let to = (&raw mut payload).cast();
     // SAFETY: the source was checked against its region just now, and the copy reports unmapped
     // memory; the engine checked that it is at most as long as the payload of a slot.
     unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()?;
     Some(payload)
+}
+
+/// At most [`SHORT_BYTES`] bytes as words of a slot. Whole ones are read as words: a copy in memory
+/// would delay the stores into the slot.
+#[inline(always)]
+fn words(bytes: &[u8]) -> Payload {
+    let mut padded = [0; SHORT_BYTES as usize];
+    let whole: &[u8; SHORT_BYTES as usize] = match bytes.first_chunk() {
+        Some(whole) => whole,
+        None => {
+            // SAFETY: fewer than 32 bytes, which do not overlap.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), padded.as_mut_ptr(), bytes.len())
+            };
+            &padded
+        }
+    };
+    let word = |at| u64::from_ne_bytes(*whole[at..].first_chunk().expect("eight bytes"));
+    [word(0), word(8), word(16), word(24)]
 }
