@@ -27,6 +27,7 @@ pub(crate) fn number(verb: &'static str, error: &VerbsError) -> c_int {
 }
 
 /// 0, or the error's number: the convention of most verbs.
+#[inline]
 pub(crate) fn status(verb: &'static str, result: VerbsResult<()>) -> c_int {
     match result {
         Ok(()) => 0,

@@ -7,7 +7,7 @@ use core::ptr;
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::{QpCap, SendFlags, Sge};
 
-use crate::spin_lock::SpinLock;
+use crate::critical_section::CriticalSection;
 
 /// A request of the batch. Its elements are a range of the elements of the batch.
 pub(crate) struct Staged {
@@ -20,7 +20,7 @@ pub(crate) struct Staged {
 
 /// The batch between `wr_start` and `wr_complete`.
 pub(crate) struct Builder {
-    pub(crate) lock: SpinLock,
+    pub(crate) lock: CriticalSection,
     /// Bits of `ibv_qp_create_send_ops_flags`.
     pub(crate) granted: u64,
     pub(crate) max_requests: usize,
@@ -44,7 +44,7 @@ impl Builder {
     /// A builder for a QP that holds `cap`.
     pub(crate) fn new(granted: u64, cap: &QpCap) -> Self {
         Builder {
-            lock: SpinLock::default(),
+            lock: CriticalSection::default(),
             granted,
             max_requests: cap.max_send_wr as usize,
             max_sges: cap.max_send_sge as usize,
@@ -137,7 +137,11 @@ impl Batch {
     }
 
     /// Turns the offsets of inline elements into addresses, now that the bytes stay where they are.
+    #[inline]
     pub(crate) fn place_inline(&mut self) {
+        if self.bytes.is_empty() {
+            return;
+        }
         let base = self.bytes.as_ptr() as u64;
         for staged in self.staged.iter().filter(|s| s.wr.flags.contains(SendFlags::INLINE)) {
             if staged.sges == 1 {

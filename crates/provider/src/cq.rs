@@ -10,9 +10,9 @@ use rdmalab_engine::vocab::{Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::context::{self, COMP_VECTORS};
 use crate::cq_ex;
+use crate::critical_section::CriticalSection;
 use crate::object::{ChannelObject, CqObject, CqOwn};
 use crate::registry::{Element, new_cookie};
-use crate::spin_lock::SpinLock;
 use crate::sync::acks;
 
 /// The attributes of a new CQ.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn create<B: Backend>(
     public.handle = cookie as u32;
     public.cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX);
     cq_ex::fill::<B>(&mut public, wanted.wc_flags);
-    let lock = (!wanted.single_threaded).then(SpinLock::default);
+    let lock = (!wanted.single_threaded).then(CriticalSection::default);
     let current = UnsafeCell::new(ExtendedWc { wc: NOTHING, timestamp: 0 });
     let cq = CqObject::<B>::leak(
         public,

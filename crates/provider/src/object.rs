@@ -17,8 +17,8 @@ use rdmalab_engine::backend::{Backend, ExtendedWc, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 
 use crate::batch::Builder;
+use crate::critical_section::CriticalSection;
 use crate::live::{self, Identity};
-use crate::spin_lock::SpinLock;
 
 /// A public structure `C` and a private part `P` after it, at a stable address.
 #[repr(C)]
@@ -161,7 +161,7 @@ pub(crate) struct CqOwn<B: Backend> {
     /// Its key in the registry of its context.
     pub(crate) cookie: u64,
     /// Held between `start_poll` and `end_poll`; `None` when one thread polls at a time.
-    pub(crate) lock: Option<SpinLock>,
+    pub(crate) lock: Option<CriticalSection>,
     /// The completion that the readers of an extended queue read.
     pub(crate) current: UnsafeCell<ExtendedWc>,
 }

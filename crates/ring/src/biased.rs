@@ -51,6 +51,13 @@ pub struct BiasedGuard<'a, T> {
     short: bool,
 }
 
+/// A lock that stays locked after its guard: see [`BiasedGuard::keep`].
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Whether the owner holds it by the fast path.
+    pub is_short: bool,
+}
+
 #[cfg(not(loom))]
 std::thread_local! {
     static GUEST: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
@@ -168,6 +175,15 @@ impl<T> BiasedLock<T> {
         self.try_lock_as(token())
     }
 
+    /// Unlocks what [`BiasedGuard::keep`] left locked.
+    ///
+    /// # Safety
+    /// `kept` is the state of this lock, which is locked, and nothing refers to the value any more.
+    #[inline(always)]
+    pub unsafe fn unlock(&self, kept: Kept) {
+        drop(BiasedGuard { lock: self, short: kept.is_short });
+    }
+
     /// Whether a thread may hold the lock that took it before this thread last called
     /// [`fence_holders`]. If not, everything that such a thread did with the lock has happened. It
     /// costs the owner nothing.
@@ -275,6 +291,16 @@ impl<T> BiasedLock<T> {
             fence::private_heavy();
         }
         true
+    }
+}
+
+impl<T> BiasedGuard<'_, T> {
+    /// Leaves the lock locked, until [`BiasedLock::unlock`].
+    #[inline(always)]
+    pub fn keep(self) -> Kept {
+        let kept = Kept { is_short: self.short };
+        core::mem::forget(self);
+        kept
     }
 }
 

@@ -20,7 +20,8 @@ const HOUSE: &str = "
                                            are drawn
     sim         -> driver engine link rank      | the engine in virtual time
     abi         ->                       | the layouts of C, for whoever speaks it
-    provider    -> abi engine wire       | any backend as C tables, soft or simulated
+    provider    -> abi engine ring wire  | any backend as C tables, soft or simulated; the lock of
+                                           its critical sections is the ring's
     libibverbs  -> provider softnic abi  | the tables as exported symbols
     librdmacm   -> abi engine wire ring  | finds the verbs in our libibverbs at run time, or is
                                            lent them by a program that has the device inside: a

@@ -2,38 +2,39 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use rdmalab_ring::biased::{BiasedLock, Kept};
+
 /// A lock that one call takes and a later call of the same thread releases, with the program's code
 /// in between. Backends never take it, so a program that stays in its critical section delays only
-/// threads that want to enter the same one.
-#[derive(Debug, Default)]
-pub(crate) struct SpinLock(AtomicBool);
+/// threads that want to enter the same one. It is biased, because a locked instruction would wait
+/// until the peer has given up the cache line of the message before.
+#[derive(Debug)]
+pub(crate) struct CriticalSection {
+    lock: BiasedLock<()>,
+    /// How the thread inside holds the lock.
+    is_short: AtomicBool,
+}
 
-impl SpinLock {
+impl Default for CriticalSection {
+    fn default() -> CriticalSection {
+        CriticalSection { lock: BiasedLock::new(()), is_short: AtomicBool::new(false) }
+    }
+}
+
+impl CriticalSection {
     /// Waits until the section is free and enters it.
     #[inline]
     pub(crate) fn enter(&self) {
-        if self.0.swap(true, Ordering::Acquire) {
-            self.wait();
-        }
+        let kept = self.lock.lock().keep();
+        self.is_short.store(kept.is_short, Ordering::Relaxed);
     }
 
     /// Leaves the section.
     #[inline]
     pub(crate) fn leave(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-
-    #[cold]
-    fn wait(&self) {
-        loop {
-            for _ in 0..100 {
-                core::hint::spin_loop();
-                if !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire) {
-                    return;
-                }
-            }
-            std::thread::yield_now();
-        }
+        let kept = Kept { is_short: self.is_short.load(Ordering::Relaxed) };
+        // SAFETY: the thread that entered last is inside, and keeps no reference to the value.
+        unsafe { self.lock.unlock(kept) };
     }
 }
 
@@ -44,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_one_thread_is_inside() {
-        let shared = Arc::new((SpinLock::default(), AtomicBool::new(false)));
+        let shared = Arc::new((CriticalSection::default(), AtomicBool::new(false)));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let shared = Arc::clone(&shared);
