@@ -5,11 +5,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::cq::Notify;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
+use rdmalab_ring::biased::BiasedLock;
 use rdmalab_wire::ids::{Gid, PKey, Qpn};
 
 use crate::cancel::NoCancel;
@@ -346,7 +346,7 @@ impl Backend for SoftNic {
         pd.1.in_use.srqs.take(device::MAX_SRQS, "shared receive queues")?;
         let queue = SharedRecvQueue::new(pd.0.id, init.max_wr, init.max_sge.max(1), init.srq_limit);
         let srq = SrqObject {
-            queue: Mutex::new(queue),
+            queue: BiasedLock::new(queue),
             pd: pd.0.clone(),
             max_sge: init.max_sge.max(1),
             cookie: init.cookie,

@@ -233,9 +233,9 @@ fn decode_datagram(body: &Body, payload: SlotPayload, train: &mut Train) {
     train.rkey = RKey(u32::from_le_bytes(indices));
 }
 
-/// A SEND of one packet without a fold, whose payload is in its slot.
+/// A SEND of one packet without a fold: the most frequent kind of train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ShortSend {
+pub(crate) struct Single {
     pub(crate) src_qpn: Qpn,
     pub(crate) psn: Psn,
     pub(crate) flags: TrainFlags,
@@ -246,31 +246,49 @@ pub(crate) struct ShortSend {
 /// Index of the word where a short payload begins.
 pub(crate) const PAYLOAD_WORD: usize = 3;
 
-/// Encodes as [`encode`] does, for the most frequent kind of train.
+/// The words of a slot that hold a short payload.
+pub(crate) type ShortPayload = [u64; 4];
+
+const _: () = assert!(size_of::<ShortPayload>() == SHORT_BYTES as usize);
+
+/// Encodes as [`encode`] does. `short` is the payload, if that is [`SlotPayload::Short`].
 #[inline(always)]
-pub(crate) fn encode_short_send(
+pub(crate) fn encode_single(
     dst_qpn: Qpn,
-    send: &ShortSend,
+    send: &Single,
     service: Transport,
-    payload: [u64; 4],
+    payload: SlotPayload,
+    short: ShortPayload,
 ) -> (u32, Body) {
-    let head = head_of(dst_qpn, TrainKind::Send, service, FORM_SHORT);
+    let (form, [a, b, c, d]) = match payload {
+        SlotPayload::Short => (FORM_SHORT, short),
+        SlotPayload::Data(position) => (FORM_DATA, [position, 1, 0, 0]),
+    };
+    let head = head_of(dst_qpn, TrainKind::Send, service, form);
     let first =
         send.flags.0 as u64 | (send.psn.get() as u64) << 8 | (send.payload_bytes as u64) << 32;
     let syndrome = (Syndrome::ACK.byte() as u64) << 24;
     let second = send.src_qpn.get() as u64 | syndrome | (send.imm as u64) << 32;
-    let [a, b, c, d] = payload;
     (head, [first, second, 0, a, b, c, d])
 }
 
-/// Decodes a slot that holds such a train of a service; for all others `None`, and [`decode`] is
-/// needed.
+/// Decodes a slot that holds such a train of a service, with its payload where `payload` says; for
+/// all others `None`, and [`decode`] is needed.
 #[inline(always)]
-pub(crate) fn decode_short_send(head: u32, service: Transport, body: &Body) -> Option<ShortSend> {
+pub(crate) fn decode_single(
+    head: u32,
+    service: Transport,
+    body: &Body,
+    payload: SlotPayload,
+) -> Option<Single> {
     let payload_bytes = (body[0] >> 32) as u32;
-    let expected = head_of(Qpn::new(0), TrainKind::Send, service, FORM_SHORT);
-    let is_short_send = head & 0xff == expected && payload_bytes <= SHORT_BYTES && body[2] == 0;
-    is_short_send.then(|| ShortSend {
+    let (form, fits) = match payload {
+        SlotPayload::Short => (FORM_SHORT, payload_bytes <= SHORT_BYTES),
+        SlotPayload::Data(position) => (FORM_DATA, body[3] == position && body[4] == 1),
+    };
+    let expected = head_of(Qpn::new(0), TrainKind::Send, service, form);
+    let is_single = head & 0xff == expected && fits && body[2] == 0;
+    is_single.then(|| Single {
         src_qpn: Qpn::new(body[1] as u32),
         psn: Psn::new((body[0] >> 8) as u32),
         flags: TrainFlags(body[0] as u8),
@@ -330,25 +348,36 @@ mod tests {
     }
 
     #[test]
-    fn short_sends_are_encoded_as_all_trains_are() {
+    fn single_sends_are_encoded_as_all_trains_are() {
         let (src_qpn, dst_qpn, psn) = (Qpn::new(77), Qpn::new(0xabcdef), Psn::new(0xfffffe));
         let mut train = Train::new(TrainKind::Send, dst_qpn, src_qpn, psn);
         train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::IMM);
-        (train.payload_bytes, train.imm_or_rkey) = (SHORT_BYTES, 0x0102_0304);
-        let (flags, payload_bytes, imm) = (train.flags, SHORT_BYTES, train.imm_or_rkey);
-        let send = ShortSend { src_qpn, psn, flags, payload_bytes, imm };
-        let (head, mut body) = encode(&train, SlotPayload::Short, Transport::Rc);
-        body[PAYLOAD_WORD..].copy_from_slice(&[1, 2, 3, 4]);
-        assert_eq!(encode_short_send(dst_qpn, &send, Transport::Rc, [1, 2, 3, 4]), (head, body));
-        let decode = |head, body: &Body| decode_short_send(head, Transport::Rc, body);
-        assert_eq!(decode(head, &body), Some(send));
-        assert_eq!(decode_short_send(head, Transport::Uc, &body), None, "another service");
-        body[2] = 1;
-        assert_eq!(decode(head, &body), None, "a fold");
-        body[2] = 0;
-        body[0] += 1 << 32;
-        assert_eq!(decode(head, &body), None, "33 bytes");
-        assert_eq!(decode(head | FORM_DATA, &body), None, "payload elsewhere");
+        train.imm_or_rkey = 0x0102_0304;
+        for (payload, payload_bytes) in
+            [(SlotPayload::Short, SHORT_BYTES), (SlotPayload::Data(1 << 40), 4096)]
+        {
+            train.payload_bytes = payload_bytes;
+            let (flags, imm) = (train.flags, train.imm_or_rkey);
+            let send = Single { src_qpn, psn, flags, payload_bytes, imm };
+            let (head, mut body) = encode(&train, payload, Transport::Rc);
+            if payload == SlotPayload::Short {
+                body[PAYLOAD_WORD..].copy_from_slice(&[1, 2, 3, 4]);
+            }
+            let encoded = encode_single(dst_qpn, &send, Transport::Rc, payload, [1, 2, 3, 4]);
+            assert_eq!(encoded, (head, body));
+            let decode = |body: &Body| decode_single(head, Transport::Rc, body, payload);
+            assert_eq!(decode(&body), Some(send));
+            let other = decode_single(head, Transport::Uc, &body, payload);
+            assert_eq!(other, None, "another service");
+            let other = decode_single(head ^ FORM_DATA, Transport::Rc, &body, payload);
+            assert_eq!(other, None, "another form");
+            body[2] = 1;
+            assert_eq!(decode(&body), None, "a fold");
+            body[2] = 0;
+            body[0] += 1 << 32;
+            body[4] += 1;
+            assert_eq!(decode(&body), None, "33 bytes in the slot, or two packets");
+        }
     }
 
     #[test]

@@ -148,7 +148,9 @@ impl Process {
             }
             match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
                 Some(inner) if inner.qp.qpn == qpn => {
-                    if !inner.take_single(&slot, from) {
+                    if !inner.take_single(&slot, from)
+                        && !inner.take_single_or_shared(consumer, &slot, from)
+                    {
                         self.handle_slot(inner, consumer, &slot, from);
                     }
                 }
@@ -398,7 +400,7 @@ pub(crate) fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner
 
 /// Releases the data of a slot, which ends at `end`.
 #[inline(always)]
-fn release(consumer: &mut Consumer, head: u32, end: Option<u64>) {
+pub(crate) fn release(consumer: &mut Consumer, head: u32, end: Option<u64>) {
     let is_released = match end {
         Some(end) => consumer.release_data(end),
         None => !codec::has_data(head),

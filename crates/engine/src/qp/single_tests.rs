@@ -3,13 +3,17 @@
 use super::*;
 use crate::backend::{QpInit, RecvWr, SendWr};
 use crate::mr::{Backing, KeyKind};
+use crate::qp::recv_queue::RecvQueue;
 use crate::train::{Fold, TrainFlags, TrainKind};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::{Psn, RKey};
 
-/// A driver that only records the engine's calls.
+/// A driver that only records the engine's calls, and has a shared receive queue.
 #[derive(Default)]
-struct Ear(Vec<String>);
+struct Ear {
+    calls: Vec<String>,
+    shared: Option<RecvQueue>,
+}
 
 impl Env for Ear {
     fn key(&self, key: u32) -> Option<KeyEntry> {
@@ -26,24 +30,24 @@ impl Env for Ear {
             backing: Backing::default(),
         })
     }
-    fn take_shared(&mut self, _: &mut HeldRecv) -> TakeRecv {
-        TakeRecv::Empty
+    fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv {
+        self.shared.as_mut().map_or(TakeRecv::Empty, |queue| queue.take(held))
     }
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
-        self.0.push(format!("{wc:?} {sq_free_to}"));
+        self.calls.push(format!("{wc:?} {sq_free_to}"));
     }
     fn recv_completion(&mut self, wc: Wc, solicited: bool) {
-        self.0.push(format!("{wc:?} {solicited}"));
+        self.calls.push(format!("{wc:?} {solicited}"));
     }
     fn invalidate(&mut self, _: u32) -> bool {
         true
     }
     fn event(&mut self, event: AsyncEventType) {
-        self.0.push(format!("{event:?}"));
+        self.calls.push(format!("{event:?}"));
     }
 }
 
-fn qp() -> Qp {
+fn qp(with_srq: bool) -> Qp {
     let cap = QpCap {
         max_send_wr: 16,
         max_recv_wr: 8,
@@ -51,7 +55,7 @@ fn qp() -> Qp {
         max_recv_sge: 2,
         max_inline_data: 64,
     };
-    let (send_cq, recv_cq, srq, cookie) = (&(), &(), None::<&()>, 0);
+    let (send_cq, recv_cq, srq, cookie) = (&(), &(), with_srq.then_some(&()), 0);
     let (qp_type, sq_sig_all) = (QpType::Rc, false);
     let init = QpInit { qp_type, send_cq, recv_cq, srq, cap, sq_sig_all, cookie };
     let mut qp = Qp::new(Qpn::new(5), PdId(1), &init, PathMtu::Mtu256);
@@ -99,7 +103,8 @@ fn send_one(qp: &mut Qp, random: &mut Random) {
         }
     }
     let sge = |length| Sge { addr: 1, length, lkey: 2 };
-    let sges = [sge(random.below(40) as u32), sge(random.below(2) as u32 * 3)];
+    let most = [40, 300][random.below(2) as usize];
+    let sges = [sge(random.below(most) as u32), sge(random.below(2) as u32 * 3)];
     let wr = SendWr {
         wr_id: random.below(1000),
         opcode,
@@ -145,7 +150,8 @@ fn answer(qp: &mut Qp, random: &mut Random, ear: &mut Ear) {
 fn a_single_send_is_what_plan_would_send() {
     let (mut taken, mut left) = (0, 0);
     for seed in 0..300 {
-        let (mut random, mut qp, mut ear) = (Random::new(seed), qp(), Ear::default());
+        let (mut random, mut qp, mut ear) = (Random::new(seed), qp(false), Ear::default());
+        let max_bytes = [32, qp.mtu.bytes()][seed as usize % 2];
         for _ in 0..200 {
             if random.below(3) > 0 {
                 send_one(&mut qp, &mut random);
@@ -158,7 +164,7 @@ fn a_single_send_is_what_plan_would_send() {
             }
             let mut twin = qp.clone();
             let planned = twin.plan(1024);
-            let Some(single) = qp.plan_single(32) else {
+            let Some(single) = qp.plan_single(max_bytes) else {
                 left += u32::from(!matches!(planned, Plan::Idle));
                 qp = twin;
                 continue;
@@ -216,51 +222,76 @@ fn arrival(qp: &Qp, random: &mut Random) -> Train {
     train
 }
 
+/// Posts receives to the QP, or to its shared queue.
+fn post_receives(qp: &mut Qp, shared: &mut Option<RecvQueue>, random: &mut Random) {
+    for wr_id in 0..random.below(3) {
+        let sge = Sge { addr: 64, length: 10 + random.below(300) as u32, lkey: 3 };
+        let sges = [sge, sge];
+        let wr = RecvWr { wr_id, sges: &sges[..1 + (random.below(5) == 0) as usize] };
+        let _ = match shared {
+            Some(queue) => queue.push(&wr),
+            None => qp.post_recv(&wr),
+        };
+    }
+    if random.below(5) > 0 {
+        qp.fetch_receives();
+        shared.iter_mut().for_each(RecvQueue::fetch_all);
+    }
+}
+
+/// Takes a train by the general path.
+fn accept(qp: &mut Qp, train: &Train, env: &mut Ear) -> Accept {
+    let accepted = qp.accept(train, env);
+    if let Accept::Place(placement) = &accepted {
+        qp.retire_request(train, placement, Ok(()), env);
+    }
+    accepted
+}
+
 #[test]
 fn a_single_receive_ends_as_accept_and_retire_do() {
-    let (mut taken, mut left) = (0, 0);
-    for seed in 0..300 {
-        let (mut random, mut qp) = (Random::new(seed), qp());
+    let (mut taken, mut left) = ([0, 0], 0);
+    for seed in 0..600 {
+        let with_srq = seed % 2 == 1;
+        let (mut random, mut qp) = (Random::new(seed), qp(with_srq));
+        let mut shared = with_srq.then(|| RecvQueue::new(PdId(2), 8, 2));
         for _ in 0..100 {
-            for wr_id in 0..random.below(3) {
-                let sge = Sge { addr: 64, length: 10 + random.below(300) as u32, lkey: 3 };
-                let sges = [sge, sge];
-                let sges = &sges[..1 + (random.below(5) == 0) as usize];
-                let _ = qp.post_recv(&RecvWr { wr_id, sges });
-            }
-            if random.below(5) > 0 {
-                qp.fetch_receives();
-            }
+            post_receives(&mut qp, &mut shared, &mut random);
             if random.below(3) == 0 {
                 while qp.next_response(1024, &mut Ear::default()).is_some() {}
             }
-            let (mut twin, mut general, mut short) = (qp.clone(), Ear::default(), Ear::default());
+            let mut twin = qp.clone();
+            let [mut general, mut short] =
+                [(); 2].map(|()| Ear { shared: shared.clone(), ..Ear::default() });
             let train = arrival(&qp, &mut random);
-            let accepted = twin.accept(&train, &mut general);
-            if let Accept::Place(placement) = &accepted {
-                twin.retire_request(&train, placement, Ok(()), &mut general);
-            }
-            let Some(single) = qp.accept_single_train(&train) else {
+            let accepted = accept(&mut twin, &train, &mut general);
+            if let Some(single) = qp.accept_single_train(&train, &mut short) {
+                let (target, pd) = (single.target, single.pd);
+                single.retire(&mut short);
+                let Accept::Place(placement) = accepted else {
+                    panic!("seed {seed}: a single receive, but accept says {accepted:?}");
+                };
+                assert!(matches!(placement.target, PlacementTarget::Receive { offset: 0 }));
+                let held = twin.held_recv();
+                let [sge] = held.sges() else { panic!("seed {seed}: {held:?}") };
+                assert_eq!((target.addr, target.lkey, pd), (sge.addr, sge.lkey, held.pd));
+                assert_eq!(target.length, placement.bytes, "seed {seed}");
+                taken[usize::from(with_srq)] += 1;
+            } else {
+                // It may have taken a receive from the shared queue. The general path goes on.
+                let again = accept(&mut qp, &train, &mut short);
+                assert_eq!(format!("{again:?}"), format!("{accepted:?}"), "seed {seed}");
                 left += 1;
-                qp = twin;
-                if qp.state != QpState::Rts {
-                    break;
-                }
-                continue;
-            };
-            let (target, pd) = (single.target, single.pd());
-            single.retire(&mut short);
-            let Accept::Place(placement) = accepted else {
-                panic!("seed {seed}: a single receive, but accept says {accepted:?}");
-            };
-            assert!(matches!(placement.target, PlacementTarget::Receive { offset: 0 }));
-            let held = twin.held_recv().sges();
-            assert_eq!((target.addr, target.lkey, pd), (held[0].addr, held[0].lkey, qp.pd));
-            assert_eq!((target.length, held.len()), (placement.bytes, 1), "seed {seed}");
-            assert_eq!(short.0, general.0, "seed {seed}");
+            }
+            assert_eq!(short.calls, general.calls, "seed {seed}");
             assert_eq!(state_of(&qp), state_of(&twin), "seed {seed}");
-            taken += 1;
+            let waiting = |ear: &Ear| format!("{:?}", ear.shared);
+            assert_eq!(waiting(&short), waiting(&general), "seed {seed}");
+            shared = short.shared;
+            if qp.state != QpState::Rts {
+                break;
+            }
         }
     }
-    assert!(taken > 1000 && left > 1000, "{taken} singles, {left} others");
+    assert!(taken.iter().all(|taken| *taken > 1000) && left > 1000, "{taken:?}, {left} others");
 }

@@ -1,30 +1,26 @@
-//! The fast path of small SENDs through the ring, for sending and receiving.
+//! The fast path of SENDs of one packet through the ring, for sending and receiving.
 //!
-//! Most messages of most programs are a SEND that fits into a slot. Usually the sender has nothing
-//! to retransmit, and the receiver expects the message. The engine checks this (`plan_single`,
-//! `accept_single`) and changes no state until the payload was copied. In any other case the
-//! message takes the general path.
-
-use std::mem::size_of;
+//! Most messages of most programs are a SEND of one packet from and to one piece of memory. Usually
+//! the sender has nothing to retransmit, and the receiver expects the message. The engine checks
+//! this (`plan_single`, `accept_single`) and changes nothing before the payload was copied, but for
+//! a receive that it takes from a shared queue. In any other case the message takes the general
+//! path.
 
 use rdmalab_driver as driver;
-use rdmalab_engine::qp::SingleSend;
-use rdmalab_ring::spsc::{Producer, Slot};
+use rdmalab_engine::qp::{Qp, SingleSend};
+use rdmalab_ring::spsc::{Consumer, Producer, Slot};
 
-use crate::codec::{self, SHORT_BYTES};
+use crate::codec::{self, SHORT_BYTES, ShortPayload, Single, SlotPayload};
 use crate::copy;
 use crate::layout;
+use crate::progress::release;
 use crate::qp::{QpInner, QpLinks};
 use crate::ring_push::ANSWER_SLOTS;
 use crate::stream::StreamDetector;
 
-/// The words of a slot that hold a short payload.
-type Payload = [u64; 4];
-
-const _: () = assert!(size_of::<Payload>() == SHORT_BYTES as usize);
-
 impl QpInner {
-    /// Sends small SENDs from the head of the queue. Returns whether nothing is left to send.
+    /// Sends SENDs of one packet from the head of the queue. Returns whether nothing is left to
+    /// send.
     #[inline(always)]
     pub(crate) fn transmit_singles(&mut self) -> bool {
         let QpInner { qp, links } = self;
@@ -35,9 +31,14 @@ impl QpInner {
         let before = out.position();
         while out.can_push(1 + ANSWER_SLOTS)
             && let Some(single) = qp.plan_single(SHORT_BYTES)
-            && push(&mut out, links, &single)
+            && push_short(&mut out, links, &single)
         {
             single.retire();
+        }
+        let mut is_done = !qp.may_send();
+        if !is_done && qp.next_is_send() {
+            push_singles(&mut out, links, qp);
+            is_done = !qp.may_send();
         }
         if out.position() != before {
             links.pushed = out.position();
@@ -45,32 +46,82 @@ impl QpInner {
             drop(out);
             peer.ring_bell();
         }
-        !qp.may_send()
+        is_done
     }
 
-    /// Takes a slot that holds a small SEND in the usual case. Returns whether it did; if not,
-    /// nothing has changed.
+    /// Takes a slot that holds a small SEND into the queue pair's own receive queue, in the usual
+    /// case. Returns whether it did; if not, try [`QpInner::take_single_or_shared`].
     #[inline(always)]
     pub(crate) fn take_single(&mut self, slot: &Slot, from: u16) -> bool {
-        let QpInner { qp, links } = self;
-        let Some(short) = codec::decode_short_send(slot.head, links.service, &slot.body) else {
-            return false;
+        let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
+        let service = self.links.service;
+        let send = codec::decode_single(slot.head, service, &slot.body, SlotPayload::Short);
+        // SAFETY: decoding made sure that the slot holds the payload.
+        send.is_some_and(|send| unsafe { self.place_single::<false>(&send, payload, from) })
+    }
+
+    /// The same for a SEND of one packet of any length, into any receive queue. Releases the data.
+    /// If it returns false, the general path takes the slot. Not inlined, to keep the other fast.
+    #[inline(never)]
+    pub(crate) fn take_single_or_shared(
+        &mut self,
+        consumer: &mut Consumer,
+        slot: &Slot,
+        from: u16,
+    ) -> bool {
+        let first = slot.body[codec::PAYLOAD_WORD];
+        let form = match codec::has_data(slot.head) {
+            false => SlotPayload::Short,
+            true => SlotPayload::Data(first),
         };
+        let send = codec::decode_single(slot.head, self.links.service, &slot.body, form);
+        let Some(send) = send else { return false };
+        let bytes = send.payload_bytes as usize;
+        let (payload, end) = match form {
+            SlotPayload::Short => ((&raw const slot.body[codec::PAYLOAD_WORD]).cast(), None),
+            SlotPayload::Data(at) => match consumer.data(at, bytes) {
+                Some(data) => (data, Some(at.wrapping_add(bytes as u64))),
+                None => return false,
+            },
+        };
+        // SAFETY: decoding or `data` made sure that the payload is there.
+        let is_taken = unsafe { self.place_single::<true>(&send, payload, from) };
+        if is_taken {
+            release(consumer, slot.head, end);
+        }
+        is_taken
+    }
+
+    /// Copies the payload to where the receive says, and completes the receive. `ANY_QUEUE`: it may
+    /// be one of a shared queue.
+    ///
+    /// # Safety
+    /// The payload is at `payload`.
+    #[inline(always)]
+    unsafe fn place_single<const ANY_QUEUE: bool>(
+        &mut self,
+        send: &Single,
+        payload: *const u8,
+        from: u16,
+    ) -> bool {
+        let QpInner { qp, links } = self;
         // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
-        let is_peer = short.src_qpn == qp.remote_qpn && layout::process_of(short.src_qpn) == from;
+        let is_peer = send.src_qpn == qp.remote_qpn && layout::process_of(send.src_qpn) == from;
         if !is_peer || links.route.is_some() || links.hooks.is_some() {
             return false;
         }
-        let single = qp.accept_single(short.psn, short.flags, short.payload_bytes, short.imm);
+        let Single { psn, flags, payload_bytes, imm, .. } = *send;
+        let single = match ANY_QUEUE {
+            true => qp.accept_single_shared(psn, flags, payload_bytes, imm, links),
+            false => qp.accept_single(psn, flags, payload_bytes, imm),
+        };
         let Some(single) = single else { return false };
-        let target = driver::local_address(links, single.pd(), &single.target, true);
+        let target = driver::local_address(links, single.pd, &single.target, true);
         let Ok((_, host)) = target else { return false };
-        let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
-        let bytes = short.payload_bytes as usize;
         // SAFETY: the target was checked against its region just now, which cannot go away while
-        // the QP's lock is held; decoding made sure that the slot holds these bytes; the copy
-        // reports unmapped memory.
-        let copied = unsafe { copy::copy(host as *mut u8, payload, bytes) };
+        // the QP's lock is held; the source is valid by the contract; the copy reports unmapped
+        // memory.
+        let copied = unsafe { copy::copy(host as *mut u8, payload, payload_bytes as usize) };
         if copied.is_err() {
             return false;
         }
@@ -80,44 +131,98 @@ impl QpInner {
     }
 }
 
-/// Puts a small SEND into the ring, which has room. Returns whether its payload could be read.
+/// Sends SENDs of one packet whatever their length. Not inlined, to keep the loop of short ones
+/// fast.
+#[inline(never)]
+fn push_singles(out: &mut Producer, links: &QpLinks, qp: &mut Qp) {
+    let mtu = qp.mtu.bytes();
+    while out.can_push(1 + ANSWER_SLOTS)
+        && let Some(single) = qp.plan_single(mtu)
+        && match single.wqe().length > SHORT_BYTES {
+            true => push_data(out, links, &single),
+            false => push_short(out, links, &single),
+        }
+    {
+        single.retire();
+    }
+}
+
+/// Puts a small SEND into the ring, which has room for its slot. Returns whether its payload could
+/// be read.
 #[inline(always)]
-fn push(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
-    let Some(payload) = gather(links, single) else { return false };
+fn push_short(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
+    let short = if single.wqe().is_inline() {
+        words(single.inline())
+    } else {
+        let mut short = [0; 4];
+        // SAFETY: the payload is at most as long as that of a slot.
+        if unsafe { gather(links, single, (&raw mut short).cast()) }.is_none() {
+            return false;
+        }
+        short
+    };
+    push_slot(out, links, single, SlotPayload::Short, short)
+}
+
+/// The same for a payload that is too long for a slot, if the data area has room.
+#[inline(always)]
+fn push_data(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
+    let bytes = single.wqe().length as usize;
+    let Some(data) = out.reserve_data(bytes) else { return false };
+    // SAFETY: the reservation has room for the payload.
+    if unsafe { gather(links, single, data.ptr) }.is_none() {
+        out.cancel_data(data);
+        return false;
+    }
+    push_slot(out, links, single, SlotPayload::Data(data.pos), [0; 4])
+}
+
+#[inline(always)]
+fn push_slot(
+    out: &mut Producer,
+    links: &QpLinks,
+    single: &SingleSend<'_>,
+    payload: SlotPayload,
+    short: ShortPayload,
+) -> bool {
     let wqe = single.wqe();
     let (src_qpn, dst_qpn, _) = single.ends();
-    let short = codec::ShortSend {
+    let send = Single {
         src_qpn,
         psn: single.psn,
         flags: single.flags,
         payload_bytes: wqe.length,
         imm: wqe.imm_or_rkey,
     };
-    let (head, body) = codec::encode_short_send(dst_qpn, &short, links.service, payload);
+    let (head, body) = codec::encode_single(dst_qpn, &send, links.service, payload, short);
     out.push(head, &body).is_ok()
 }
 
-/// The payload of a small SEND, from its queue or from one piece of memory.
+/// Copies the payload of a SEND from its queue, or from one piece of memory. `None` if it has more
+/// pieces or cannot be read.
+///
+/// # Safety
+/// There is room for the payload at `to`.
 #[inline(always)]
-fn gather(links: &QpLinks, single: &SingleSend<'_>) -> Option<Payload> {
+unsafe fn gather(links: &QpLinks, single: &SingleSend<'_>, to: *mut u8) -> Option<()> {
     if single.wqe().is_inline() {
-        return Some(words(single.inline()));
+        let from = single.inline();
+        // SAFETY: by the contract; the queue is private memory.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        return Some(());
     }
     let [sge] = single.sges() else { return None };
     let (_, _, pd) = single.ends();
     let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
-    let mut payload = [0; 4];
-    let to = (&raw mut payload).cast();
     // SAFETY: the source was checked against its region just now, and the copy reports unmapped
-    // memory; the engine checked that it is at most as long as the payload of a slot.
-    unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()?;
-    Some(payload)
+    // memory; the target has room by the contract.
+    unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()
 }
 
 /// At most [`SHORT_BYTES`] bytes as words of a slot. Whole ones are read as words: a copy in memory
 /// would delay the stores into the slot.
 #[inline(always)]
-fn words(bytes: &[u8]) -> Payload {
+fn words(bytes: &[u8]) -> ShortPayload {
     let mut padded = [0; SHORT_BYTES as usize];
     let whole: &[u8; SHORT_BYTES as usize] = match bytes.first_chunk() {
         Some(whole) => whole,

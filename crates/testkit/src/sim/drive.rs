@@ -75,10 +75,11 @@ impl Device {
     /// The fast path for an arriving SEND; false leaves the train unhandled.
     fn take_single(&mut self, qp: usize, train_data: &TrainData) -> bool {
         let (engine, mut env) = self.split(qp);
-        let Some(single) = engine.accept_single_train(&train_data.train) else { return false };
+        let single = engine.accept_single_train(&train_data.train, &mut env);
+        let Some(single) = single else { return false };
         let (target, bytes) = (single.target, train_data.train.payload_bytes);
         let mut payload = &train_data.payload[..];
-        let placed = driver::scatter(&mut env, single.pd(), &[target], 0, bytes, &mut payload);
+        let placed = driver::scatter(&mut env, single.pd, &[target], 0, bytes, &mut payload);
         if placed.is_ok() {
             single.retire(&mut env);
         }

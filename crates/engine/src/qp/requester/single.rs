@@ -54,6 +54,15 @@ impl Qp {
     }
 }
 
+impl Qp {
+    /// Whether the next request is a SEND, if [`Qp::may_send`]. Only then is there a reason to call
+    /// [`Qp::plan_single`] again with another limit.
+    #[inline(always)]
+    pub fn next_is_send(&self) -> bool {
+        matches!(self.sq.wqe(self.req.cursor).opcode, WrOpcode::Send | WrOpcode::SendImm)
+    }
+}
+
 impl SingleSend<'_> {
     /// The request.
     #[inline(always)]
