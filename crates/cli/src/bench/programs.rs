@@ -13,8 +13,11 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// Time between two clients that find no server yet.
 const RETRY: Duration = Duration::from_millis(50);
-/// Operations in one run.
-const OPERATIONS: u32 = 100_000;
+/// Operations in one run that measures latency.
+const LATENCY_OPERATIONS: u32 = 100_000;
+/// Operations in one run that measures a rate. perftest has no warm-up, and its first messages are
+/// slower.
+const RATE_OPERATIONS: u32 = 1_000_000;
 
 /// A benchmark with two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +81,8 @@ impl Program {
             }
             command.arg("--");
         }
-        let (bytes, count, port) =
-            (pair.bytes.to_string(), OPERATIONS.to_string(), port.to_string());
+        let count = if pair.is_rate { RATE_OPERATIONS } else { LATENCY_OPERATIONS };
+        let (bytes, count, port) = (pair.bytes.to_string(), count.to_string(), port.to_string());
         command.arg(self.file().0).args(["-s", &bytes, "-n", &count, "-p", &port]);
         match self {
             Self::UcxOnDevice(test) => {
