@@ -95,7 +95,8 @@ unsafe extern "C-unwind" fn start_poll<B: Backend>(
     if outcome != 0 {
         // Without a completion the program does not call end_poll.
         if let Some(lock) = &own.lock {
-            lock.leave();
+            // SAFETY: this thread entered above.
+            unsafe { lock.leave() };
         }
     }
     outcome
@@ -108,9 +109,10 @@ unsafe extern "C-unwind" fn next_poll<B: Backend>(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C-unwind" fn end_poll<B: Backend>(cq: *mut ibv_cq_ex) {
     // SAFETY: the program is between start_poll and end_poll of this CQ.
-    let own = unsafe { CqObject::<B>::own(cq) };
-    if let Some(lock) = &own.lock {
-        lock.leave();
+    unsafe {
+        if let Some(lock) = &CqObject::<B>::own(cq).lock {
+            lock.leave();
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use rdmalab_ring::biased::{BiasedLock, Kept};
 
 /// A lock that one call takes and a later call of the same thread releases, with the program's code
 /// in between. Backends never take it, so a program that stays in its critical section delays only
-/// threads that want to enter the same one. It is biased, because a locked instruction would wait
-/// until the peer has given up the cache line of the message before.
+/// threads that want to enter the same one. It is biased, because a locked instruction waits for
+/// all earlier stores, and one of them goes to a cache line that the peer still holds.
 #[derive(Debug)]
 pub(crate) struct CriticalSection {
     lock: BiasedLock<()>,
@@ -30,10 +30,13 @@ impl CriticalSection {
     }
 
     /// Leaves the section.
+    ///
+    /// # Safety
+    /// The caller is inside, or acts for the thread that is, after synchronising with it.
     #[inline]
-    pub(crate) fn leave(&self) {
+    pub(crate) unsafe fn leave(&self) {
         let kept = Kept { is_short: self.is_short.load(Ordering::Relaxed) };
-        // SAFETY: the thread that entered last is inside, and keeps no reference to the value.
+        // SAFETY: the section is entered by the contract, and nothing refers to its value.
         unsafe { self.lock.unlock(kept) };
     }
 }
@@ -45,6 +48,7 @@ mod tests {
 
     #[test]
     fn only_one_thread_is_inside() {
+        rdmalab_ring::fence::register_private();
         let shared = Arc::new((CriticalSection::default(), AtomicBool::new(false)));
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -54,13 +58,44 @@ mod tests {
                         shared.0.enter();
                         assert!(!shared.1.swap(true, Ordering::Relaxed), "two are inside");
                         shared.1.store(false, Ordering::Relaxed);
-                        shared.0.leave();
+                        // SAFETY: this thread entered above.
+                        unsafe { shared.0.leave() };
                     }
                 })
             })
             .collect();
         for thread in threads {
             thread.join().expect("no thread saw two inside");
+        }
+    }
+
+    #[test]
+    fn another_thread_may_leave_and_strangers_wait() {
+        rdmalab_ring::fence::register_private();
+        let section = CriticalSection::default();
+        let is_inside = AtomicBool::new(false);
+        let visit = || {
+            section.enter();
+            assert!(!is_inside.swap(true, Ordering::Relaxed), "two are inside");
+            is_inside.store(false, Ordering::Relaxed);
+            // SAFETY: this thread entered above.
+            unsafe { section.leave() };
+        };
+        // This thread becomes the owner. Then it enters by the short way.
+        visit();
+        for _ in 0..100 {
+            section.enter();
+            is_inside.store(true, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                let stranger = scope.spawn(visit);
+                scope.spawn(|| {
+                    is_inside.store(false, Ordering::Relaxed);
+                    // SAFETY: the thread that entered waits for this one.
+                    unsafe { section.leave() };
+                });
+                stranger.join().expect("it found nobody inside");
+            });
+            visit();
         }
     }
 }

@@ -172,7 +172,8 @@ unsafe extern "C-unwind" fn wr_complete<B: Backend>(qp: *mut ibv_qp_ex) -> c_int
     };
     batch.clear();
     if let Some(builder) = &own.builder {
-        builder.lock.leave();
+        // SAFETY: as above.
+        unsafe { builder.lock.leave() };
     }
     answer::status("ibv_wr_complete", result)
 }

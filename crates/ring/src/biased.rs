@@ -53,6 +53,7 @@ pub struct BiasedGuard<'a, T> {
 
 /// A lock that stays locked after its guard: see [`BiasedGuard::keep`].
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Kept {
     /// Whether the owner holds it by the fast path.
     pub is_short: bool,
@@ -216,7 +217,8 @@ impl<T> BiasedLock<T> {
         if self.owner.load(Ordering::Relaxed) != me {
             return false;
         }
-        // A signal handler that interrupts the owner inside must wait as other threads do.
+        // A signal handler that interrupts the owner inside must wait as other threads do, and so
+        // must an owner that has kept the lock.
         if self.inside.load(Ordering::Relaxed) {
             return false;
         }
@@ -281,8 +283,8 @@ impl<T> BiasedLock<T> {
                 self.calm.store(0, Ordering::Relaxed);
                 self.shared.store(false, Ordering::Release);
             }
-            // True only if this is a signal handler that interrupted the owner inside. `lock` would
-            // wait for ever: a signal handler must not call it.
+            // True if this is a signal handler that interrupted the owner inside, or if the owner
+            // has kept the lock. `lock` then waits until another thread unlocks it.
             return self.inside.load(Ordering::Relaxed);
         }
         self.calm.store(0, Ordering::Relaxed);
@@ -332,6 +334,15 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
+/// `std::thread::sleep` calls `nanosleep`, where a thread can be cancelled. Verbs take these locks,
+/// and must not be cancelled in the middle.
+#[cfg(not(loom))]
+fn sleep_20_us() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 };
+    // SAFETY: the time is valid during the call, which writes nothing.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null::<u8>()) };
+}
+
 /// Spins for a moment, then yields, then sleeps, so that a preempted holder of the lock gets a
 /// processor, even if the waiter has a higher real-time priority.
 #[derive(Default)]
@@ -348,7 +359,7 @@ impl Backoff {
         match self.looks {
             ..200 => core::hint::spin_loop(),
             200..250 => std::thread::yield_now(),
-            _ => std::thread::sleep(core::time::Duration::from_micros(20)),
+            _ => sleep_20_us(),
         }
     }
 }
