@@ -362,6 +362,7 @@ impl Backend for SoftNic {
     }
 
     fn modify_srq(srq: &Srq, max_wr: Option<u32>, srq_limit: Option<u32>) -> VerbsResult<()> {
+        srq.1.check_usable()?;
         let mut queue = srq.0.queue.lock();
         if let Some(max_wr) = max_wr {
             check_limit("SRQ max_wr", max_wr, limits().max_srq_wr)?;
@@ -381,6 +382,7 @@ impl Backend for SoftNic {
     }
 
     fn query_srq(srq: &Srq) -> VerbsResult<SrqInfo> {
+        srq.1.check_usable()?;
         let queue = srq.0.queue.lock();
         Ok(SrqInfo {
             max_wr: queue.queue.capacity(),
@@ -404,6 +406,9 @@ impl Backend for SoftNic {
         srq: &Srq,
         wrs: impl Iterator<Item = RecvWr<'a>>,
     ) -> Result<(), (usize, PostError)> {
+        if srq.1.is_defunct() {
+            return Err((0, PostError::BadState));
+        }
         let queue = &mut srq.0.queue.lock().queue;
         let posted = each(wrs, |wr| queue.push(wr));
         queue.fetch_all();

@@ -272,19 +272,25 @@ pub(crate) fn encode_single(
     (head, [first, second, 0, a, b, c, d])
 }
 
-/// Decodes a slot that holds such a train of a service, with its payload where `payload` says; for
-/// all others `None`, and [`decode`] is needed.
+/// Whether a slot holds a SEND.
+#[inline(always)]
+pub(crate) fn is_send(head: u32) -> bool {
+    head >> 4 & 15 == TrainKind::Send as u32
+}
+
+/// Decodes a slot that holds such a train of a service, with its payload in the slot or in the data
+/// area; for all others `None`, and [`decode`] is needed.
 #[inline(always)]
 pub(crate) fn decode_single(
     head: u32,
     service: Transport,
     body: &Body,
-    payload: SlotPayload,
+    in_data_area: bool,
 ) -> Option<Single> {
     let payload_bytes = (body[0] >> 32) as u32;
-    let (form, fits) = match payload {
-        SlotPayload::Short => (FORM_SHORT, payload_bytes <= SHORT_BYTES),
-        SlotPayload::Data(position) => (FORM_DATA, body[3] == position && body[4] == 1),
+    let (form, fits) = match in_data_area {
+        false => (FORM_SHORT, payload_bytes <= SHORT_BYTES),
+        true => (FORM_DATA, body[4] == 1),
     };
     let expected = head_of(Qpn::new(0), TrainKind::Send, service, form);
     let is_single = head & 0xff == expected && fits && body[2] == 0;
@@ -365,11 +371,12 @@ mod tests {
             }
             let encoded = encode_single(dst_qpn, &send, Transport::Rc, payload, [1, 2, 3, 4]);
             assert_eq!(encoded, (head, body));
-            let decode = |body: &Body| decode_single(head, Transport::Rc, body, payload);
+            let has_data = has_data(head);
+            let decode = |body: &Body| decode_single(head, Transport::Rc, body, has_data);
             assert_eq!(decode(&body), Some(send));
-            let other = decode_single(head, Transport::Uc, &body, payload);
+            let other = decode_single(head, Transport::Uc, &body, has_data);
             assert_eq!(other, None, "another service");
-            let other = decode_single(head ^ FORM_DATA, Transport::Rc, &body, payload);
+            let other = decode_single(head ^ FORM_DATA, Transport::Rc, &body, has_data);
             assert_eq!(other, None, "another form");
             body[2] = 1;
             assert_eq!(decode(&body), None, "a fold");
@@ -378,6 +385,33 @@ mod tests {
             body[4] += 1;
             assert_eq!(decode(&body), None, "33 bytes in the slot, or two packets");
         }
+    }
+
+    #[test]
+    fn what_is_taken_for_a_single_send_is_one() {
+        let mut random = rdmalab_random::Random::new(1);
+        let mut found = 0;
+        for _ in 0..100_000 {
+            // Small numbers, so that most slots differ from a single SEND in few bits.
+            let kind = random.below(2) as u32;
+            let head = 77 << 8 | kind << 4 | random.below(8) as u32;
+            let few = |random: &mut rdmalab_random::Random| random.below(3);
+            let mut body: Body = std::array::from_fn(|_| few(&mut random));
+            body[0] |= random.below(40) << 32 | random.below(256);
+            body[2] = random.below(2) * few(&mut random);
+            let Some(single) = decode_single(head, Transport::Rc, &body, has_data(head)) else {
+                continue;
+            };
+            let (train, payload) = decode(head, &body).expect("a sound slot");
+            assert_eq!((train.kind, train.packets), (TrainKind::Send, 1));
+            assert_eq!(train.fold, Fold::default());
+            assert_eq!((train.first_psn, train.flags), (single.psn, single.flags));
+            assert_eq!((train.src_qpn, train.imm_or_rkey), (single.src_qpn, single.imm));
+            assert_eq!(train.payload_bytes, single.payload_bytes);
+            assert_eq!(payload != SlotPayload::Short, has_data(head));
+            found += 1;
+        }
+        assert!(found > 1000, "{found}");
     }
 
     #[test]

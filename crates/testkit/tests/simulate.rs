@@ -108,8 +108,8 @@ fn lane_and_link_agree() {
     }
 }
 
-/// The engine's fast paths for small SENDs decide the same as the driver's general steps: a seed
-/// gives the same run, packet for packet, whichever ends use the fast paths.
+/// The engine's fast paths for SENDs of one packet decide the same as the driver's general steps:
+/// a seed gives the same run, packet for packet, whichever ends use the fast paths.
 #[test]
 fn the_short_ways_change_nothing() {
     for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 10 {

@@ -2,7 +2,7 @@
 //!
 //! The driver (`rdmalab_driver`) runs the engine's steps. This module has the driver's memory and
 //! host ([`QpLinks`]), selects the path that a queue pair sends on, and implements two fast paths:
-//! small SENDs (`single`) and the local lane (`lane`).
+//! SENDs of one packet (`single`) and the local lane (`lane`).
 
 mod datagram;
 mod hooks;
@@ -99,7 +99,7 @@ pub(crate) struct QpLinks {
     pub(crate) peer: Option<Arc<Peer>>,
     /// Ring position after the last train that was pushed; 0 if the peer is known to have taken it.
     pub(crate) pushed: u64,
-    /// Number of posts since the peer's latest small message.
+    /// Number of posts since the peer's latest message of one packet.
     pub(crate) stream: StreamDetector,
     /// The QP word as published last.
     pub(crate) published: QpWord,

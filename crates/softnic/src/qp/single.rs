@@ -36,7 +36,7 @@ impl QpInner {
             single.retire();
         }
         let mut is_done = !qp.may_send();
-        if !is_done && qp.next_is_send() {
+        if !is_done && qp.next_is_longer_send(SHORT_BYTES) {
             push_singles(&mut out, links, qp);
             is_done = !qp.may_send();
         }
@@ -55,32 +55,29 @@ impl QpInner {
     pub(crate) fn take_single(&mut self, slot: &Slot, from: u16) -> bool {
         let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
         let service = self.links.service;
-        let send = codec::decode_single(slot.head, service, &slot.body, SlotPayload::Short);
+        let send = codec::decode_single(slot.head, service, &slot.body, false);
         // SAFETY: decoding made sure that the slot holds the payload.
         send.is_some_and(|send| unsafe { self.place_single::<false>(&send, payload, from) })
     }
 
     /// The same for a SEND of one packet of any length, into any receive queue. Releases the data.
-    /// If it returns false, the general path takes the slot. Not inlined, to keep the other fast.
-    #[inline(never)]
+    /// If it returns false, the general path takes the slot.
+    #[inline]
     pub(crate) fn take_single_or_shared(
         &mut self,
         consumer: &mut Consumer,
         slot: &Slot,
         from: u16,
     ) -> bool {
-        let first = slot.body[codec::PAYLOAD_WORD];
-        let form = match codec::has_data(slot.head) {
-            false => SlotPayload::Short,
-            true => SlotPayload::Data(first),
-        };
-        let send = codec::decode_single(slot.head, self.links.service, &slot.body, form);
+        let (service, has_data) = (self.links.service, codec::has_data(slot.head));
+        let send = codec::decode_single(slot.head, service, &slot.body, has_data);
         let Some(send) = send else { return false };
         let bytes = send.payload_bytes as usize;
-        let (payload, end) = match form {
-            SlotPayload::Short => ((&raw const slot.body[codec::PAYLOAD_WORD]).cast(), None),
-            SlotPayload::Data(at) => match consumer.data(at, bytes) {
-                Some(data) => (data, Some(at.wrapping_add(bytes as u64))),
+        let first = &slot.body[codec::PAYLOAD_WORD];
+        let (payload, end) = match has_data {
+            false => (std::ptr::from_ref(first).cast(), None),
+            true => match consumer.data(*first, bytes) {
+                Some(data) => (data, Some(first.wrapping_add(bytes as u64))),
                 None => return false,
             },
         };
@@ -96,7 +93,8 @@ impl QpInner {
     /// be one of a shared queue.
     ///
     /// # Safety
-    /// The payload is at `payload`.
+    /// `send.payload_bytes` bytes can be read at `payload`; another process may write them
+    /// meanwhile.
     #[inline(always)]
     unsafe fn place_single<const ANY_QUEUE: bool>(
         &mut self,
@@ -147,8 +145,8 @@ fn push_singles(out: &mut Producer, links: &QpLinks, qp: &mut Qp) {
     }
 }
 
-/// Puts a small SEND into the ring, which has room for its slot. Returns whether its payload could
-/// be read.
+/// Puts a small SEND into the ring, which has room for its slot. Returns false if its payload has
+/// several pieces or cannot be read.
 #[inline(always)]
 fn push_short(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
     let short = if single.wqe().is_inline() {
@@ -167,6 +165,9 @@ fn push_short(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> b
 /// The same for a payload that is too long for a slot, if the data area has room.
 #[inline(always)]
 fn push_data(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
+    if !single.wqe().is_inline() && single.sges().len() != 1 {
+        return false;
+    }
     let bytes = single.wqe().length as usize;
     let Some(data) = out.reserve_data(bytes) else { return false };
     // SAFETY: the reservation has room for the payload.
@@ -212,10 +213,11 @@ unsafe fn gather(links: &QpLinks, single: &SingleSend<'_>, to: *mut u8) -> Optio
         return Some(());
     }
     let [sge] = single.sges() else { return None };
+    debug_assert_eq!(sge.length, single.wqe().length, "the queue stores the sum of the pieces");
     let (_, _, pd) = single.ends();
     let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
     // SAFETY: the source was checked against its region just now, and the copy reports unmapped
-    // memory; the target has room by the contract.
+    // memory; the target has room by the contract, because one piece is the whole payload.
     unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()
 }
 
@@ -223,6 +225,7 @@ unsafe fn gather(links: &QpLinks, single: &SingleSend<'_>, to: *mut u8) -> Optio
 /// would delay the stores into the slot.
 #[inline(always)]
 fn words(bytes: &[u8]) -> ShortPayload {
+    debug_assert!(bytes.len() <= SHORT_BYTES as usize, "the payload does not fit a slot");
     let mut padded = [0; SHORT_BYTES as usize];
     let whole: &[u8; SHORT_BYTES as usize] = match bytes.first_chunk() {
         Some(whole) => whole,

@@ -98,7 +98,7 @@ pub struct Device {
     pub(super) fetch_shared_at_ns: Option<u64>,
     /// Its queue pairs.
     pub qps: Vec<SimQp>,
-    /// Whether the driver first tries the engine's fast paths for small SENDs.
+    /// Whether the driver first tries the engine's fast paths for SENDs of one packet.
     pub short_ways: bool,
     index: usize,
     next_key: u32,

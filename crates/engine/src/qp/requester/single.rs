@@ -1,6 +1,6 @@
-//! The fast path for the most frequent request: a small SEND on a reliable connection while nothing
-//! is sent again. It decides and changes exactly what [`Qp::plan`] would; all other requests take
-//! that path.
+//! The fast path for the most frequent request: a SEND of one packet on a reliable connection while
+//! nothing is sent again. It decides and changes exactly what [`Qp::plan`] would; all other
+//! requests take that path.
 
 use crate::qp::Qp;
 use crate::qp::requester::{SENDS_PER_ACK, Timer, TimerKind, last_flags};
@@ -55,11 +55,12 @@ impl Qp {
 }
 
 impl Qp {
-    /// Whether the next request is a SEND, if [`Qp::may_send`]. Only then is there a reason to call
-    /// [`Qp::plan_single`] again with another limit.
+    /// Whether the next request is a SEND of more than `bytes` bytes. Call it only if
+    /// [`Qp::may_send`].
     #[inline(always)]
-    pub fn next_is_send(&self) -> bool {
-        matches!(self.sq.wqe(self.req.cursor).opcode, WrOpcode::Send | WrOpcode::SendImm)
+    pub fn next_is_longer_send(&self, bytes: u32) -> bool {
+        let wqe = self.sq.wqe(self.req.cursor);
+        matches!(wqe.opcode, WrOpcode::Send | WrOpcode::SendImm) && wqe.length > bytes
     }
 }
 
@@ -96,7 +97,7 @@ impl SingleSend<'_> {
         wqe.first_psn = psn;
         wqe.packets = 1;
         wqe.fold = Fold::default();
-        debug_assert!(psn == qp.req.next_psn, "a small SEND takes the PSN of another packet");
+        debug_assert!(psn == qp.req.next_psn, "a single SEND takes the PSN of another packet");
         qp.sq.begun = position.wrapping_add(1);
         let req = &mut qp.req;
         req.since_ack_req += 1;

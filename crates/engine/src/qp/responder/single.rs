@@ -9,9 +9,10 @@ use crate::train::{Train, TrainFlags};
 use crate::vocab::*;
 use rdmalab_wire::ids::Psn;
 
-/// A whole SEND in one packet with the expected PSN. At most a receive was taken from the shared
-/// queue, which [`Qp::accept`] would use: after placing the payload at [`SingleRecv::target`], call
-/// [`SingleRecv::retire`]; if that is not possible, drop it and call [`Qp::accept`].
+/// A whole SEND in one packet with the expected PSN. Nothing has changed yet, except that a
+/// receive may have been taken from the shared queue; [`Qp::accept`] then uses it. After placing
+/// the payload at [`SingleRecv::target`], call [`SingleRecv::retire`]; if that is not possible,
+/// drop it and call [`Qp::accept`].
 #[derive(Debug)]
 pub struct SingleRecv<'a> {
     qp: &'a mut Qp,
@@ -116,8 +117,8 @@ impl SingleRecv<'_> {
             Some(rq) => rq.skip_one(),
             None => qp.resp.holds = false,
         }
-        debug_assert!(psn == qp.resp.epsn, "a small SEND is taken out of order");
-        debug_assert!(!qp.resp.holds, "a small SEND takes a second receive");
+        debug_assert!(psn == qp.resp.epsn, "a single SEND is taken out of order");
+        debug_assert!(!qp.resp.holds, "a single SEND takes a second receive");
         qp.resp.epsn = psn.add(1);
         qp.resp.msn = qp.resp.msn.next();
         qp.resp.nak_sent = false;
