@@ -9,9 +9,10 @@ use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
 use core::slice;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::buddy::{Buddy, Page};
+use crate::count;
 use crate::system::{
     self, ALIGN, PAGE, READ_WRITE, advise, identity, map, place, place_private, unmap,
 };
@@ -161,10 +162,11 @@ pub(crate) fn allocate(bytes: usize, align: usize, user: For) -> *mut c_void {
         true => with(|arena| arena.allocate(pages, align.div_ceil(PAGE), user)).flatten(),
         false => None,
     };
-    found.unwrap_or_else(|| {
-        note_fallback();
-        ptr::null_mut()
-    })
+    match found {
+        Some(_) => count::note_shared(),
+        None => count::note_private(),
+    }
+    found.unwrap_or(ptr::null_mut())
 }
 
 /// Makes the arena at the first call.
@@ -183,23 +185,6 @@ fn make() {
         }
     }
     unlock();
-}
-
-/// Says once that memory is left private, if `RDMALAB_DEBUG` asks for it.
-fn note_fallback() {
-    static WAS_SAID: AtomicBool = AtomicBool::new(false);
-    if WAS_SAID.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    // SAFETY: the name is a C string; a running program does not change its environment.
-    if unsafe { libc::getenv(c"RDMALAB_DEBUG".as_ptr()) }.is_null() {
-        return;
-    }
-    let said =
-        b"rdmalab: memory that was asked for stays private, so that peers cannot map it: no \
-                 room, or a limit (RLIMIT_AS, RLIMIT_FSIZE, vm.max_map_count)\n";
-    // SAFETY: writes from a live buffer.
-    unsafe { libc::write(2, said.as_ptr().cast(), said.len()) };
 }
 
 impl Arena {

@@ -18,6 +18,7 @@
 
 mod arena;
 mod buddy;
+mod count;
 // The tests' own program keeps its allocator.
 #[cfg(not(test))]
 mod fork;
@@ -75,4 +76,15 @@ static START: extern "C" fn() = {
         fork::register();
     }
     start
+};
+
+/// Runs when the program ends.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = {
+    extern "C" fn end() {
+        count::tell();
+    }
+    end
 };

@@ -1,8 +1,10 @@
 //! Programs whose large buffers are memory that peers can map (`rdmalab exec --memory shared`).
 
+use std::collections::HashSet;
+use std::fs::DirEntry;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile;
 use rdmalab_testkit::programs::{self, Ended, Process};
@@ -13,6 +15,9 @@ use crate::case::{Case, LIMIT, check_pairs};
 const IS_MAPPED: &str = "memory of a peer is mapped here";
 /// What the preload library prints when it leaves memory private.
 const STAYS_PRIVATE: &str = "stays private";
+/// What it prints when the program ends.
+const COUNTED: &str = "requests for large buffers: ";
+const NONE_PRIVATE: &str = " got shared memory, 0 private\n";
 
 /// Operations on the peer's buffers, which perftest aligns to pages.
 const ONE_SIDED: [&str; 7] = [
@@ -53,6 +58,7 @@ fn memory_means_what_it_means_without_us() {
         let ended = start("sh", &["-c", &line]);
         assert!(ended.succeeded() && ended.stdout == alone.stdout, "{}", ended.report());
         assert!(ended.stderr.contains(STAYS_PRIVATE) || !is_short, "{}", ended.report());
+        assert!(ended.stderr.contains(COUNTED), "{}", ended.report());
     }
 }
 
@@ -70,6 +76,54 @@ fn buffers_of_perftest_are_mapped_by_their_peers() {
     check_pairs(&[&lines.join("\n")], false, judge);
 }
 
+/// The files of shared memory that processes have mapped, each as `DEVICE INODE`, of one process or
+/// of all.
+fn mapped_files(of: Option<u32>) -> HashSet<String> {
+    let name = of.map_or_else(|| "*".to_owned(), |id| id.to_string());
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let is_wanted = |entry: &DirEntry| of.is_none() || *entry.file_name() == *name;
+    all.filter(is_wanted)
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("maps")).ok())
+        .flat_map(|maps| maps.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| line.contains("memfd:rdmalab-memory"))
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace().skip(3);
+            Some(format!("{} {}", fields.next()?, fields.next()?))
+        })
+        .collect()
+}
+
+/// The peer of a process that is killed ends with an error, and then nothing has its memory.
+#[test]
+fn nothing_keeps_the_memory_of_a_process_that_was_killed() {
+    let Some(path) = programs::find("ib_write_bw") else {
+        return programs::skipped("memory::killed", "no ib_write_bw is installed");
+    };
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let library = programs::memory_library().display().to_string();
+    let variables = [("LD_PRELOAD".to_owned(), library)];
+    let line = format!("-d soft0 -p {port} -n 100000000");
+    let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let mut server = programs::start(&path, &arguments, &variables);
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
+    arguments.push("127.0.0.1".to_owned());
+    let mut client = programs::start(&path, &arguments, &variables);
+    let until = Instant::now() + LIMIT;
+    let has_both = |client: &Process| mapped_files(Some(client.id())).len() == 2;
+    while !has_both(&client) && !client.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let files = mapped_files(Some(server.id()));
+    assert!(has_both(&client) && !files.is_empty(), "{}", client.end_by(Instant::now()).report());
+    // It kills the server.
+    let server = server.end_by(Instant::now());
+    let client = client.end_by(Instant::now() + LIMIT);
+    let report = format!("{}{}", server.report(), client.report());
+    assert!(client.status.is_some() && !client.succeeded(), "{report}");
+    assert!(mapped_files(None).is_disjoint(&files), "{report}");
+}
+
 #[test]
 fn python_and_java_run_with_shared_memory() {
     let script = "import mmap, multiprocessing as mp, subprocess
@@ -82,6 +136,7 @@ print(subprocess.check_output(['echo', 'hello']), m[5], len(a),
         let ended = start("python3", &["-c", script]);
         let expected = "[1000000, 1000000, 1000000, 1000000]\nb'hello\\n' 0 10000000 True\n";
         assert!(ended.succeeded() && ended.stdout == expected, "{}", ended.report());
+        assert!(ended.stderr.ends_with(NONE_PRIVATE), "{}", ended.report());
     } else {
         programs::skipped("memory::python", "no python3 is installed");
     }
