@@ -5,6 +5,7 @@
 
 pub use rdmalab_testing::{Ended, Process, again_while, find, free_port, skipped};
 use rdmalab_testing::{PERFTEST_DISTURBED, built};
+use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -219,8 +220,22 @@ pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) 
         .env("LD_BIND_NOW", "1")
         .env("LC_ALL", "C")
         .env("RDMALAB_DEBUG", "1")
+        .envs(shared_memory())
         .envs(variables.iter().map(|(name, value)| (name, value)));
     Process::start(&mut command)
+}
+
+/// What `rdmalab exec --memory shared` sets, if `RDMALAB_TEST_MEMORY` is `shared`: then all
+/// programs of the interop suite have buffers that their peers can map.
+fn shared_memory() -> Vec<(&'static str, &'static OsStr)> {
+    match std::env::var("RDMALAB_TEST_MEMORY").as_deref() {
+        Ok("shared") => vec![
+            ("LD_PRELOAD", memory_library().as_os_str()),
+            ("UCX_MEM_MMAP_HOOK_MODE", OsStr::new("none")),
+        ],
+        Ok(other) => panic!("RDMALAB_TEST_MEMORY is {other:?}: use shared, or leave it unset"),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Waits until any process in the network namespace of `process` is bound to a port of the

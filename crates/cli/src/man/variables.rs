@@ -129,7 +129,7 @@ const BUILDING: [Variable; 1] = [variable(
      one that it finds beside the binary.",
 )];
 
-const TESTS: [Variable; 12] = [
+const TESTS: [Variable; 13] = [
     variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
     variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
     variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
@@ -137,6 +137,7 @@ const TESTS: [Variable; 12] = [
     variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
     variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
     variable("RDMALAB_INTEROP_ONLY", "text", "Only the pairs of programs that hold this text."),
+    variable("RDMALAB_TEST_MEMORY", "shared", "Programs have buffers that peers can map."),
     variable("RDMALAB_TEST_DEVICE", "a name", "The device of our C test program."),
     variable(
         "RDMALAB_TEST_MACHINE",
