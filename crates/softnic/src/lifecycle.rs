@@ -16,6 +16,7 @@ use crate::process::Process;
 use crate::profile::limits;
 use crate::qp::{QpInner, QpLinks, QpObject, transport_of};
 use crate::stream::StreamDetector;
+use crate::udp::congestion::CongestionWindow;
 use crate::udp::delayed_ack::DelayedAck;
 use crate::udp::nagle::Nagle;
 
@@ -61,6 +62,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         shared_paths: None,
         delayed_ack: DelayedAck::default(),
         nagle: Nagle::default(),
+        congestion: CongestionWindow::default(),
         hooks: process.hooks,
         grh: None,
     };

@@ -131,6 +131,9 @@ pub struct Qp {
     /// Packets that may be outstanding: [`MAX_OUTSTANDING_PACKETS`], or fewer if the driver's link
     /// loses packets that are sent too fast.
     pub window_packets: u32,
+    /// An acknowledgement is requested at the latest after so many packets, or after a quarter of
+    /// the window, also in the middle of a message.
+    pub ack_packets: u32,
     /// Whether each send produces a completion.
     pub signal_all: bool,
     /// The send queue.
@@ -162,6 +165,7 @@ impl Qp {
             mtu: port_mtu,
             remote_qpn: Qpn::new(0),
             window_packets: MAX_OUTSTANDING_PACKETS,
+            ack_packets: MAX_OUTSTANDING_PACKETS / 4,
             signal_all: init.sq_sig_all,
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,

@@ -91,6 +91,8 @@ pub(super) struct Requester {
     pub(super) rnr_retries_left: u8,
     /// Packets sent since the last that asked for an acknowledgement.
     since_ack_req: u32,
+    /// How often packets were repeated because some were lost.
+    losses: u32,
     /// Whether an acknowledgement was requested and has not arrived.
     pub(super) ack_requested: bool,
     /// PSN of the last packet that asked for an acknowledgement.
@@ -336,7 +338,7 @@ impl Qp {
         self.req.since_ack_req += packets;
         let wanted = last
             && (wqe.signaled() || self.req.since_ack_req >= SENDS_PER_ACK || self.req.recovering)
-            || self.req.since_ack_req >= self.window_packets / 4;
+            || self.req.since_ack_req >= self.ack_packets.min(self.window_packets / 4);
         if wanted {
             self.req.ask_for_ack(self.req.next_psn.add(packets - 1));
         }
@@ -473,6 +475,17 @@ impl Qp {
             true => self.req.next_psn.distance_from(self.req.acked_psn).max(0) as u32,
             false => 0,
         }
+    }
+
+    /// The first PSN that is not acknowledged.
+    pub fn acknowledged_psn(&self) -> Psn {
+        self.req.acked_psn
+    }
+
+    /// How often packets were repeated because some were lost, or seemed to be: after a NAK for a
+    /// sequence error, a gap in responses, or a time-out. Not after an RNR NAK.
+    pub fn losses(&self) -> u32 {
+        self.req.losses
     }
 
     /// Position of the next request that will be sent.

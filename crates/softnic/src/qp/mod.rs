@@ -35,6 +35,7 @@ use crate::peer::{MappedMemory, Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::stream::StreamDetector;
+use crate::udp::congestion::CongestionWindow;
 use crate::udp::delayed_ack::DelayedAck;
 use crate::udp::nagle::Nagle;
 use crate::udp::socket::Route;
@@ -120,6 +121,8 @@ pub(crate) struct QpLinks {
     pub(crate) delayed_ack: DelayedAck,
     /// Which requests wait for more of them.
     pub(crate) nagle: Nagle,
+    /// Bounds the packets in flight to another host.
+    pub(crate) congestion: CongestionWindow,
     /// The hooks that capture or disturb its packets.
     pub(crate) hooks: Option<&'static Hooks>,
     /// The header of the datagram from the network that is being placed.

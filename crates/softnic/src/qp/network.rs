@@ -13,9 +13,10 @@ use rdmalab_wire::packet::Packet;
 
 use super::{QpInner, QpLinks, transport_of};
 use crate::hooks::Hooks;
+use crate::udp::congestion::FIRST_WINDOW_PACKETS;
 use crate::udp::nagle::Queue;
 use crate::udp::socket::Route;
-use crate::udp::{Arrival, Network, NetworkPath, WINDOW_PACKETS};
+use crate::udp::{Arrival, Network, NetworkPath};
 
 impl QpInner {
     /// Sets the route of a connection, after its address was set, if the peer is on another host.
@@ -24,7 +25,8 @@ impl QpInner {
         let route = network.and_then(|network| network.route(&self.qp.attr.ah_attr));
         self.links.route = if self.links.is_datagram() { None } else { route };
         let loses = self.links.route.is_some() || self.links.hooks.is_some_and(Hooks::cuts_trains);
-        self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
+        self.qp.window_packets = if loses { FIRST_WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
+        self.qp.ack_packets = self.qp.window_packets / 4;
     }
 
     /// Sends the responses and requests of a connection to another host. Responses go first, but a
@@ -192,6 +194,7 @@ impl QpInner {
             self.take_datagram(arrival, &ip, &train, packet);
         } else {
             self.take(&train, QpLinks::bytes(packet.payload));
+            self.links.congestion.update(&mut self.qp);
         }
         Ok(())
     }

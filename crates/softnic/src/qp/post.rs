@@ -63,5 +63,6 @@ impl QpInner {
         self.links.route = None;
         self.links.delayed_ack = Default::default();
         self.links.nagle = Default::default();
+        self.links.congestion = Default::default();
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod adaptive_wakeup;
 mod address;
 pub(crate) mod backoff;
 mod cm_reject;
+pub(crate) mod congestion;
 mod connect_policy;
 mod connected;
 mod connected_socket;
@@ -51,7 +52,7 @@ mod stall_detector;
 mod tentative;
 mod watchdog;
 
-pub(crate) use network::{Network, WINDOW_PACKETS};
+pub(crate) use network::Network;
 pub(crate) use path::NetworkPath;
 pub(crate) use receiver::{Arrival, SocketState};
 pub(crate) use send_batch::warn_of_narrow_path;

@@ -23,10 +23,6 @@ use super::send_batch::{Egress, SendBatch};
 use super::socket::{self, Route};
 use super::tentative;
 
-/// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
-/// receive buffer that a process without rights gets (425 984 bytes, packets of 1 KiB one by one).
-pub(crate) const WINDOW_PACKETS: u32 = 128;
-
 /// How long the next hop to a peer may take to answer a solicitation, ns: the kernel sends three, a
 /// second apart.
 const RESOLVE_NS: u64 = 3_500_000_000;

@@ -12,12 +12,8 @@ use rdmalab_wire::opcode::Transport;
 
 use super::handover::EXIT_WAIT;
 use super::send_batch::{Egress, SendBatch};
-use super::{Network, Route, WINDOW_PACKETS};
+use super::{Network, Route};
 use crate::qp::{Place, QpLinks};
-
-/// Packets that are planned at once: as many as request one ACK, so that the window moves on while
-/// the next packets are built.
-const PACKETS_PER_PLAN: u32 = WINDOW_PACKETS / 4;
 
 /// See the module's text. Holds the lock of the send batch.
 pub(crate) struct NetworkPath<'a> {
@@ -48,7 +44,9 @@ impl<'a> NetworkPath<'a> {
 
 impl Path<QpLinks> for NetworkPath<'_> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32> {
-        Some(qp.mtu.bytes() * PACKETS_PER_PLAN)
+        // As many packets as request one ACK, so that the window moves on while the next packets
+        // are built.
+        Some(qp.mtu.bytes() * (qp.window_packets / 4))
     }
 
     fn push(

@@ -192,6 +192,7 @@ impl Qp {
             return false;
         }
         self.req.retries_left -= 1;
+        self.req.losses = self.req.losses.wrapping_add(1);
         debug_assert!(self.sq.oldest != self.sq.begun, "a retry, and nothing to repeat");
         true
     }
