@@ -1,6 +1,8 @@
 //! How many requests for memory got shared memory, and how many stayed private. With
-//! `RDMALAB_DEBUG` the first that stays private is told at once, and both numbers at the end.
+//! `RDMALAB_DEBUG=1` the first that stays private is told at once, and both numbers when the
+//! program returns from `main` or calls `exit`.
 
+use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,16 +24,21 @@ pub(crate) fn note_private() {
     }
 }
 
-/// Tells both numbers. Call it when the program ends.
+/// Tells both numbers, if there were requests. Call it when the program ends.
 pub(crate) fn tell() {
     let (shared, private) = (SHARED.load(Ordering::Relaxed), PRIVATE.load(Ordering::Relaxed));
+    if (shared, private) == (0, 0) {
+        return;
+    }
     say(format_args!("requests for large buffers: {shared} got shared memory, {private} private"));
 }
 
-/// Prints a line if `RDMALAB_DEBUG` asks for it. Allocates nothing.
+/// Prints a line if `RDMALAB_DEBUG` is 1. Allocates nothing.
 fn say(sentence: fmt::Arguments<'_>) {
     // SAFETY: the name is a C string; a running program does not change its environment.
-    if unsafe { libc::getenv(c"RDMALAB_DEBUG".as_ptr()) }.is_null() {
+    let value = unsafe { libc::getenv(c"RDMALAB_DEBUG".as_ptr()) };
+    // SAFETY: a value in the environment is a C string.
+    if value.is_null() || unsafe { CStr::from_ptr(value) } != c"1" {
         return;
     }
     let mut line = Line { bytes: [0; 240], length: 0 };

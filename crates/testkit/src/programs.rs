@@ -5,7 +5,6 @@
 
 pub use rdmalab_testing::{Ended, Process, again_while, find, free_port, skipped};
 use rdmalab_testing::{PERFTEST_DISTURBED, built};
-use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -220,19 +219,25 @@ pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) 
         .env("LD_BIND_NOW", "1")
         .env("LC_ALL", "C")
         .env("RDMALAB_DEBUG", "1")
-        .envs(shared_memory())
-        .envs(variables.iter().map(|(name, value)| (name, value)));
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .envs(shared_memory(variables));
     Process::start(&mut command)
 }
 
 /// What `rdmalab exec --memory shared` sets, if `RDMALAB_TEST_MEMORY` is `shared`: then all
 /// programs of the interop suite have buffers that their peers can map.
-fn shared_memory() -> Vec<(&'static str, &'static OsStr)> {
+fn shared_memory(variables: &[(String, String)]) -> Vec<(&'static str, String)> {
     match std::env::var("RDMALAB_TEST_MEMORY").as_deref() {
-        Ok("shared") => vec![
-            ("LD_PRELOAD", memory_library().as_os_str()),
-            ("UCX_MEM_MMAP_HOOK_MODE", OsStr::new("none")),
-        ],
+        Ok("shared") => {
+            let given = |name: &str| {
+                variables.iter().find(|(known, _)| known == name).map(|(_, text)| text)
+            };
+            let ours = memory_library().display();
+            let preloaded = given("LD_PRELOAD")
+                .map_or_else(|| ours.to_string(), |others| format!("{ours}:{others}"));
+            let hooks = given("UCX_MEM_MMAP_HOOK_MODE").map_or("none", String::as_str).to_owned();
+            vec![("LD_PRELOAD", preloaded), ("UCX_MEM_MMAP_HOOK_MODE", hooks)]
+        }
         Ok(other) => panic!("RDMALAB_TEST_MEMORY is {other:?}: use shared, or leave it unset"),
         Err(_) => Vec::new(),
     }

@@ -67,7 +67,10 @@ impl Qp {
                 }
             }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
-                if self.complete_before(psn, env) && self.spend_retry(env) {
+                // The kernel's rxe sends one for the packet behind an RNR NAK. The pause repeats
+                // that packet, too.
+                if self.complete_before(psn, env) && !self.req.is_paused() && self.spend_retry(env)
+                {
                     self.go_back(psn);
                 }
             }

@@ -27,6 +27,8 @@ mod responder;
 pub mod send_queue;
 #[cfg(test)]
 mod single_tests;
+#[cfg(test)]
+mod window_tests;
 
 pub use completer::ResponsePlacement;
 pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend, Timer, TimerKind};

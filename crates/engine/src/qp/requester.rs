@@ -192,8 +192,11 @@ impl Qp {
         if !wqe.opcode.is_read_or_atomic() {
             return self.plan_message(position, max_payload, self.window_packets - in_flight);
         }
-        // A READ takes all its PSNs at once; a READ larger than the window is sent alone.
-        if in_flight > 0 && in_flight + wqe.packets > self.window_packets {
+        // A READ takes all its PSNs at once; a READ larger than the window is sent alone. But if
+        // nobody asked for an acknowledgement of what is in flight, only the READ's answer is one.
+        let with_it = in_flight.saturating_add(wqe.packets);
+        let must_wait = self.req.ack_requested || with_it > MAX_OUTSTANDING_PACKETS;
+        if in_flight > 0 && with_it > self.window_packets && must_wait {
             return Plan::Idle;
         }
         if wqe.is_atomic_of_wrong_length() {

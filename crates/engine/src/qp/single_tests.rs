@@ -10,7 +10,7 @@ use rdmalab_wire::ids::{Psn, RKey};
 
 /// A driver that only records the engine's calls, and has a shared receive queue.
 #[derive(Default)]
-struct Ear {
+pub(super) struct Ear {
     calls: Vec<String>,
     shared: Option<RecvQueue>,
 }
@@ -47,7 +47,7 @@ impl Env for Ear {
     }
 }
 
-fn qp(with_srq: bool) -> Qp {
+pub(super) fn qp(with_srq: bool) -> Qp {
     let cap = QpCap {
         max_send_wr: 16,
         max_recv_wr: 8,

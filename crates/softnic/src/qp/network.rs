@@ -27,6 +27,7 @@ impl QpInner {
         let loses = self.links.route.is_some() || self.links.hooks.is_some_and(Hooks::cuts_trains);
         self.qp.window_packets = if loses { FIRST_WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
         self.qp.ack_packets = self.qp.window_packets / 4;
+        self.links.congestion.restart(&self.qp, self.links.route.is_some());
     }
 
     /// Sends the responses and requests of a connection to another host. Responses go first, but a
@@ -194,7 +195,7 @@ impl QpInner {
             self.take_datagram(arrival, &ip, &train, packet);
         } else {
             self.take(&train, QpLinks::bytes(packet.payload));
-            self.links.congestion.update(&mut self.qp);
+            self.links.congestion.on_arrival(&mut self.qp);
         }
         Ok(())
     }

@@ -57,7 +57,11 @@ impl QpInner {
         if let Some(hooks) = self.links.hooks {
             hooks.timer_fired(self.qp.qpn, kind);
         }
-        if self.qp.on_timer(now_ns, &mut self.links) {
+        let is_repeated = self.qp.on_timer(now_ns, &mut self.links);
+        if self.links.route.is_some() {
+            self.links.congestion.on_timer(&mut self.qp);
+        }
+        if is_repeated {
             self.transmit();
         }
         self.settle();

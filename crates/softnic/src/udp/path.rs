@@ -10,10 +10,14 @@ use rdmalab_link::expand;
 use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
 
+use super::congestion::FIRST_WINDOW_PACKETS;
 use super::handover::EXIT_WAIT;
 use super::send_batch::{Egress, SendBatch};
 use super::{Network, Route};
 use crate::qp::{Place, QpLinks};
+
+/// Packets that are planned at once, at most.
+const PACKETS_PER_PLAN: u32 = FIRST_WINDOW_PACKETS / 4;
 
 /// See the module's text. Holds the lock of the send batch.
 pub(crate) struct NetworkPath<'a> {
@@ -46,7 +50,7 @@ impl Path<QpLinks> for NetworkPath<'_> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32> {
         // As many packets as request one ACK, so that the window moves on while the next packets
         // are built.
-        Some(qp.mtu.bytes() * (qp.window_packets / 4))
+        Some(qp.mtu.bytes() * (qp.window_packets / 4).min(PACKETS_PER_PLAN))
     }
 
     fn push(
