@@ -178,6 +178,7 @@ fn exec_returns_the_status_of_the_program() {
     };
     assert_eq!(exec(&["sh", "-c", "exit 7"]).0, Some(7));
     assert_eq!(exec(&["no-such-program"]).0, Some(127));
+    assert_eq!(exec(&["--memry", "shared", "--", "true"]).0, Some(2));
     assert_eq!(exec(&["/no/such/program"]).0, Some(127));
     assert_eq!(exec(&["/"]).0, Some(126));
     let show = "echo $LD_LIBRARY_PATH $RDMALAB_PERSONALITY $PPID; readlink \

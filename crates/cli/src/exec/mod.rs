@@ -144,7 +144,13 @@ fn find(name: &OsString) -> Outcome<PathBuf> {
     std::env::split_paths(&paths)
         .map(|directory| directory.join(name))
         .find(|path| path.is_file() && is_executable(path))
-        .ok_or_else(|| Failure::Code(NOT_THERE, format!("exec: {shown}: not found in PATH")))
+        .ok_or_else(|| match shown.starts_with('-') {
+            // Arguments are the program's from the first that is no option of ours.
+            true => Failure::Usage(format!(
+                "exec has no option {shown}: `rdmalab exec --help` lists its options"
+            )),
+            false => Failure::Code(NOT_THERE, format!("exec: {shown}: not found in PATH")),
+        })
 }
 
 fn is_executable(path: &Path) -> bool {
