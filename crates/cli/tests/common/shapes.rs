@@ -34,6 +34,7 @@ const BLAST: &[Shape] = &[
     (Bandwidth, "", Figure),
     (MessageTime, "", Figure),
     (CpuShare, "rank 0", Figure),
+    (CpuShare, "rank 1", Figure),
     (MessageTime, "runs", OfRuns),
 ];
 const OVERHEAD: &[Shape] =
