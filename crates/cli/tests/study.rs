@@ -191,7 +191,7 @@ fn a_minute_is_what_is_planned_then() {
     assert!(whole.ends_with(" h"), "pauses of a second: {whole}");
     let (cut, plan) = planned(&["--max-time", "1m"]);
     let seconds = cut.strip_suffix(" s").unwrap_or_else(|| panic!("{cut}: {plan}"));
-    assert!(seconds.parse::<f64>().unwrap() < 100.0, "{cut}: {plan}");
+    assert!(seconds.parse::<f64>().unwrap() < 130.0, "{cut}: {plan}");
     assert!(plan.contains("--pause 1s") && plan.contains("--messages 6 "), "{plan}");
     if plan.contains("ib_send_lat --transport") {
         let left = "ib_send_lat --transport rc,uc,ud --size 8,4096 --messages 1000";
