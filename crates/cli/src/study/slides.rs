@@ -38,6 +38,8 @@ fn by_the_slides(queue: &str, depth: u32, i: u32) -> f64 {
         ("own", 1) => 12_500.0,
         ("srq", 1) => 5_400.0,
         ("own", 16) if last(3, 16) => 7_200.0,
+        // Of this queue the slides have no number: more are slow, and slower, than in a shared one.
+        ("own", 32) if last(3, 32) => 7_200.0,
         ("srq", 16) if last(2, 16) => 4_400.0,
         ("own", 10_000) if last(2, 256) => 5_500.0,
         (_, 10_000) if last(2, 128) => 4_500.0,
@@ -57,8 +59,8 @@ fn verdicts(
     let header =
         Header::new("recvq", Vec::new(), Device { name: "d".to_owned(), kind, profile: None });
     let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
-    let own = [1, 16, 10_000].map(|depth| ("own", depth));
-    let shared = [1, 32, 10_000].map(|depth| ("srq", depth));
+    let own = [1, 16, 32, 10_000].map(|depth| ("own", depth));
+    let shared = [1, 16, 32, 10_000].map(|depth| ("srq", depth));
     for (queue, depth) in own.into_iter().chain(shared) {
         for run in 0..runs {
             let from = run * TRIPS;
@@ -95,7 +97,7 @@ fn verdicts(
 #[test]
 fn the_main_result_of_mordkovich_is_judged() {
     let found = verdicts((DeviceKind::System, 6), by_the_slides);
-    assert_eq!(found.len(), 16, "{found:?}");
+    assert_eq!(found.len(), 20, "{found:?}");
     for (key, verdict) in found {
         assert_eq!(verdict, Verdict::Confirmed(String::new()), "{key}");
     }
