@@ -68,9 +68,8 @@ fn measure<R: Rank + Sync>(
     let common = &gid::chosen(rank, &context, &limits, &point.common)?;
     let mut outcome = runner.run(&point.own, common, rank, &context, &limits)?;
     debug_assert!(is_as_foreseen(point, &outcome), "{outcome:?}");
-    let clock = rank.clock();
-    outcome.push_fact("clock", clock.source());
-    let cost = clock.cost(COST_SAMPLES);
+    outcome.push_fact("clock", rank.clock().source());
+    let cost = rank.stamp_cost(COST_SAMPLES);
     outcome.push_fact("stamp_cost_ns", format!("{:.1}", cost.mean_ns));
     Ok(outcome)
 }

@@ -27,7 +27,7 @@ pub enum ClockSource {
     FencedCntvct,
     /// `clock_gettime(CLOCK_MONOTONIC_RAW)`: coarser in cost, and not fenced.
     MonotonicRaw,
-    /// Nanoseconds that a simulation counts; no real time.
+    /// Picoseconds that a simulation counts; no real time.
     Virtual,
 }
 
@@ -69,15 +69,15 @@ pub struct Clock {
     ns_per_tick: f64,
     relative_error: f64,
     fallback_reason: Option<&'static str>,
-    virtual_ns: Option<VirtualNs>,
+    virtual_ps: Option<VirtualPs>,
 }
 
 /// Where a simulation counts its time.
 #[derive(Clone, Copy, Debug)]
-struct VirtualNs(&'static AtomicU64);
+struct VirtualPs(&'static AtomicU64);
 
 /// Two are equal if they are the same counter.
-impl PartialEq for VirtualNs {
+impl PartialEq for VirtualPs {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.0, other.0)
     }
@@ -106,12 +106,12 @@ impl Clock {
         Self::raw(None)
     }
 
-    /// A clock of virtual time: it returns the value of `now_ns`, which a simulation advances.
-    /// Clocks that share this counter agree exactly.
+    /// A clock of virtual time: it returns the value of `now_ps`, picoseconds that a simulation
+    /// advances. Clocks that share this counter agree exactly.
     #[must_use]
-    pub fn virtual_time(now_ns: &'static AtomicU64) -> Self {
-        let virtual_ns = Some(VirtualNs(now_ns));
-        Self { source: ClockSource::Virtual, virtual_ns, ..Self::raw(None) }
+    pub fn virtual_time(now_ps: &'static AtomicU64) -> Self {
+        let virtual_ps = Some(VirtualPs(now_ps));
+        Self { source: ClockSource::Virtual, ns_per_tick: 1e-3, virtual_ps, ..Self::raw(None) }
     }
 
     fn raw(fallback_reason: Option<&'static str>) -> Self {
@@ -120,7 +120,7 @@ impl Clock {
             ns_per_tick: 1.0,
             relative_error: 0.0,
             fallback_reason,
-            virtual_ns: None,
+            virtual_ps: None,
         }
     }
 
@@ -139,7 +139,7 @@ impl Clock {
                 ns_per_tick,
                 relative_error,
                 fallback_reason: None,
-                virtual_ns: None,
+                virtual_ps: None,
             },
             None => Self::raw(Some("the counter did not advance steadily when calibrated")),
         }
@@ -157,8 +157,8 @@ impl Clock {
     }
 
     fn slow_now(&self) -> Stamp {
-        Stamp(match self.virtual_ns {
-            Some(VirtualNs(now_ns)) => now_ns.load(Ordering::Acquire),
+        Stamp(match self.virtual_ps {
+            Some(VirtualPs(now_ps)) => now_ps.load(Ordering::Acquire),
             None => counter::raw_ns(),
         })
     }
@@ -216,10 +216,16 @@ impl Clock {
     /// Measures what a stamp costs, by `samples` (at least 2) stamps taken back to back.
     #[must_use]
     pub fn cost(&self, samples: usize) -> StampCost {
+        self.cost_of(samples, || self.now())
+    }
+
+    /// As [`Clock::cost`], of stamps that are taken in another way.
+    #[must_use]
+    pub fn cost_of(&self, samples: usize, now: impl Fn() -> Stamp) -> StampCost {
         let count = samples.max(2);
         let mut stamps = vec![Stamp(0); count + 1];
         for stamp in &mut stamps {
-            *stamp = self.now();
+            *stamp = now();
         }
         let mut ticks: Vec<u64> = stamps.windows(2).map(|w| w[1].0.wrapping_sub(w[0].0)).collect();
         let step = ticks.iter().fold(0, |a, &b| gcd(a, b));
@@ -360,11 +366,11 @@ mod tests {
 
     #[test]
     fn virtual_time_moves_when_it_is_moved() {
-        let now_ns: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
-        let (clock, other) = (Clock::virtual_time(now_ns), Clock::virtual_time(now_ns));
+        let now_ps: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
+        let (clock, other) = (Clock::virtual_time(now_ps), Clock::virtual_time(now_ps));
         let began = clock.now();
         assert_eq!((began, other.now()), (Stamp(5), Stamp(5)));
-        now_ns.store(1_005, Ordering::Release);
+        now_ps.store(1_000_005, Ordering::Release);
         assert_eq!(clock.whole_ns_between(began, other.now()), 1000);
         assert_eq!(clock.cost(8).mean_ns, 0.0, "a stamp takes no virtual time");
         assert_eq!((clock == other, clock.to_string().as_str()), (true, "virtual time"));
@@ -451,7 +457,7 @@ mod tests {
             ns_per_tick: 0.4,
             relative_error: 4e-6,
             fallback_reason: None,
-            virtual_ns: None,
+            virtual_ps: None,
         };
         assert_eq!(counter.to_string(), "fenced TSC, 2500.000 MHz +- 4.0 ppm");
     }

@@ -3,15 +3,15 @@
 //!
 //! An experiment is a function that each rank runs with the same parameters. It asks its [`Rank`]
 //! for its index, for the time, and whether the others are ready. In real time a rank is a process
-//! ([`process`]); in virtual time it will be a coroutine. Therefore an experiment sleeps, spins and
-//! starts threads only through its rank.
+//! ([`process`]); in virtual time it is a coroutine (crate `sim`). Therefore an experiment sleeps,
+//! spins and starts threads only through its rank.
 
 pub mod process;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use rdmalab_measure::{Clock, Stamp};
+use rdmalab_measure::{Clock, Stamp, StampCost};
 
 /// Why a rank could not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,11 @@ pub trait Rank {
 
     /// The clock of [`Rank::now`], to turn stamps into nanoseconds.
     fn clock(&self) -> &Clock;
+
+    /// What a time stamp costs, by `samples` stamps taken back to back.
+    fn stamp_cost(&self, samples: usize) -> StampCost {
+        self.clock().cost(samples)
+    }
 
     /// The error bound, in nanoseconds and both ways, of a stamp of rank `other` that
     /// [`Rank::to_own_clock`] converted; `None` if the clocks cannot be compared. Ranks of one
@@ -161,6 +166,11 @@ pub trait Rank {
     fn restamp_shares_cpu(&self) -> bool {
         false
     }
+
+    /// Tells that the processor has just copied so many bytes. In virtual time only this makes a
+    /// copy take time.
+    #[inline(always)]
+    fn copied(&self, _bytes: u64) {}
 
     /// Runs all bodies at the same time, each on its own thread, and waits for all of them.
     ///

@@ -40,9 +40,13 @@ impl Library {
     /// # Errors
     /// When there is none.
     pub fn connection_manager(&self) -> Result<ConnectionManager, LoadError> {
-        let table = match self.hooks() {
-            Some(hooks) => (hooks.load_cm)()?,
-            None => CmTable::load()?,
+        let table = match (self.hooks(), self.instance()) {
+            (Some(hooks), _) => (hooks.load_cm)()?,
+            (None, None) => CmTable::load()?,
+            (None, Some(_)) => {
+                let reason = "the devices of an instance have no connection manager".to_owned();
+                return Err(LoadError::Open { library: "librdmacm".to_owned(), reason });
+            }
         };
         Ok(ConnectionManager(Arc::new(ManagerInner { table, library: self.clone() })))
     }

@@ -41,8 +41,8 @@ impl Drop for DeviceList {
 impl DeviceList {
     pub(crate) fn get(library: &Library) -> Result<Vec<Device>, VerbsError> {
         const VERB: &str = "ibv_get_device_list";
-        if let Some(devices) = library.instance() {
-            let raw = devices().map_err(|errno| library.error(VERB, errno))?;
+        if let Some(instance) = library.instance() {
+            let raw = (instance.devices)().map_err(|errno| library.error(VERB, errno))?;
             let list = Arc::new(Self { library: library.clone(), list: None });
             return Ok(raw.into_iter().map(|raw| Device { raw, list: list.clone() }).collect());
         }

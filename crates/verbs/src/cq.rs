@@ -12,6 +12,7 @@ use crate::completion::Wc;
 use crate::context::Context;
 use crate::error::VerbsError;
 use crate::event::wait_readable;
+use crate::library::Instance;
 
 /// A channel for events of completion queues. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -51,6 +52,9 @@ impl CompletionChannel {
     /// The library's error.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqEvent>, VerbsError> {
         let library = self.0.context.library();
+        if let Some((instance, timeout)) = library.instance().zip(timeout) {
+            return self.wait_without_descriptor(instance, timeout);
+        }
         // SAFETY: the channel is alive.
         let fd = unsafe { (*self.0.raw.as_ptr()).fd };
         if timeout.is_some() && !wait_readable(fd, timeout) {
@@ -61,6 +65,27 @@ impl CompletionChannel {
         let result = unsafe {
             (library.table().get_cq_event)(self.0.raw.as_ptr(), &raw mut cq, &raw mut cookie)
         };
+        library.zero("ibv_get_cq_event", result)?;
+        // SAFETY: the queue cannot be destroyed before this event is acknowledged, here and once.
+        unsafe { (library.table().ack_cq_events)(cq, 1) };
+        Ok(Some(CqEvent { cq_id: cookie as u64 }))
+    }
+
+    fn wait_without_descriptor(
+        &self,
+        instance: &Instance,
+        timeout: Duration,
+    ) -> Result<Option<CqEvent>, VerbsError> {
+        let library = self.0.context.library();
+        let (mut cq, mut cookie) = (null_mut(), null_mut());
+        let limit_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: the channel is alive, and both answers are valid for writes.
+        let result = unsafe {
+            (instance.wait_event)(self.0.raw.as_ptr(), limit_ns, &raw mut cq, &raw mut cookie)
+        };
+        if result == libc::EAGAIN {
+            return Ok(None);
+        }
         library.zero("ibv_get_cq_event", result)?;
         // SAFETY: the queue cannot be destroyed before this event is acknowledged, here and once.
         unsafe { (library.table().ack_cq_events)(cq, 1) };

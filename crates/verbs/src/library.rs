@@ -1,11 +1,11 @@
 //! A library of verbs, and how its functions report errors.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdmalab_abi::{CmTable, LoadError, VerbsTable, ibv_device};
+use rdmalab_abi::{CmTable, LoadError, VerbsTable, ibv_comp_channel, ibv_cq, ibv_device};
 
 use crate::context::{Device, DeviceList};
 use crate::error::VerbsError;
@@ -53,6 +53,24 @@ pub struct SoftHooks {
 /// number.
 pub type ListDevices = dyn Fn() -> Result<Vec<NonNull<ibv_device>>, c_int> + Send + Sync;
 
+/// Waits for the next event of a completion channel for at most so many nanoseconds; writes the
+/// completion queue and its context. Returns 0, or an error number: `EAGAIN` when none came.
+///
+/// # Safety
+/// The channel is alive, and both places are valid for writes.
+pub type WaitEvent =
+    unsafe fn(*mut ibv_comp_channel, u64, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+
+/// One instance of a back end, as the devices of a library.
+pub struct Instance {
+    /// Lists its devices, and keeps it.
+    pub devices: Box<ListDevices>,
+    /// Waits for an event of a channel without a descriptor.
+    pub wait_event: WaitEvent,
+    /// The message of the last error of this thread, as `verb: sentence`.
+    pub last_error: fn() -> Option<String>,
+}
+
 /// A library of verbs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Library(Arc<Inner>);
@@ -61,7 +79,7 @@ struct Inner {
     table: VerbsTable,
     kind: Kind,
     hooks: Option<SoftHooks>,
-    instance: Option<Box<ListDevices>>,
+    instance: Option<Instance>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -99,10 +117,10 @@ impl Library {
 
     /// A library whose devices are those of one instance of a back end instead of the process's: a
     /// process may have several. Its table serves the devices of any instance of that back end, as
-    /// for [`Library::new`]. `devices` keeps the instance, and the library keeps `devices`.
+    /// for [`Library::new`]. The library keeps the instance.
     #[must_use]
-    pub fn of_instance(table: VerbsTable, kind: Kind, devices: Box<ListDevices>) -> Self {
-        Self(Arc::new(Inner { table, kind, hooks: None, instance: Some(devices) }))
+    pub fn of_instance(table: VerbsTable, kind: Kind, instance: Instance) -> Self {
+        Self(Arc::new(Inner { table, kind, hooks: None, instance: Some(instance) }))
     }
 
     /// The kind of this library.
@@ -111,9 +129,9 @@ impl Library {
         self.0.kind
     }
 
-    /// The function that lists the devices, if the table does not.
-    pub(crate) fn instance(&self) -> Option<&ListDevices> {
-        self.0.instance.as_deref()
+    /// The instance whose devices it has, if those are not the process's.
+    pub(crate) fn instance(&self) -> Option<&Instance> {
+        self.0.instance.as_ref()
     }
 
     /// The functions.
@@ -140,7 +158,9 @@ impl Library {
     #[cold]
     pub(crate) fn error(&self, verb: &'static str, errno: i32) -> VerbsError {
         let prefix = format!("{verb}: ");
-        let said = self.hooks().and_then(|hooks| (hooks.last_error)());
+        let of_hooks = self.hooks().map(|hooks| hooks.last_error);
+        let last_error = of_hooks.or(self.instance().map(|instance| instance.last_error));
+        let said = last_error.and_then(|last_error| last_error());
         let sentence = said.and_then(|s| Some(s.strip_prefix(&prefix)?.to_owned()));
         VerbsError { verb, errno, sentence }
     }

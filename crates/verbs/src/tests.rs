@@ -243,7 +243,7 @@ fn a_library_of_an_instance_keeps_it_as_long_as_anything_of_it() {
     let table = *library().table();
     let kept = instance.clone();
     let list = move || Ok(kept.iter().map(|device| device.raw).collect());
-    let library = Library::of_instance(table, Kind::Sim, Box::new(list));
+    let library = Library::of_instance(table, Kind::Sim, instance_of(Box::new(list)));
     let device = library.devices().unwrap().remove(0);
     drop(library);
     let context = device.open().unwrap();
@@ -259,7 +259,12 @@ fn a_library_of_an_instance_keeps_it_as_long_as_anything_of_it() {
 #[test]
 fn an_instance_without_devices_says_why() {
     let table = *library().table();
-    let library = Library::of_instance(table, Kind::Sim, Box::new(|| Err(libc::ENODEV)));
+    let none = instance_of(Box::new(|| Err(libc::ENODEV)));
+    let library = Library::of_instance(table, Kind::Sim, none);
     let error = library.devices().unwrap_err();
     assert_eq!((error.verb, error.errno), ("ibv_get_device_list", libc::ENODEV));
+}
+
+fn instance_of(devices: Box<ListDevices>) -> Instance {
+    Instance { devices, wait_event: |_, _, _, _| libc::EAGAIN, last_error: || None }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rdmalab_measure::outcome::Combination;
-use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
+use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp, StampCost};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_verbs::Context;
 
@@ -296,6 +296,15 @@ impl<R: Rank> Rank for ThreadRank<'_, R> {
 
     fn restamp_shares_cpu(&self) -> bool {
         self.rank.restamp_shares_cpu()
+    }
+
+    #[inline(always)]
+    fn copied(&self, bytes: u64) {
+        self.rank.copied(bytes);
+    }
+
+    fn stamp_cost(&self, samples: usize) -> StampCost {
+        self.rank.stamp_cost(samples)
     }
 
     fn spawn<T: Send>(

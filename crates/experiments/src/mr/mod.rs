@@ -133,6 +133,7 @@ impl<R: Rank> Rounds<'_, R> {
             drop(region);
             let gone = self.rank.now();
             self.bounce.copy_in(0, &self.source);
+            self.rank.copied(self.source.len() as u64);
             let copied = self.rank.now();
             let stamps = [begin, registered, gone, copied];
             for (log, pair) in self.ticks.iter_mut().zip(stamps.windows(2)) {

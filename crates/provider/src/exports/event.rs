@@ -46,6 +46,43 @@ unsafe fn next_cq<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<*mu
     }
 }
 
+/// Waits for the next event of a channel for at most `limit_ns` of the device's clock, for back
+/// ends without descriptors: 0 and the CQ with its context, or an error number, `EAGAIN` when none
+/// came. The program must acknowledge each.
+///
+/// # Safety
+/// `channel` is of this backend, and both places are valid for writes.
+pub unsafe fn wait_cq_event<B: Backend>(
+    channel: *mut ibv_comp_channel,
+    limit_ns: u64,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: by the contract; for the CQ as in `ibv_get_cq_event`.
+    unsafe {
+        let context = context::own::<B>((*channel).context);
+        let own = ChannelObject::<B>::own(channel);
+        let ticks_per_s = u128::from(B::query_device(&context.backend).hca_core_clock_khz) * 1000;
+        let ticks = u128::from(limit_ns) * ticks_per_s / 1_000_000_000;
+        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+        let until = B::read_clock(&context.backend).saturating_add(ticks);
+        loop {
+            match B::wait_channel(&own.backend, Deadline::At(until)) {
+                Err(error) if error.errno == VerbsError::EAGAIN => return error.errno,
+                Err(error) => return answer::status("ibv_get_cq_event", Err(error)),
+                Ok(cookie) => {
+                    // Events of a CQ that was destroyed meanwhile are skipped.
+                    if let Some(found) = context.registry.deliver_completion(cookie) {
+                        *cq = found;
+                        *cq_context = (*found).cq_context;
+                        return 0;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The next event; without one, waits for it, unless the program made the descriptor non-blocking.
 fn wait<T>(fd: c_int, next: impl Fn(Deadline) -> VerbsResult<T>) -> VerbsResult<T> {
     match next(Deadline::Now) {
