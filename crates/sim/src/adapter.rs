@@ -1,0 +1,198 @@
+//! The adapter of a node, and its queue pairs.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
+use rdmalab_engine::vocab::AsyncEventType;
+use rdmalab_wire::ids::Gid;
+
+use crate::bus::Bus;
+use crate::channel::Channel;
+use crate::completion::CompletionQueue;
+use crate::context_cache::ContextCache;
+use crate::ids::{QP_BITS, QpId};
+use crate::packets::Packets;
+use crate::parameters::Parameters;
+use crate::receive_wqe::WqeReader;
+use crate::time::Ps;
+
+/// The lowest number of a queue pair: 0 and 1 are those of the managers.
+const FIRST_QP: usize = 2;
+
+/// A queue pair with the state that its adapter keeps for it.
+#[derive(Debug)]
+pub(crate) struct SimQp {
+    pub(crate) qp: Qp,
+    pub(crate) send_cq: usize,
+    pub(crate) recv_cq: usize,
+    pub(crate) srq: Option<usize>,
+    pub(crate) pd: usize,
+    pub(crate) cookie: u64,
+    /// The send queue is free up to this position, by the completions polled so far.
+    pub(crate) freed: u32,
+    /// Whether it waits for its turn at the send engine.
+    pub(crate) is_queued: bool,
+    /// Whether the adapter reads send WQEs, so that a WQE written to it must wait its turn.
+    pub(crate) reads_wqes: u32,
+    /// When its last packets left the send engine, since they stay in order.
+    pub(crate) departs: Ps,
+    /// Packets that arrived and are not accepted, with the time at which they may be.
+    pub(crate) inbox: VecDeque<(Ps, Packets)>,
+    /// The adapter's reads of receive WQEs.
+    pub(crate) recv_reader: WqeReader,
+    /// The time for which a timer event is scheduled.
+    pub(crate) timer: Option<Ps>,
+    /// Multicast groups.
+    pub(crate) groups: Vec<Gid>,
+}
+
+/// A place for a queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct QpPlace {
+    generation: u32,
+    qp: Option<Box<SimQp>>,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) queue: SharedRecvQueue,
+    pub(crate) reader: WqeReader,
+    pub(crate) max_sge: u32,
+    pub(crate) cookie: u64,
+    pub(crate) users: usize,
+    /// Queue pairs that wait for a WQE of it.
+    pub(crate) waiting: VecDeque<QpId>,
+}
+
+/// The resources of the adapter that everything passes.
+#[derive(Debug)]
+pub(crate) struct Engines {
+    pub(crate) bus: Bus,
+    pub(crate) contexts: ContextCache,
+    /// Queue pairs that have something to send, in the order of their turns.
+    pub(crate) turns: VecDeque<QpId>,
+    /// Whether the next turn is scheduled.
+    pub(crate) sends: bool,
+    /// When the send engine is free.
+    pub(crate) send_free: Ps,
+    /// When the receive engine is free.
+    pub(crate) receive_free: Ps,
+}
+
+/// A host with its adapter.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) index: usize,
+    pub(crate) engines: Engines,
+    pub(crate) qps: Vec<QpPlace>,
+    free_qps: Vec<usize>,
+    pub(crate) cqs: Vec<Option<CompletionQueue>>,
+    pub(crate) srqs: Vec<Option<Srq>>,
+    pub(crate) channels: Vec<Option<Channel>>,
+    /// Users of each protection domain; `None` when it is freed.
+    pub(crate) pds: Vec<Option<usize>>,
+    pub(crate) keys: BTreeMap<u32, KeyEntry>,
+    pub(crate) next_key: u32,
+    /// Asynchronous events: type and cookie.
+    pub(crate) events: VecDeque<(AsyncEventType, u64)>,
+    /// When the last write to memory will be visible.
+    pub(crate) written: Ps,
+    /// How often something happened that a task of the node may look for.
+    pub(crate) happenings: u64,
+    /// Tasks that have not ended.
+    pub(crate) tasks: usize,
+    /// The word of the program that always shows the present time.
+    pub(crate) restamped: Option<u64>,
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, parameters: &Parameters) -> Node {
+        Node {
+            index,
+            engines: Engines {
+                bus: Bus::new(parameters),
+                contexts: ContextCache::new(parameters),
+                turns: VecDeque::new(),
+                sends: false,
+                send_free: Ps::ZERO,
+                receive_free: Ps::ZERO,
+            },
+            qps: std::iter::repeat_with(QpPlace::default).take(FIRST_QP).collect(),
+            free_qps: Vec::new(),
+            cqs: Vec::new(),
+            srqs: Vec::new(),
+            channels: Vec::new(),
+            pds: Vec::new(),
+            keys: BTreeMap::new(),
+            next_key: 1,
+            events: VecDeque::new(),
+            written: Ps::ZERO,
+            happenings: 0,
+            tasks: 0,
+            restamped: None,
+        }
+    }
+
+    /// A place for a new queue pair; `None` when there are too many.
+    pub(crate) fn place_for_qp(&mut self) -> Option<QpId> {
+        let index = match self.free_qps.pop() {
+            Some(index) => index,
+            None if self.qps.len() < 1 << QP_BITS => {
+                self.qps.push(QpPlace::default());
+                self.qps.len() - 1
+            }
+            None => return None,
+        };
+        Some(QpId { node: self.index, index, generation: self.qps[index].generation })
+    }
+
+    /// Puts a queue pair into its place.
+    pub(crate) fn put_qp(&mut self, id: QpId, qp: Box<SimQp>) {
+        let place = &mut self.qps[id.index];
+        if place.generation == id.generation {
+            place.qp = Some(qp);
+        }
+    }
+
+    /// Takes a queue pair out of its place for a while; `None` if it was destroyed.
+    pub(crate) fn take_qp(&mut self, id: QpId) -> Option<Box<SimQp>> {
+        let place = self.qps.get_mut(id.index)?;
+        if place.generation == id.generation { place.qp.take() } else { None }
+    }
+
+    /// A queue pair; `None` if it was destroyed.
+    pub(crate) fn qp(&mut self, id: QpId) -> Option<&mut SimQp> {
+        let place = self.qps.get_mut(id.index)?;
+        if place.generation == id.generation { place.qp.as_deref_mut() } else { None }
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn qp_of_number(&self, qpn: u32) -> Option<QpId> {
+        let index = (qpn & ((1 << QP_BITS) - 1)) as usize;
+        let place = self.qps.get(index)?;
+        let here = qpn >> QP_BITS == self.index as u32 && place.qp.is_some();
+        here.then_some(QpId { node: self.index, index, generation: place.generation })
+    }
+
+    /// Gives up the place of a queue pair.
+    pub(crate) fn free_qp(&mut self, id: QpId) {
+        let place = &mut self.qps[id.index];
+        place.generation = place.generation.wrapping_add(1);
+        place.qp = None;
+        self.free_qps.push(id.index);
+    }
+
+    /// The queue pairs that are attached to a multicast group.
+    pub(crate) fn members(&self, group: Gid) -> Vec<QpId> {
+        let is_member =
+            |place: &QpPlace| place.qp.as_ref().is_some_and(|qp| qp.groups.contains(&group));
+        let of = |(index, place): (usize, &QpPlace)| {
+            let id = QpId { node: self.index, index, generation: place.generation };
+            is_member(place).then_some(id)
+        };
+        self.qps.iter().enumerate().filter_map(of).collect()
+    }
+}

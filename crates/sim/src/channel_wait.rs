@@ -1,0 +1,57 @@
+//! A task sleeps until an event of a completion channel comes, and needs some time to wake up.
+
+use crate::kernel::{Sim, World};
+use crate::task;
+use crate::time::Ps;
+
+impl World {
+    /// An event of a completion queue.
+    pub(crate) fn raise(&mut self, node: usize, channel: usize, cookie: u64) {
+        let Some(found) = self.nodes[node].channels[channel].as_mut() else { return };
+        found.events.push_back(cookie);
+        if let Some((task, since)) = found.sleeper.take() {
+            let all = &self.parameters;
+            let idle = self.now - since;
+            let is_cold = all.wake_cold_after_ns > Ps::ZERO && idle > all.wake_cold_after_ns;
+            let wake = if is_cold { all.wake_cold_ns } else { all.wake_ns };
+            self.tasks[task.0].system += wake;
+            self.resume_at(task, self.now + wake);
+        }
+    }
+
+    /// Drops the events of a completion queue that is destroyed.
+    pub(crate) fn drop_events(&mut self, node: usize, channel: usize, cookie: u64) {
+        if let Some(found) = self.nodes[node].channels[channel].as_mut() {
+            found.events.retain(|event| *event != cookie);
+        }
+    }
+}
+
+/// The next event of a channel; waits for it until `until` (`None`: as long as it takes).
+pub(crate) fn wait(sim: &Sim, node: usize, channel: usize, until: Option<Ps>) -> Option<u64> {
+    let next = |world: &mut World| world.nodes[node].channels[channel].as_mut()?.events.pop_front();
+    loop {
+        if let Some(cookie) = sim.with(next) {
+            return Some(cookie);
+        }
+        let now = sim.now();
+        let task = task::running()?;
+        if until.is_some_and(|until| now >= until) || sim.with(|world| world.stopped().is_some()) {
+            return None;
+        }
+        sim.with(|world| {
+            if let Some(found) = world.nodes[node].channels[channel].as_mut() {
+                found.sleeper = Some((task, now));
+            }
+        });
+        match until {
+            Some(until) => sim.sleep_until(until),
+            None => sim.block("an event of a completion channel"),
+        }
+        sim.with(|world| {
+            if let Some(found) = world.nodes[node].channels[channel].as_mut() {
+                found.sleeper = None;
+            }
+        });
+    }
+}

@@ -1,0 +1,54 @@
+//! Adapters write completions, which become visible some time later and may raise an event.
+
+use rdmalab_engine::cq::Notify;
+use rdmalab_engine::vocab::AsyncEventType;
+
+use crate::bus::Span;
+use crate::completion::Cqe;
+use crate::event::Event;
+use crate::kernel::World;
+use crate::time::Ps;
+
+/// Bytes of a completion, as adapters write it.
+const CQE_BYTES: u64 = 64;
+
+impl World {
+    /// Writes a completion to a queue, after `earliest`.
+    pub(crate) fn write_completion(&mut self, node: usize, cq: usize, cqe: Cqe, earliest: Ps) {
+        let completion = self.parameters.completion_ns;
+        let begin = self.now.max(earliest);
+        let host = &mut self.nodes[node];
+        let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
+        if queue.len() >= queue.capacity {
+            if !queue.ignores_overrun && !queue.is_overrun {
+                queue.is_overrun = true;
+                let cookie = queue.cookie;
+                host.events.push_back((AsyncEventType::CqErr, cookie));
+                self.happened(node);
+            }
+            return;
+        }
+        let written = host.engines.bus.write(Span::at(begin), CQE_BYTES) + completion;
+        let at = written.max(queue.last);
+        queue.last = at;
+        queue.written.push_back(Cqe { at, ..cqe });
+        self.queue.push(at, Event::Completion { node, cq });
+    }
+
+    /// The oldest completion that was written becomes visible.
+    pub(crate) fn complete(&mut self, node: usize, cq: usize) {
+        let host = &mut self.nodes[node];
+        let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
+        let Some(cqe) = queue.written.pop_front() else { return };
+        queue.visible.push_back(cqe);
+        let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status) && !cqe.is_void;
+        let (channel, cookie) = (queue.channel, queue.cookie);
+        if is_due {
+            queue.notify = Notify::Disarmed;
+            if let Some(channel) = channel {
+                self.raise(node, channel, cookie);
+            }
+        }
+        self.happened(node);
+    }
+}

@@ -1,0 +1,309 @@
+//! The verbs that make, change and destroy objects.
+
+use std::collections::VecDeque;
+
+use rdmalab_engine::backend::*;
+use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
+use rdmalab_engine::vocab::*;
+use rdmalab_wire::ids::Qpn;
+
+use crate::adapter::{SimQp, Srq};
+use crate::device::{self, MAX_KEYS};
+use crate::ids::{QP_BITS, QpId};
+use crate::kernel::{Sim, World};
+use crate::receive_wqe::WqeReader;
+use crate::time::Ps;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Refuses a value beyond the limit of the device.
+pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
+    if asked > limit {
+        let said = format!("{what} {asked}: this simulated device allows up to {limit}");
+        return Err(VerbsError::invalid(said));
+    }
+    Ok(())
+}
+
+/// What a queue pair is created with.
+pub(crate) struct NewQp {
+    pub(crate) node: usize,
+    pub(crate) pd: usize,
+    pub(crate) qp_type: QpType,
+    pub(crate) send_cq: usize,
+    pub(crate) recv_cq: usize,
+    pub(crate) srq: Option<usize>,
+    pub(crate) cap: QpCap,
+    pub(crate) sq_sig_all: bool,
+    pub(crate) cookie: u64,
+}
+
+/// Checks the capacities that a program wants, and says which it gets.
+fn granted(sim: &Sim, want: &NewQp) -> VerbsResult<QpCap> {
+    let (cap, all) = (want.cap, &sim.parameters);
+    check_limit("max_send_wr", cap.max_send_wr, all.max_wr)?;
+    check_limit("max_recv_wr", cap.max_recv_wr, all.max_wr)?;
+    check_limit("max_send_sge", cap.max_send_sge, all.max_sge)?;
+    check_limit("max_recv_sge", cap.max_recv_sge, all.max_sge)?;
+    check_limit("max_inline_data", cap.max_inline_data, all.max_inline_bytes)?;
+    let own = want.srq.is_none();
+    Ok(QpCap {
+        max_send_wr: cap.max_send_wr.max(1),
+        max_recv_wr: if own { cap.max_recv_wr.max(1) } else { 0 },
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: if own { cap.max_recv_sge.max(1) } else { 0 },
+        max_inline_data: cap.max_inline_data,
+    })
+}
+
+/// Creates a queue pair.
+pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCap)> {
+    let cap = granted(sim, want)?;
+    let mtu = device::mtu(&sim.parameters);
+    let created = sim.with(|world| {
+        let node = &mut world.nodes[want.node];
+        let Some(id) = node.place_for_qp() else {
+            return Err(VerbsError::no_room(format!(
+                "a node can have {} queue pairs: destroy some first",
+                (1 << QP_BITS) - 2
+            )));
+        };
+        let qpn = Qpn::new((want.node as u32) << QP_BITS | id.index as u32);
+        let init = QpInit::<(), ()> {
+            qp_type: want.qp_type,
+            send_cq: &(),
+            recv_cq: &(),
+            srq: want.srq.map(|_| &()),
+            cap,
+            sq_sig_all: want.sq_sig_all,
+            cookie: want.cookie,
+        };
+        let pd = PdId(want.pd as u32);
+        let reader = WqeReader::of_queue(&sim.parameters, cap.max_recv_wr, cap.max_recv_sge);
+        let qp = SimQp {
+            qp: Qp::new(qpn, pd, &init, mtu),
+            send_cq: want.send_cq,
+            recv_cq: want.recv_cq,
+            srq: want.srq,
+            pd: want.pd,
+            cookie: want.cookie,
+            freed: 0,
+            is_queued: false,
+            reads_wqes: 0,
+            departs: Ps::ZERO,
+            inbox: VecDeque::new(),
+            recv_reader: reader,
+            timer: None,
+            groups: Vec::new(),
+        };
+        for cq in [want.send_cq, want.recv_cq] {
+            if let Some(cq) = node.cqs[cq].as_mut() {
+                cq.users += 1;
+            }
+        }
+        if let Some(srq) = want.srq.and_then(|srq| node.srqs[srq].as_mut()) {
+            srq.users += 1;
+        }
+        use_pd(node, want.pd, 1);
+        node.put_qp(id, Box::new(qp));
+        Ok((id, qpn, cap))
+    });
+    sim.work_in_kernel(sim.parameters.verb_ns);
+    created
+}
+
+/// The error for an object that was destroyed.
+pub(crate) fn gone(what: &str) -> VerbsError {
+    VerbsError::invalid(format!("the {what} was destroyed"))
+}
+
+/// Changes a queue pair.
+pub(crate) fn modify_qp(
+    sim: &Sim,
+    id: QpId,
+    attr: &QpAttr,
+    mask: QpAttrMask,
+) -> VerbsResult<QpState> {
+    let limits = device::limits(&sim.parameters);
+    let changed = sim.with(|world| {
+        world.with_qp(id, |world, qp| {
+            let (state, mut effects) =
+                world.engine(id, qp, |qp, env| qp.modify(attr, mask, &limits, env));
+            world.apply(id, qp, &mut effects, Ps::ZERO);
+            if state == Ok(QpState::Reset) {
+                (qp.freed, qp.reads_wqes) = (0, 0);
+                qp.inbox.clear();
+                qp.recv_reader.reset();
+            }
+            world.wants_turn(id, qp);
+            state
+        })
+    });
+    sim.work_in_kernel(sim.parameters.verb_ns);
+    changed.unwrap_or_else(|| Err(gone("QP")))
+}
+
+/// Destroys a queue pair: waits for its writes to memory, and purges its completions.
+pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
+    wait_for_writes(sim, id.node);
+    let destroyed = sim.with(|world| {
+        let node = &mut world.nodes[id.node];
+        let Some(qp) = node.take_qp(id) else { return Err(gone("QP")) };
+        for cq in [qp.send_cq, qp.recv_cq] {
+            if let Some(cq) = node.cqs[cq].as_mut() {
+                cq.purge(qp.qp.qpn.get());
+                cq.users -= 1;
+            }
+        }
+        if let Some(srq) = qp.srq.and_then(|srq| node.srqs[srq].as_mut()) {
+            srq.users -= 1;
+        }
+        use_pd(node, qp.pd, -1);
+        let qpn = qp.qp.qpn;
+        for window in node.keys.values_mut().filter(|entry| entry.qpn == qpn) {
+            (window.length, window.access, window.qpn) = (0, Access::NONE, Qpn::new(0));
+        }
+        node.free_qp(id);
+        Ok(())
+    });
+    sim.work_in_kernel(sim.parameters.verb_ns);
+    destroyed
+}
+
+/// Counts the objects of a protection domain.
+pub(crate) fn use_pd(node: &mut crate::adapter::Node, pd: usize, change: isize) {
+    if let Some(Some(users)) = node.pds.get_mut(pd) {
+        *users = users.saturating_add_signed(change);
+    }
+}
+
+/// Waits until all that the adapter wrote so far is in memory.
+fn wait_for_writes(sim: &Sim, node: usize) {
+    let left = sim.with(|world| world.nodes[node].written - world.now);
+    sim.work_in_kernel(left);
+}
+
+/// A region that is being registered.
+pub(crate) struct NewMr {
+    pub(crate) pd: usize,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) iova: u64,
+    pub(crate) access: Access,
+}
+
+fn entry_of(want: &NewMr, key: u32) -> VerbsResult<KeyEntry> {
+    let access = mr::check_registration(want.access, want.length, want.addr);
+    let access = access.map_err(VerbsError::invalid)?;
+    if access.contains(Access::ON_DEMAND) {
+        return Err(VerbsError::unsupported(
+            "IBV_ACCESS_ON_DEMAND: simulated devices have no on-demand paging yet",
+        ));
+    }
+    let iova = if access.contains(Access::ZERO_BASED) { 0 } else { want.iova };
+    Ok(KeyEntry {
+        key,
+        kind: KeyKind::Region,
+        iova,
+        length: want.length,
+        host_delta: want.addr.wrapping_sub(iova),
+        access,
+        pd: PdId(want.pd as u32),
+        qpn: Qpn::new(0),
+        on_demand: false,
+        backing: Backing::default(),
+    })
+}
+
+/// Adds a key; its low 8 bits are for the program.
+fn add_key(world: &mut World, node: usize, entry: KeyEntry) -> VerbsResult<u32> {
+    let node = &mut world.nodes[node];
+    if node.keys.len() >= MAX_KEYS {
+        return Err(VerbsError::no_room(format!("a node can have {MAX_KEYS} memory keys")));
+    }
+    let key = node.next_key << 8;
+    // A number that is used again after 2^24 registrations is free, if it is not in use.
+    node.next_key = node.next_key.wrapping_add(1) & 0xff_ffff;
+    node.keys.insert(key, KeyEntry { key, ..entry });
+    Ok(key)
+}
+
+/// Time to register so many bytes.
+fn register_time(sim: &Sim, bytes: u64) -> Ps {
+    sim.parameters.register_ns + sim.parameters.register_ns_per_page * bytes.div_ceil(PAGE)
+}
+
+/// Registers memory; returns its key.
+pub(crate) fn reg_mr(sim: &Sim, node: usize, want: &NewMr) -> VerbsResult<u32> {
+    let entry = entry_of(want, 0)?;
+    let key = sim.with(|world| {
+        use_pd(&mut world.nodes[node], want.pd, 1);
+        add_key(world, node, entry)
+    })?;
+    sim.work_in_kernel(register_time(sim, want.length));
+    Ok(key)
+}
+
+/// Changes a region, whose key stays.
+pub(crate) fn rereg_mr(sim: &Sim, node: usize, key: u32, want: &NewMr) -> VerbsResult<()> {
+    let entry = entry_of(want, key)?;
+    wait_for_writes(sim, node);
+    sim.with(|world| world.nodes[node].keys.insert(key, entry));
+    sim.work_in_kernel(register_time(sim, want.length));
+    Ok(())
+}
+
+/// Deregisters a region.
+pub(crate) fn dereg_mr(sim: &Sim, node: usize, pd: usize, key: u32) -> VerbsResult<()> {
+    wait_for_writes(sim, node);
+    let removed = sim.with(|world| {
+        use_pd(&mut world.nodes[node], pd, -1);
+        world.nodes[node].keys.remove(&key)
+    });
+    sim.work_in_kernel(sim.parameters.deregister_ns);
+    removed.map(drop).ok_or_else(|| VerbsError::invalid("the region is deregistered already"))
+}
+
+/// Allocates a window, which is not bound; returns its key.
+pub(crate) fn alloc_mw(sim: &Sim, node: usize, pd: usize, kind: MwType) -> VerbsResult<u32> {
+    let nothing = NewMr { pd, addr: 0, length: 0, iova: 0, access: Access::NONE };
+    let kind = match kind {
+        MwType::Type1 => KeyKind::WindowType1,
+        MwType::Type2 => KeyKind::WindowType2,
+    };
+    let entry = KeyEntry { kind, ..entry_of(&nothing, 0)? };
+    let key = sim.with(|world| add_key(world, node, entry))?;
+    sim.work_in_kernel(sim.parameters.verb_ns);
+    Ok(key)
+}
+
+/// Makes a shared receive queue; returns its index.
+pub(crate) fn create_srq(
+    sim: &Sim,
+    node: usize,
+    pd: usize,
+    init: SrqInit,
+) -> VerbsResult<(usize, SrqInfo)> {
+    check_limit("SRQ max_wr", init.max_wr, sim.parameters.max_wr)?;
+    check_limit("SRQ max_sge", init.max_sge, sim.parameters.max_sge)?;
+    let (max_wr, max_sge) = (init.max_wr.max(1), init.max_sge.max(1));
+    let srq = Srq {
+        queue: SharedRecvQueue::new(PdId(pd as u32), max_wr, max_sge, init.srq_limit),
+        reader: WqeReader::of_srq(&sim.parameters, max_wr, max_sge),
+        max_sge,
+        cookie: init.cookie,
+        users: 0,
+        waiting: VecDeque::new(),
+    };
+    let index = sim.with(|world| {
+        let node = &mut world.nodes[node];
+        use_pd(node, pd, 1);
+        node.srqs.push(Some(srq));
+        node.srqs.len() - 1
+    });
+    sim.work_in_kernel(sim.parameters.verb_ns);
+    Ok((index, SrqInfo { max_wr, max_sge, srq_limit: init.srq_limit }))
+}

@@ -1,0 +1,27 @@
+//! What an adapter reads from memory and writes to it, at the time of the read or write.
+
+use crate::kernel::World;
+use crate::memory::{self, DmaWrite};
+
+impl World {
+    /// Shows the present time in the word that the program has restamped, before it is read.
+    pub(crate) fn restamp(&mut self, node: usize) {
+        if let Some(addr) = self.nodes[node].restamped {
+            memory::write(addr, &self.now.0.to_ne_bytes());
+        }
+    }
+
+    /// The bytes of a write are in memory.
+    pub(crate) fn write_memory(&mut self, done: DmaWrite) {
+        let mut rest = &done.bytes[..];
+        for piece in &done.pieces {
+            let (here, later) = rest.split_at(piece.bytes);
+            // A program that panics does not wait for writes before it gives up its memory.
+            if self.nodes[done.node].keys.contains_key(&piece.key) {
+                memory::write(piece.addr, here);
+            }
+            rest = later;
+        }
+        self.happened(done.node);
+    }
+}

@@ -1,0 +1,240 @@
+//! The surroundings of a queue pair, as the engine and the driver see them. What the engine says is
+//! collected in [`Effects`], because its time is decided afterwards.
+
+use std::collections::BTreeMap;
+
+use rdmalab_driver::{Host, Memory};
+use rdmalab_engine::backend::MwBind;
+use rdmalab_engine::mr::{KeyEntry, KeyKind};
+use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
+use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::*;
+use rdmalab_wire::ids::Qpn;
+
+use crate::adapter::{SimQp, Srq};
+use crate::completion::Cqe;
+use crate::device;
+use crate::ids::QpId;
+use crate::kernel::World;
+use crate::memory::{self, Piece};
+use crate::time::Ps;
+
+/// What the engine said in one step.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Completions: whether for the send queue, and the completion.
+    pub(crate) completions: Vec<(bool, Cqe)>,
+    /// Places to which payload goes.
+    pub(crate) pieces: Vec<Piece>,
+    /// The payload for all of them.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) events: Vec<AsyncEventType>,
+    /// The limit of the shared receive queue is reached.
+    pub(crate) limit_reached: bool,
+}
+
+/// The surroundings of one queue pair.
+pub(crate) struct NodeEnv<'a> {
+    pub(crate) id: QpId,
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) keys: &'a mut BTreeMap<u32, KeyEntry>,
+    pub(crate) srq: Option<&'a mut Srq>,
+    pub(crate) effects: &'a mut Effects,
+}
+
+impl World {
+    /// Lets the engine act on a queue pair; what it says comes into effect after `earliest`.
+    pub(crate) fn engine<T>(
+        &mut self,
+        id: QpId,
+        qp: &mut SimQp,
+        act: impl FnOnce(&mut Qp, &mut NodeEnv<'_>) -> T,
+    ) -> (T, Effects) {
+        let mut effects = Effects::default();
+        let node = &mut self.nodes[id.node];
+        let mut env = NodeEnv {
+            id,
+            qpn: qp.qp.qpn,
+            pd: qp.qp.pd,
+            keys: &mut node.keys,
+            srq: qp.srq.and_then(|srq| node.srqs[srq].as_mut()),
+            effects: &mut effects,
+        };
+        let result = act(&mut qp.qp, &mut env);
+        (result, effects)
+    }
+
+    /// Brings into effect what the engine said, but for its writes: completions follow `earliest`.
+    pub(crate) fn apply(&mut self, id: QpId, qp: &SimQp, effects: &mut Effects, earliest: Ps) {
+        for (is_send, cqe) in effects.completions.drain(..) {
+            let cq = if is_send { qp.send_cq } else { qp.recv_cq };
+            self.write_completion(id.node, cq, cqe, earliest);
+        }
+        let node = &mut self.nodes[id.node];
+        for event in effects.events.drain(..) {
+            node.events.push_back((event, qp.cookie));
+        }
+        if std::mem::take(&mut effects.limit_reached)
+            && let Some(srq) = qp.srq.and_then(|srq| node.srqs[srq].as_ref())
+        {
+            node.events.push_back((AsyncEventType::SrqLimitReached, srq.cookie));
+        }
+    }
+}
+
+impl NodeEnv<'_> {
+    /// A completion of this queue pair, which becomes visible later.
+    fn cqe(&self, wc: Wc, solicited: bool, frees: Option<u32>) -> Cqe {
+        let frees = frees.map(|position| (self.id, position));
+        Cqe { wc, solicited, frees, at: Ps::ZERO, is_void: false }
+    }
+
+    fn bind(&mut self, bind: &MwBind) -> bool {
+        let (Some(region), Some(window)) =
+            (self.keys.get(&bind.mr_lkey).copied(), self.keys.get(&bind.mw_rkey).copied())
+        else {
+            return false;
+        };
+        let is_type2 = window.kind == KeyKind::WindowType2;
+        let inside = bind
+            .addr
+            .checked_sub(region.iova)
+            .is_some_and(|offset| offset <= region.length && bind.length <= region.length - offset);
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let is_allowed = window.kind != KeyKind::Region
+            && window.pd == self.pd
+            && region.kind == KeyKind::Region
+            && region.pd == self.pd
+            && region.access.contains(Access::MW_BIND)
+            && (!bind.access.intersects(writes) || region.access.contains(Access::LOCAL_WRITE))
+            && !(is_type2 && (window.length != 0 || bind.length == 0));
+        if !is_allowed || (bind.length > 0 && !inside) {
+            return false;
+        }
+        self.keys.remove(&bind.mw_rkey);
+        let entry = KeyEntry {
+            key: bind.new_rkey,
+            iova: bind.addr,
+            length: bind.length,
+            host_delta: region.host_delta,
+            access: bind.access,
+            qpn: if is_type2 { self.qpn } else { Qpn::new(0) },
+            ..window
+        };
+        self.keys.insert(bind.new_rkey, entry);
+        true
+    }
+}
+
+impl Env for NodeEnv<'_> {
+    fn key(&self, key: u32) -> Option<KeyEntry> {
+        self.keys.get(&key).copied()
+    }
+
+    fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv {
+        let Some(srq) = &mut self.srq else { return TakeRecv::Empty };
+        let (taken, limit_reached) = srq.queue.take(held);
+        self.effects.limit_reached |= limit_reached;
+        taken
+    }
+
+    fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
+        let cqe = self.cqe(wc, false, Some(sq_free_to));
+        self.effects.completions.push((true, cqe));
+    }
+
+    fn recv_completion(&mut self, wc: Wc, solicited: bool) {
+        let cqe = self.cqe(wc, solicited, None);
+        self.effects.completions.push((false, cqe));
+    }
+
+    fn invalidate(&mut self, rkey: u32) -> bool {
+        let Some(window) = self.keys.get_mut(&rkey) else { return false };
+        let is_ours = window.kind == KeyKind::WindowType2
+            && window.qpn == self.qpn
+            && window.pd == self.pd
+            && window.length > 0;
+        if is_ours {
+            (window.length, window.access, window.qpn) = (0, Access::NONE, Qpn::new(0));
+        }
+        is_ours
+    }
+
+    fn event(&mut self, event: AsyncEventType) {
+        self.effects.events.push(event);
+    }
+}
+
+impl Memory for NodeEnv<'_> {
+    type Place<'a> = &'a mut [u8];
+    type Bytes<'a> = &'a [u8];
+
+    fn bytes(bytes: &[u8]) -> &[u8] {
+        bytes
+    }
+
+    fn skip(bytes: &mut &[u8], count: u32) {
+        *bytes = &bytes[count as usize..];
+    }
+
+    fn put(bytes: &[u8], to: &mut &mut [u8]) -> Result<(), CopyError> {
+        let (here, rest) = std::mem::take(to).split_at_mut(bytes.len());
+        here.copy_from_slice(bytes);
+        *to = rest;
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        _region: &KeyEntry,
+        host_addr: u64,
+        bytes: u32,
+        to: &mut &mut [u8],
+    ) -> Result<(), CopyError> {
+        let (here, rest) = std::mem::take(to).split_at_mut(bytes as usize);
+        memory::read(host_addr, here);
+        *to = rest;
+        Ok(())
+    }
+
+    /// The bytes are written when the bus has carried them.
+    fn write(
+        &mut self,
+        region: &KeyEntry,
+        host_addr: u64,
+        bytes: u32,
+        from: &mut &[u8],
+    ) -> Result<(), CopyError> {
+        let (here, rest) = from.split_at(bytes as usize);
+        let piece = Piece { addr: host_addr, bytes: here.len(), key: region.key };
+        self.effects.pieces.push(piece);
+        self.effects.bytes.extend_from_slice(here);
+        *from = rest;
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        _region: &KeyEntry,
+        host_addr: u64,
+        op: AtomicOp,
+    ) -> Result<u64, CopyError> {
+        Ok(memory::atomic(host_addr, op))
+    }
+}
+
+impl Host for NodeEnv<'_> {
+    fn execute_local(&mut self, qp: &Qp, position: u32) -> Option<bool> {
+        let wqe = qp.sq.wqe(position);
+        Some(match (wqe.opcode, qp.sq.bind(position)) {
+            (WrOpcode::BindMw, Some(bind)) => self.bind(&bind.clone()),
+            _ => self.invalidate(wqe.imm_or_rkey),
+        })
+    }
+
+    fn routing_header(&self, train: &Train) -> [u8; GRH_BYTES as usize] {
+        device::routing_header(train, self.id.node)
+    }
+}

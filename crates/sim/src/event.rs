@@ -1,0 +1,110 @@
+//! Events of a simulation, in the order of their times; equal times in the order of scheduling.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::ids::QpId;
+use crate::memory::DmaWrite;
+use crate::packets::Packets;
+use crate::task::TaskId;
+use crate::time::Ps;
+
+/// What happens at a time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A task goes on; void if the task was resumed by something else meanwhile.
+    Resume { task: TaskId, wait: u32 },
+    /// The adapter learns of posted sends up to position `posted`. `wqe`: the write contained the
+    /// WQE itself (BlueFlame).
+    Doorbell { qp: QpId, posted: u32, wqe: bool },
+    /// The adapter has read the send WQEs up to position `posted`.
+    SendWqes { qp: QpId, posted: u32 },
+    /// The send engine of an adapter takes its next queue pair.
+    SendTurn { node: usize },
+    /// The payload of planned packets is read from memory now.
+    PayloadRead(Box<Packets>),
+    /// Packets have their payload, and leave the adapter as soon as the link is free.
+    Depart(Box<Packets>),
+    /// The first packet has reached the switch.
+    AtSwitch(Box<Packets>),
+    /// The last packet has reached the adapter of node `node`.
+    Arrive { node: usize, packets: Box<Packets> },
+    /// The receive engine offers the oldest packets of a queue pair to it.
+    Offer { qp: QpId },
+    /// The adapter has read this many receive WQEs of a queue pair's own queue.
+    RecvWqes { qp: QpId, count: u32 },
+    /// The same of a shared receive queue.
+    SrqWqes { node: usize, srq: usize, count: u32 },
+    /// Bytes that the adapter wrote are in memory.
+    Write(Box<DmaWrite>),
+    /// The oldest completion that was written to a completion queue can be polled.
+    Completion { node: usize, cq: usize },
+    /// The timer of a queue pair may be due.
+    Timer { qp: QpId },
+}
+
+struct Scheduled {
+    at: Ps,
+    sequence: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.sequence == other.sequence
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// The events that are still to come.
+#[derive(Default)]
+pub(crate) struct EventQueue {
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    sequence: u64,
+}
+
+impl EventQueue {
+    /// Schedules an event.
+    pub(crate) fn push(&mut self, at: Ps, event: Event) {
+        self.sequence += 1;
+        self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, event }));
+    }
+
+    /// The next event and its time.
+    pub(crate) fn peek(&self) -> Option<(Ps, &Event)> {
+        self.heap.peek().map(|Reverse(next)| (next.at, &next.event))
+    }
+
+    /// Takes the next event.
+    pub(crate) fn pop(&mut self) -> Option<(Ps, Event)> {
+        self.heap.pop().map(|Reverse(next)| (next.at, next.event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_times_keep_their_order() {
+        let mut queue = EventQueue::default();
+        let turn = |node| Event::SendTurn { node };
+        for (at, node) in [(5, 0), (3, 1), (5, 2), (3, 3), (5, 4)] {
+            queue.push(Ps(at), turn(node));
+        }
+        let order: Vec<usize> = std::iter::from_fn(|| queue.pop())
+            .map(|(_, event)| if let Event::SendTurn { node } = event { node } else { 99 })
+            .collect();
+        assert_eq!(order, [1, 3, 0, 2, 4]);
+    }
+}

@@ -1,0 +1,12 @@
+//! Names of the objects of a simulation.
+
+/// Bits of a queue pair number that count the queue pairs of a node; the upper ones are the node.
+pub(crate) const QP_BITS: u32 = 14;
+
+/// A queue pair of a simulation. After it is destroyed, its place gets another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QpId {
+    pub(crate) node: usize,
+    pub(crate) index: usize,
+    pub(crate) generation: u32,
+}

@@ -1,0 +1,436 @@
+//! The kernel of time: one clock, the events that are to come, and the tasks that wait for them.
+//!
+//! Nobody runs ahead of the clock. A call that takes time returns when the clock has reached its
+//! end: events of adapters before that are handled at once, on the caller's stack; if another task
+//! is due before that, the caller is suspended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_rank::Stopped;
+
+use crate::adapter::{Node, SimQp};
+use crate::event::{Event, EventQueue};
+use crate::exchange::Exchange;
+use crate::fabric::Fabric;
+use crate::ids::QpId;
+use crate::parameters::Parameters;
+use crate::task::{self, Body, TaskId};
+use crate::time::Ps;
+
+/// How many times a task goes on or works between two looks whether to stop.
+const STEPS_PER_LOOK: u64 = 256;
+
+/// A simulation, as all its objects see it.
+pub(crate) struct Sim {
+    pub(crate) name: String,
+    pub(crate) parameters: Parameters,
+    world: Mutex<World>,
+    /// The clock in picoseconds, for [`rdmalab_measure::Clock`].
+    pub(crate) clock_ps: &'static AtomicU64,
+}
+
+/// What a task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It runs, or its resumption is due at a fixed time.
+    Active,
+    /// It looks for something again and again, and would find nothing now.
+    Looks {
+        /// When the last look ended.
+        since: Ps,
+        /// How long a look takes.
+        period: Ps,
+    },
+    /// It waits for another task: an exchange, an event, the end of its threads.
+    Blocked(&'static str),
+    /// It has ended.
+    Ended,
+}
+
+/// A task, as the kernel sees it.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) node: usize,
+    pub(crate) state: State,
+    /// Number of its present or next wait, so that only one event resumes it.
+    wait: u32,
+    /// The task that waits for its end.
+    parent: Option<TaskId>,
+    /// Its threads that have not ended.
+    pub(crate) children: usize,
+    /// Processor time, in the program and in the kernel.
+    pub(crate) user: Ps,
+    pub(crate) system: Ps,
+}
+
+/// The state of a simulation.
+pub(crate) struct World {
+    pub(crate) now: Ps,
+    pub(crate) queue: EventQueue,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) fabric: Fabric,
+    pub(crate) parameters: Parameters,
+    /// Events so far.
+    pub(crate) events: u64,
+    /// How often there was an occasion to look whether to stop.
+    looks: u64,
+    pub(crate) exchange: Exchange,
+    /// Why all ranks have to end.
+    stopped: Option<Stopped>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Sim {
+    pub(crate) fn new(
+        name: &str,
+        parameters: Parameters,
+        ranks: usize,
+        asked: Arc<AtomicBool>,
+    ) -> Arc<Sim> {
+        let world = World {
+            now: Ps::ZERO,
+            queue: EventQueue::default(),
+            tasks: Vec::new(),
+            nodes: (0..ranks).map(|index| Node::new(index, &parameters)).collect(),
+            fabric: Fabric::new(&parameters, ranks),
+            parameters,
+            events: 0,
+            looks: 0,
+            exchange: Exchange::default(),
+            stopped: None,
+            asked,
+        };
+        let clock_ps = Box::leak(Box::new(AtomicU64::new(0)));
+        Arc::new(Sim { name: name.to_owned(), parameters, world: Mutex::new(world), clock_ps })
+    }
+
+    /// Uses the state. No task may wait inside.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        act(&mut self.world.lock())
+    }
+
+    /// The time now.
+    pub(crate) fn now(&self) -> Ps {
+        Ps(self.clock_ps.load(Ordering::Relaxed))
+    }
+
+    /// The node of the rank that calls; outside of tasks, that of rank 0.
+    pub(crate) fn own_node(&self) -> usize {
+        task::running().map_or(0, |TaskId(task)| self.with(|world| world.tasks[task].node))
+    }
+
+    /// The caller's processor works for `cost`. Does nothing outside of tasks.
+    pub(crate) fn work(&self, cost: Ps) {
+        self.spend(cost, |task| &mut task.user);
+    }
+
+    /// The same in the kernel.
+    pub(crate) fn work_in_kernel(&self, cost: Ps) {
+        self.spend(cost, |task| &mut task.system);
+    }
+
+    fn spend(&self, cost: Ps, account: impl FnOnce(&mut Task) -> &mut Ps) {
+        let Some(TaskId(task)) = task::running() else { return };
+        if cost == Ps::ZERO {
+            return;
+        }
+        let mut world = self.world.lock();
+        *account(&mut world.tasks[task]) += cost;
+        world.look_whether_asked();
+        world.touch_siblings(task);
+        let until = world.now + cost;
+        if world.run_to(until) {
+            self.clock_ps.store(until.0, Ordering::Relaxed);
+            return;
+        }
+        world.resume_at(TaskId(task), until);
+        drop(world);
+        self.suspend();
+    }
+
+    /// Does nothing until a time; the processor is idle.
+    pub(crate) fn sleep_until(&self, until: Ps) {
+        let Some(task) = task::running() else { return };
+        self.with(|world| {
+            world.touch_siblings(task.0);
+            let until = until.max(world.now);
+            world.resume_at(task, until);
+        });
+        self.suspend();
+    }
+
+    /// Waits until something happened at the caller's node after it counted `seen` happenings, as a
+    /// loop does that looks every `period`; at most until `deadline`. The processor works.
+    pub(crate) fn look_again(&self, seen: u64, period: Ps, deadline: Option<Ps>) {
+        let Some(task) = task::running() else { return };
+        let began = self.now();
+        let waits = self.with(|world| world.begin_looks(task, seen, period, deadline));
+        if waits {
+            self.suspend();
+            let spent = self.now() - began;
+            self.with(|world| world.tasks[task.0].user += spent);
+        }
+    }
+
+    /// Waits until another task calls [`World::resume_at`]; `what` is for people.
+    pub(crate) fn block(&self, what: &'static str) {
+        let Some(task) = task::running() else { return };
+        self.with(|world| {
+            world.touch_siblings(task.0);
+            world.tasks[task.0].state = State::Blocked(what);
+        });
+        self.suspend();
+    }
+
+    fn suspend(&self) {
+        task::suspend();
+        self.with(|world| self.clock_ps.store(world.now.0, Ordering::Relaxed));
+    }
+
+    /// Handles events up to the next time at which a task goes on; `None` if no event is left.
+    pub(crate) fn next_task(&self) -> Option<TaskId> {
+        let mut world = self.world.lock();
+        let next = world.next_task();
+        self.clock_ps.store(world.now.0, Ordering::Relaxed);
+        next
+    }
+}
+
+impl World {
+    /// Adds a task of a node; it begins now.
+    pub(crate) fn add_task(&mut self, node: usize, parent: Option<TaskId>, body: Body) {
+        let task = TaskId(self.tasks.len());
+        self.tasks.push(Task {
+            node,
+            state: State::Active,
+            wait: 0,
+            parent,
+            children: 0,
+            user: Ps::ZERO,
+            system: Ps::ZERO,
+        });
+        if let Some(TaskId(parent)) = parent {
+            self.tasks[parent].children += 1;
+        }
+        self.nodes[node].tasks += 1;
+        task::add(task, body);
+        self.resume_at(task, self.now);
+    }
+
+    /// A task has ended.
+    pub(crate) fn end_task(&mut self, task: TaskId) {
+        self.touch_siblings(task.0);
+        let ended = &mut self.tasks[task.0];
+        ended.state = State::Ended;
+        let (node, parent) = (ended.node, ended.parent);
+        self.nodes[node].tasks -= 1;
+        if let Some(TaskId(parent)) = parent {
+            self.tasks[parent].children -= 1;
+            if self.tasks[parent].children == 0
+                && matches!(self.tasks[parent].state, State::Blocked(_))
+            {
+                self.resume_at(TaskId(parent), self.now);
+            }
+        }
+    }
+
+    /// Resumes a task that waits, or that is about to wait, at a time.
+    pub(crate) fn resume_at(&mut self, task: TaskId, at: Ps) {
+        let found = &mut self.tasks[task.0];
+        found.state = State::Active;
+        found.wait = found.wait.wrapping_add(1);
+        let wait = found.wait;
+        self.queue.push(at, Event::Resume { task, wait });
+    }
+
+    /// Begins the wait of [`Sim::look_again`]; false if there is something to look at already.
+    fn begin_looks(&mut self, task: TaskId, seen: u64, period: Ps, deadline: Option<Ps>) -> bool {
+        let since = self.now;
+        if self.stopped.is_some() || self.nodes[self.tasks[task.0].node].happenings != seen {
+            return false;
+        }
+        self.tasks[task.0].wait = self.tasks[task.0].wait.wrapping_add(1);
+        if let Some(deadline) = deadline {
+            let wait = self.tasks[task.0].wait;
+            let at = end_of_look(since, period, deadline);
+            self.queue.push(at, Event::Resume { task, wait });
+        }
+        self.tasks[task.0].state = State::Looks { since, period };
+        true
+    }
+
+    /// Something happened at a node that its tasks may look for.
+    pub(crate) fn happened(&mut self, node: usize) {
+        self.nodes[node].happenings += 1;
+        self.wake_lookers(node, None);
+    }
+
+    /// The task may have changed something that another task of its node looks for.
+    fn touch_siblings(&mut self, task: usize) {
+        let node = self.tasks[task].node;
+        if self.nodes[node].tasks > 1 {
+            self.nodes[node].happenings += 1;
+            self.wake_lookers(node, Some(task));
+        }
+    }
+
+    fn wake_lookers(&mut self, node: usize, but: Option<usize>) {
+        let now = self.now;
+        if self.nodes[node].tasks == 1 {
+            // The task of a rank has the number of its node.
+            return self.wake_looker(node, now);
+        }
+        for task in 0..self.tasks.len() {
+            if self.tasks[task].node == node && Some(task) != but {
+                self.wake_looker(task, now);
+            }
+        }
+    }
+
+    fn wake_looker(&mut self, task: usize, now: Ps) {
+        if let Some(Task { state: State::Looks { since, period }, .. }) = self.tasks.get(task) {
+            let at = end_of_look(*since, *period, now);
+            self.resume_at(TaskId(task), at);
+        }
+    }
+
+    /// Ends the whole simulation: every task that waits goes on, and finds the reason.
+    pub(crate) fn stop(&mut self, why: Stopped) {
+        if matches!(self.stopped, None | Some(Stopped::Asked)) {
+            self.stopped = Some(why);
+        }
+        for task in 0..self.tasks.len() {
+            if matches!(self.tasks[task].state, State::Blocked(_) | State::Looks { .. }) {
+                self.resume_at(TaskId(task), self.now);
+            }
+        }
+    }
+
+    /// Why all ranks have to end, if they have to.
+    pub(crate) fn stopped(&self) -> Option<&Stopped> {
+        self.stopped.as_ref()
+    }
+
+    /// What each task waits for that has not ended, for people.
+    pub(crate) fn waiting(&self) -> String {
+        let waits = |(index, task): (usize, &Task)| {
+            let what = match task.state {
+                State::Blocked(what) => what,
+                State::Looks { .. } => "a completion or a write to its memory",
+                State::Active | State::Ended => return None,
+            };
+            let thread = if index < self.nodes.len() { "" } else { " (a thread)" };
+            Some(format!("rank {}{thread} waits for {what}", task.node))
+        };
+        self.tasks.iter().enumerate().filter_map(waits).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Handles all events up to `until`, and sets the clock to it; false if a task is due before or
+    /// at that time. The clock then stays where it is.
+    fn run_to(&mut self, until: Ps) -> bool {
+        while let Some((at, event)) = self.queue.peek() {
+            if at > until {
+                break;
+            }
+            if let Event::Resume { task, wait } = event {
+                if self.tasks[task.0].wait == *wait {
+                    return false;
+                }
+                self.queue.pop();
+                continue;
+            }
+            self.handle_next();
+        }
+        self.now = until;
+        true
+    }
+
+    fn next_task(&mut self) -> Option<TaskId> {
+        self.look_whether_asked();
+        loop {
+            let (at, event) = self.queue.peek()?;
+            if let Event::Resume { task, wait } = *event {
+                let is_due = self.tasks[task.0].wait == wait;
+                self.queue.pop();
+                if is_due {
+                    self.now = at;
+                    let found = &mut self.tasks[task.0];
+                    found.state = State::Active;
+                    found.wait = found.wait.wrapping_add(1);
+                    return Some(task);
+                }
+            } else {
+                self.handle_next();
+            }
+        }
+    }
+
+    /// Uses a queue pair, apart from the rest of its node; `None` if it was destroyed.
+    pub(crate) fn with_qp<T>(
+        &mut self,
+        id: QpId,
+        act: impl FnOnce(&mut World, &mut SimQp) -> T,
+    ) -> Option<T> {
+        let mut qp = self.nodes[id.node].take_qp(id)?;
+        let result = act(self, &mut qp);
+        self.nodes[id.node].put_qp(id, qp);
+        Some(result)
+    }
+
+    fn handle_next(&mut self) {
+        let Some((at, event)) = self.queue.pop() else { return };
+        debug_assert!(at >= self.now, "an event in the past");
+        self.now = at;
+        self.events += 1;
+        self.handle(event);
+    }
+
+    /// Stops all ranks if somebody asked for that; looks once in many calls.
+    fn look_whether_asked(&mut self) {
+        let is_time = self.looks.is_multiple_of(STEPS_PER_LOOK);
+        self.looks += 1;
+        if is_time && self.asked.load(Ordering::Relaxed) && self.stopped.is_none() {
+            self.stop(Stopped::Asked);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Resume { .. } => unreachable!("tasks are resumed by the scheduler"),
+            Event::Doorbell { qp, posted, wqe } => self.doorbell(qp, posted, wqe),
+            Event::SendWqes { qp, posted } => self.have_send_wqes(qp, posted),
+            Event::SendTurn { node } => self.send_turn(node),
+            Event::PayloadRead(packets) => self.read_payload(packets),
+            Event::Depart(packets) => self.depart(packets),
+            Event::AtSwitch(packets) => self.at_switch(packets),
+            Event::Arrive { node, packets } => self.arrive(node, *packets),
+            Event::Offer { qp } => self.offer(qp),
+            Event::RecvWqes { qp, count } => self.have_recv_wqes(qp, count),
+            Event::SrqWqes { node, srq, count } => self.have_srq_wqes(node, srq, count),
+            Event::Write(write) => self.write_memory(*write),
+            Event::Completion { node, cq } => self.complete(node, cq),
+            Event::Timer { qp } => self.timer(qp),
+        }
+    }
+}
+
+/// When the first look after `time` ends that a loop makes, whose looks take `period` and began at
+/// `since`.
+fn end_of_look(since: Ps, period: Ps, time: Ps) -> Ps {
+    let looks = (time - since).0.div_ceil(period.0.max(1));
+    since + Ps(period.0.max(1)) * looks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_ends_at_a_multiple_of_its_time() {
+        let end = |time| end_of_look(Ps(100), Ps(30), Ps(time)).0;
+        assert_eq!([end(90), end(100), end(101), end(130), end(131)], [100, 100, 130, 130, 160]);
+    }
+}

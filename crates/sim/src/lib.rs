@@ -1,0 +1,59 @@
+//! The simulator: adapters and a fabric in virtual time.
+//!
+//! A [`Simulation`] has one adapter for each rank. The adapters are a [`Backend`] for `provider`,
+//! so that an experiment sees verbs as usual; the ranks are coroutines ([`SimRank`]). Both share
+//! one virtual clock. The protocol is the engine's, driven as by every other driver. This crate
+//! adds what happens *when*: the cost of each call for the processor, and the time that each part
+//! of an adapter and of the fabric takes.
+//!
+//! ```text
+//! post_send: processor -> MMIO (BlueFlame or doorbell) -> [WQE read] -> send engine
+//!   -> [payload read] -> link -> [switch -> link] -> receive engine -> [receive WQE read]
+//!   -> payload write -> completion write -> poll or event
+//! ```
+//!
+//! All times are parameters of a [`Profile`]; a part whose parameters are 0 takes no time. Nothing
+//! depends on a real clock, an address or a hash: the same input gives the same results.
+//!
+//! One thread runs a simulation; several simulations may run on several threads.
+//!
+//! [`Backend`]: rdmalab_engine::backend::Backend
+
+mod adapter;
+mod backend;
+mod bus;
+mod channel;
+mod channel_wait;
+mod complete;
+mod completion;
+mod context_cache;
+mod control;
+mod device;
+mod dma;
+mod env;
+mod event;
+mod exchange;
+mod fabric;
+mod ids;
+mod kernel;
+mod memory;
+mod packets;
+mod parameters;
+mod profile;
+mod rank;
+mod receive;
+mod receive_wqe;
+mod send;
+mod simulation;
+mod task;
+mod threads;
+mod time;
+mod transfer;
+mod work_queue;
+
+pub use backend::SimBackend;
+pub use parameters::{Parameter, Parameters};
+pub use profile::{Mark, Profile, ProfileError, SHIPPED, find, name_of_device};
+pub use rank::SimRank;
+pub use simulation::{Report, Simulation};
+pub use time::{Ps, Rate};

@@ -1,0 +1,63 @@
+//! Packets on their way.
+
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_wire::ids::Gid;
+
+use crate::bus::Span;
+use crate::ids::QpId;
+
+/// Where packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// To a node.
+    Node(usize),
+    /// To every node with a member of this group.
+    Group(Gid),
+    /// Nowhere: no node has this address.
+    Nowhere,
+}
+
+/// Consecutive packets of one message, on their way.
+#[derive(Clone, Debug)]
+pub(crate) struct Packets {
+    pub(crate) train: Train,
+    pub(crate) payload: Vec<u8>,
+    /// The queue pair that sends them.
+    pub(crate) from: QpId,
+    pub(crate) to: To,
+    /// When the first and the last packet are where they are.
+    pub(crate) span: Span,
+    /// How their payload is read from memory.
+    pub(crate) source: Source,
+}
+
+/// Where the payload of packets is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// There is none, or the adapter has it.
+    None,
+    /// In memory, as the send request at this position describes it, from this byte on.
+    Request { position: u32, offset: u32 },
+    /// In memory at this address, for the answer to a READ.
+    Answer { addr: u64, key: u32 },
+}
+
+impl Packets {
+    /// How many packets travel.
+    pub(crate) fn count(&self) -> u64 {
+        match self.train.kind {
+            TrainKind::ReadRequest => 1,
+            _ => self.train.packets.max(1).into(),
+        }
+    }
+
+    /// Whether they answer requests.
+    pub(crate) fn is_response(&self) -> bool {
+        self.train.kind.is_response()
+    }
+
+    /// Whether the last packet of the message is among them.
+    pub(crate) fn ends_message(&self) -> bool {
+        self.train.flags.has(TrainFlags::LAST)
+    }
+}

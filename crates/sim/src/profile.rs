@@ -1,0 +1,208 @@
+//! Profiles: the parameters of one adapter with the source of each, as a TOML file.
+//!
+//! The shipped ones are in `profiles/sim/` at the root of the repository and are compiled in;
+//! others are named by their path.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::parameters::Parameters;
+
+/// How well a value is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// It is taken from elsewhere, or assumed.
+    Prior,
+    /// It is chosen so that published values come out; `from` names them.
+    Calibrated,
+    /// It was found otherwise, and published values agree with it.
+    Validated,
+}
+
+/// The value of a parameter in a profile.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The value.
+    pub is: f64,
+    /// How well it is known.
+    pub mark: Mark,
+    /// The source, or the published values that it was calibrated with.
+    pub from: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    title: String,
+    lacks: String,
+    parameters: BTreeMap<String, toml::Spanned<Entry>>,
+}
+
+/// A profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name, as in `sim:NAME`.
+    pub name: String,
+    /// What it is, in one line.
+    pub title: String,
+    /// What the adapter does and the model does not.
+    pub lacks: String,
+    /// The values.
+    pub parameters: Parameters,
+    /// The entries of the file, by parameter.
+    pub entries: BTreeMap<String, Entry>,
+}
+
+/// What is wrong with a profile: one line with file and line number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileError(pub String);
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+/// The shipped profiles: name and text.
+pub const SHIPPED: &[(&str, &str)] = &[
+    ("ideal", include_str!("../../../profiles/sim/ideal.toml")),
+    ("connectx2", include_str!("../../../profiles/sim/connectx2.toml")),
+    ("connectx4", include_str!("../../../profiles/sim/connectx4.toml")),
+];
+
+/// Longest file of a profile, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The profile in the name of a device, `sim:NAME` or `sim:FILE`; `None` for other devices.
+#[must_use]
+pub fn name_of_device(device: &str) -> Option<&str> {
+    device.strip_prefix("sim:")
+}
+
+/// A shipped profile by its name, or one from a file by its path.
+///
+/// # Errors
+/// There is no such profile, or it is wrong.
+pub fn find(name: &str) -> Result<Profile, ProfileError> {
+    if let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+        return Profile::parse(name, text);
+    }
+    if !name.contains(['/', '.']) {
+        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        return Err(ProfileError(format!(
+            "sim:{name}: there is no such profile; there are {}, and files by their path",
+            names.join(", ")
+        )));
+    }
+    let wrong = |why: &dyn fmt::Display| ProfileError(format!("{name}: {why}"));
+    let bytes = std::fs::metadata(name).map_err(|error| wrong(&error))?.len();
+    if bytes > MAX_FILE_BYTES {
+        return Err(wrong(&format!("{bytes} bytes are more than a profile may have, 1 MiB")));
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| wrong(&error))?;
+    Profile::parse(name, &text)
+}
+
+impl Profile {
+    /// Reads the text of a profile; `file` is for messages.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(file: &str, text: &str) -> Result<Profile, ProfileError> {
+        let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+        let read: File = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(1, |span| line(span.start));
+            ProfileError(format!("{file}:{at}: {}", error.message()))
+        })?;
+        let mut parameters = Parameters::least();
+        for parameter in Parameters::ALL {
+            let given = read.parameters.contains_key(parameter.name);
+            match parameter.default {
+                _ if given => Ok(()),
+                Some(default) => parameters.set(parameter.name, default),
+                None => Err(format!("{} is missing: {}", parameter.name, parameter.meaning.trim())),
+            }
+            .map_err(|why| ProfileError(format!("{file}: {why}")))?;
+        }
+        for (name, entry) in &read.parameters {
+            let set = parameters.set(name, entry.get_ref().is);
+            set.map_err(|why| ProfileError(format!("{file}:{}: {why}", line(entry.span().start))))?;
+        }
+        let own = |(name, entry): (String, toml::Spanned<Entry>)| (name, entry.into_inner());
+        let entries = read.parameters.into_iter().map(own).collect();
+        let File { name, title, lacks, .. } = read;
+        Ok(Profile { name, title, lacks, parameters, entries })
+    }
+
+    /// Sets a parameter, as `--sim` does.
+    ///
+    /// # Errors
+    /// As [`Parameters::set`].
+    pub fn set(&mut self, name: &str, number: f64) -> Result<(), String> {
+        self.parameters.set(name, number)
+    }
+
+    /// A number that stands for all values (FNV-1a over their texts): two profiles with the same
+    /// number are the same model.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for parameter in Parameters::ALL {
+            let value = self.parameters.get(parameter.name).unwrap_or(0.0);
+            for byte in format!("{}={value}\n", parameter.name).bytes() {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            }
+        }
+        hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shipped_profile_is_sound_and_names_its_sources() {
+        for (name, _) in SHIPPED {
+            let profile = find(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(profile.name, *name);
+            assert!(profile.entries.values().all(|entry| !entry.from.is_empty()), "{name}");
+            assert!(!profile.lacks.is_empty() && !profile.title.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_line() {
+        let (_, text) = SHIPPED[0];
+        let told = |text: &str| Profile::parse("p.toml", text).unwrap_err().0;
+        let with = |line: &str| format!("{text}\n{line}\n");
+        let last = text.lines().count() + 2;
+        let said = told(&with("bus_reed_ns = { is = 1, mark = 'prior', from = 'x' }"));
+        assert_eq!(said.split(": ").next(), Some(&*format!("p.toml:{last}")), "{said}");
+        let said = told(&with("bus_read_ns = { is = -1, mark = 'prior', from = 'x' }"));
+        assert!(said.contains("it must be from 0 to 1000000"), "{said}");
+        let said = told(&with("bus_read_ns = { is = 1, mark = 'guess', from = 'x' }"));
+        assert!(said.contains("guess"), "{said}");
+        let said = told("name = 'x'\ntitle = 'x'\nlacks = 'x'\n[parameters]\n");
+        assert!(said.contains("stamp_ns is missing: Time of a time stamp."), "{said}");
+    }
+
+    #[test]
+    fn the_hash_changes_with_each_value() {
+        let ideal = find("ideal").unwrap();
+        for parameter in Parameters::ALL {
+            let mut other = ideal.clone();
+            let value = other.parameters.get(parameter.name).unwrap();
+            let changed = if value == parameter.max { parameter.min } else { parameter.max };
+            other.set(parameter.name, changed).unwrap();
+            assert_ne!(other.hash(), ideal.hash(), "{}", parameter.name);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The sending side of an adapter: doorbells, reads of WQEs, turns of queue pairs, reads of
+//! payload, and timers.
+
+use rdmalab_driver::{self as driver, Host};
+use rdmalab_engine::qp::send_queue::SendQueue;
+use rdmalab_engine::qp::{CopyError, Plan, Response, Timer, TimerKind};
+use rdmalab_engine::train::{GrhFields, Train, TrainFlags, TrainKind};
+use rdmalab_engine::vocab::{AhAttr, QpState, QpType, UdAddress};
+use rdmalab_wire::ids::{Qpn, RKey};
+
+use crate::adapter::SimQp;
+use crate::bus::Span;
+use crate::device;
+use crate::event::Event;
+use crate::ids::QpId;
+use crate::kernel::World;
+use crate::memory;
+use crate::packets::{Packets, Source, To};
+use crate::time::Ps;
+use crate::work_queue::wqe_bytes;
+
+/// Most bytes of consecutive packets that take one turn at the send engine and move together.
+const TURN_BYTES: u32 = 64 << 10;
+/// When the timer of a queue pair without a time-out is looked at again.
+const NO_TIMEOUT_NS: u64 = 30_000_000_000;
+
+impl World {
+    /// The processor's write reaches the adapter: requests up to position `posted` are posted.
+    pub(crate) fn doorbell(&mut self, id: QpId, posted: u32, wqe: bool) {
+        self.with_qp(id, |world, qp| {
+            let unread = unread(qp, posted);
+            // A WQE that came with the doorbell is of use only if all before it are read.
+            let has_it = wqe && unread == 1 && qp.reads_wqes == 0;
+            if unread == 0 || has_it || world.parameters.wqe_read == 0 {
+                qp.qp.sq.fetch(unread);
+                return world.wants_turn(id, qp);
+            }
+            let positions = (0..unread).map(|back| posted.wrapping_sub(unread - back));
+            let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64))).sum();
+            qp.reads_wqes += 1;
+            let read = world.nodes[id.node].engines.bus.read(world.now, bytes);
+            world.queue.push(read.last, Event::SendWqes { qp: id, posted });
+        });
+    }
+
+    /// The adapter has read send WQEs.
+    pub(crate) fn have_send_wqes(&mut self, id: QpId, posted: u32) {
+        self.with_qp(id, |world, qp| {
+            qp.reads_wqes = qp.reads_wqes.saturating_sub(1);
+            qp.qp.sq.fetch(unread(qp, posted));
+            world.wants_turn(id, qp);
+        });
+    }
+
+    /// Puts a queue pair that may send in line for the send engine, and arms its timer.
+    pub(crate) fn wants_turn(&mut self, id: QpId, qp: &mut SimQp) {
+        self.arm_timer(id, qp);
+        if qp.is_queued || !(qp.qp.may_send() || qp.qp.has_response()) {
+            return;
+        }
+        qp.is_queued = true;
+        self.nodes[id.node].engines.turns.push_back(id);
+        self.schedule_turn(id.node);
+    }
+
+    fn schedule_turn(&mut self, node: usize) {
+        let engines = &mut self.nodes[node].engines;
+        if !engines.sends && !engines.turns.is_empty() {
+            engines.sends = true;
+            let at = self.now.max(engines.send_free);
+            self.queue.push(at, Event::SendTurn { node });
+        }
+    }
+
+    /// The send engine takes the next queue pair, and sends one train of it.
+    pub(crate) fn send_turn(&mut self, node: usize) {
+        self.nodes[node].engines.sends = false;
+        if let Some(id) = self.nodes[node].engines.turns.pop_front() {
+            self.with_qp(id, |world, qp| {
+                qp.is_queued = false;
+                if let Some(busy) = world.send_one(id, qp) {
+                    world.nodes[node].engines.send_free = world.now + busy;
+                    world.wants_turn(id, qp);
+                }
+            });
+        }
+        self.schedule_turn(node);
+    }
+
+    /// Sends the next response or request: how long the engine is busy; `None` if there is none.
+    fn send_one(&mut self, id: QpId, qp: &mut SimQp) -> Option<Ps> {
+        if qp.qp.has_response() {
+            let (response, mut effects) =
+                self.engine(id, qp, |qp, env| qp.next_response(TURN_BYTES, env));
+            self.apply(id, qp, &mut effects, Ps::ZERO);
+            return response.map(|response| self.respond(id, qp, response));
+        }
+        match qp.qp.plan(TURN_BYTES) {
+            Plan::Idle => None,
+            Plan::Local { position } => {
+                let ((), mut effects) = self.engine(id, qp, |qp, env| {
+                    let done = env.execute_local(qp, position).unwrap_or(false);
+                    qp.retire_local(position, done, env);
+                });
+                self.apply(id, qp, &mut effects, Ps::ZERO);
+                Some(Ps::ZERO)
+            }
+            Plan::WrongLength { position } => {
+                self.fail_request(id, qp, position, CopyError::Length);
+                Some(Ps::ZERO)
+            }
+            Plan::Send { train, position, offset } => {
+                Some(self.request(id, qp, train, (position, offset)))
+            }
+        }
+    }
+
+    /// The time that the engine waits for the context of a queue pair.
+    fn context_time(&mut self, id: QpId, qp: &SimQp) -> Ps {
+        self.nodes[id.node].engines.contexts.get(qp.qp.qpn.get())
+    }
+
+    fn respond(&mut self, id: QpId, qp: &mut SimQp, response: Response) -> Ps {
+        let (train, source) = match response {
+            Response::Train(train) => (train, Source::None),
+            Response::Data { train, host_addr, entry: Some(entry) } => {
+                (train, Source::Answer { addr: host_addr, key: entry.key })
+            }
+            Response::Data { train, .. } => (train, Source::None),
+        };
+        let to = self.node_of(&qp.qp.attr.ah_attr);
+        let (delay, busy) = match train.kind {
+            TrainKind::Ack => (self.parameters.ack_delay_ns, Ps::ZERO),
+            _ => (Ps::ZERO, self.parameters.read_answer_gap_ns),
+        };
+        let context = self.context_time(id, qp);
+        let packets = self.packets(id, train, to, source);
+        self.get_payload(qp, packets, self.now + context + delay);
+        context + busy
+    }
+
+    fn request(
+        &mut self,
+        id: QpId,
+        qp: &mut SimQp,
+        mut train: Train,
+        (position, offset): (u32, u32),
+    ) -> Ps {
+        let to = if qp.qp.qp_type == QpType::Ud {
+            let ud = *qp.qp.sq.ud(position);
+            address(&mut train, &ud, id.node);
+            if ud.remote_qpn == Qpn::MULTICAST {
+                To::Group(ud.ah.dgid)
+            } else {
+                self.node_of(&ud.ah)
+            }
+        } else {
+            self.node_of(&qp.qp.attr.ah_attr)
+        };
+        let packets = self.packets(id, train, to, Source::Request { position, offset });
+        let context = self.context_time(id, qp);
+        self.get_payload(qp, packets, self.now + context);
+        context + self.parameters.send_gap_ns
+    }
+
+    fn packets(&self, from: QpId, train: Train, to: To, source: Source) -> Box<Packets> {
+        Box::new(Packets { train, payload: Vec::new(), from, to, span: Span::default(), source })
+    }
+
+    /// Reads the payload of packets, from `ready` on, or takes it from the WQE; then they depart.
+    fn get_payload(&mut self, qp: &mut SimQp, mut packets: Box<Packets>, ready: Ps) {
+        let bytes = u64::from(packets.train.payload_bytes);
+        let node = &mut self.nodes[packets.from.node];
+        let is_in_wqe = match packets.source {
+            _ if bytes == 0 => true,
+            Source::None => true,
+            Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
+            Source::Answer { .. } => false,
+        };
+        let mut span = match is_in_wqe || self.parameters.wqe_read == 0 {
+            true => Span::at(ready),
+            false => node.engines.bus.read(ready, bytes),
+        };
+        let answer_time = if is_in_wqe { Ps::ZERO } else { node.engines.bus.answer_time() };
+        let mut read_at = (span.first - answer_time).max(self.now);
+        if let Source::Answer { .. } = packets.source
+            && node.written > read_at
+        {
+            // A read may not pass a write on the bus: it finds what was written before.
+            span = span.after(node.written - read_at);
+            read_at = node.written;
+        }
+        span = span.after(self.parameters.send_ns);
+        // Packets of a queue pair depart in order, whatever has to be read for them.
+        if span.first <= qp.departs {
+            span = span.after(qp.departs + Ps(1) - span.first);
+        }
+        qp.departs = span.first;
+        packets.span = span;
+        self.queue.push(read_at, Event::PayloadRead(packets));
+    }
+
+    /// The payload of packets is in memory as it will be sent.
+    pub(crate) fn read_payload(&mut self, mut packets: Box<Packets>) {
+        self.restamp(packets.from.node);
+        let id = packets.from;
+        let is_sent = self.with_qp(id, |world, qp| world.copy_payload(id, qp, &mut packets));
+        if is_sent == Some(true) {
+            self.queue.push(packets.span.first.max(self.now), Event::Depart(packets));
+        }
+    }
+
+    /// Copies the payload; false if the packets are not to be sent.
+    fn copy_payload(&mut self, id: QpId, qp: &mut SimQp, packets: &mut Packets) -> bool {
+        let is_response = packets.is_response();
+        if !is_response && !matches!(qp.qp.state, QpState::Rts | QpState::Sqd) {
+            return false;
+        }
+        // A repeated request may be complete meanwhile, and its place in the queue used again.
+        if packets.position().is_some_and(|position| !is_in_flight(&qp.qp.sq, position)) {
+            return false;
+        }
+        let mut payload = vec![0; packets.train.payload_bytes as usize];
+        let (result, _) = self.engine(id, qp, |qp, env| match packets.source {
+            Source::None => Ok(()),
+            Source::Request { position, offset } => {
+                let range = offset..offset + payload.len() as u32;
+                driver::read_wqe(qp, env, position, range, &mut payload[..])
+            }
+            Source::Answer { key, .. } if !env.keys.contains_key(&key) => Err(CopyError::Fault),
+            Source::Answer { addr, .. } => {
+                memory::read(addr, &mut payload);
+                Ok(())
+            }
+        });
+        packets.payload = payload;
+        match (result, packets.source) {
+            (Ok(()), _) => return true,
+            (Err(error), Source::Request { position, .. }) => {
+                self.fail_request(id, qp, position, error);
+            }
+            (Err(error), _) => {
+                let psn = packets.train.first_psn;
+                let ((), mut effects) =
+                    self.engine(id, qp, |qp, env| qp.fail_read(psn, error, env));
+                self.apply(id, qp, &mut effects, Ps::ZERO);
+            }
+        }
+        self.wants_turn(id, qp);
+        false
+    }
+
+    fn fail_request(&mut self, id: QpId, qp: &mut SimQp, position: u32, error: CopyError) {
+        let ((), mut effects) =
+            self.engine(id, qp, |qp, env| qp.retire_sent(position, true, Err(error), env));
+        self.apply(id, qp, &mut effects, Ps::ZERO);
+    }
+
+    /// Packets of an unreliable transport have left: nobody acknowledges them.
+    pub(crate) fn complete_sent(&mut self, packets: &Packets) {
+        let (id, last) = (packets.from, packets.ends_message());
+        let Some(position) = packets.position() else { return };
+        self.with_qp(id, |world, qp| {
+            if qp.qp.qp_type != QpType::Rc {
+                let ((), mut effects) =
+                    world.engine(id, qp, |qp, env| qp.retire_sent(position, last, Ok(()), env));
+                world.apply(id, qp, &mut effects, Ps::ZERO);
+                world.wants_turn(id, qp);
+            }
+        });
+    }
+
+    /// Schedules the timer of a queue pair, unless an earlier event will do that.
+    fn arm_timer(&mut self, id: QpId, qp: &mut SimQp) {
+        qp.qp.arm_timer(self.now.whole_ns(), NO_TIMEOUT_NS);
+        if let Timer::At(_, at_ns) = qp.qp.timer() {
+            let at = Ps::from_whole_ns(at_ns);
+            if qp.timer.is_none_or(|scheduled| scheduled > at) {
+                qp.timer = Some(at);
+                self.queue.push(at.max(self.now), Event::Timer { qp: id });
+            }
+        }
+    }
+
+    /// The timer of a queue pair may be due.
+    pub(crate) fn timer(&mut self, id: QpId) {
+        self.with_qp(id, |world, qp| {
+            qp.timer = None;
+            let now_ns = world.now.whole_ns();
+            match qp.qp.timer() {
+                Timer::At(TimerKind::Ack, at_ns) if at_ns <= now_ns && qp.qp.attr.timeout == 0 => {
+                    qp.qp.postpone_timer();
+                }
+                Timer::At(_, at_ns) if at_ns <= now_ns => {
+                    let (_, mut effects) = world.engine(id, qp, |qp, env| qp.on_timer(now_ns, env));
+                    world.apply(id, qp, &mut effects, Ps::ZERO);
+                }
+                _ => {}
+            }
+            world.wants_turn(id, qp);
+        });
+    }
+
+    /// The node that an address vector leads to.
+    fn node_of(&self, ah: &AhAttr) -> To {
+        let by_gid = || device::node_of_gid(ah.dgid).filter(|_| ah.is_global);
+        let by_lid = || device::node_of_lid(ah.dlid.0);
+        match by_lid().or_else(by_gid).filter(|node| *node < self.nodes.len()) {
+            Some(node) => To::Node(node),
+            None => To::Nowhere,
+        }
+    }
+}
+
+impl Packets {
+    /// The position of the request that they belong to; `None` for responses.
+    fn position(&self) -> Option<u32> {
+        match self.source {
+            Source::Request { position, .. } => Some(position),
+            Source::None | Source::Answer { .. } => None,
+        }
+    }
+}
+
+/// Whether the request at this position was begun and is not complete.
+fn is_in_flight(sq: &SendQueue, position: u32) -> bool {
+    position.wrapping_sub(sq.oldest) < sq.begun.wrapping_sub(sq.oldest)
+}
+
+/// How many of the requests below position `posted` the adapter has not read.
+fn unread(qp: &SimQp, posted: u32) -> u32 {
+    let unread = posted.wrapping_sub(qp.qp.sq.fetched());
+    if unread > qp.qp.sq.unfetched() { 0 } else { unread }
+}
+
+/// Writes the addresses of a datagram into its train.
+fn address(train: &mut Train, to: &UdAddress, node: usize) {
+    train.slid = device::lid_of(node);
+    train.sl = to.ah.sl;
+    if to.ah.is_global {
+        train.flags.0 |= TrainFlags::GRH;
+        let AhAttr { traffic_class, hop_limit, flow_label, sgid_index, .. } = to.ah;
+        train.rkey = RKey(sgid_index.into());
+        train.compare = GrhFields { traffic_class, hop_limit, flow_label }.pack();
+        let [upper, lower] =
+            [0, 8].map(|at| u64::from_be_bytes(std::array::from_fn(|i| to.ah.dgid.0[at + i])));
+        (train.remote_addr, train.swap_add) = (upper, lower);
+    }
+}

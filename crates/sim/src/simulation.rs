@@ -1,0 +1,137 @@
+//! Runs ranks in virtual time.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rdmalab_measure::Clock;
+use rdmalab_rank::Stopped;
+
+use crate::backend::SimBackend;
+use crate::kernel::Sim;
+use crate::profile::Profile;
+use crate::rank::SimRank;
+use crate::task::{self, TaskStack, caught};
+use crate::threads::outliving;
+use crate::time::Ps;
+
+/// A fabric with one adapter for each rank.
+pub struct Simulation {
+    sim: Arc<Sim>,
+    ranks: usize,
+}
+
+/// What a simulation took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Events of adapters and of the fabric.
+    pub events: u64,
+    /// Virtual time.
+    pub time: Ps,
+}
+
+impl Simulation {
+    /// A simulation of `ranks` ranks, whose adapters are as the profile says. When `asked` is set,
+    /// all ranks are asked to stop.
+    #[must_use]
+    pub fn new(profile: &Profile, ranks: usize, asked: Arc<AtomicBool>) -> Simulation {
+        let name = format!("sim:{}", profile.name);
+        Simulation { sim: Sim::new(&name, profile.parameters, ranks, asked), ranks }
+    }
+
+    /// Its adapters, as a back end. Each rank opens its own one.
+    #[must_use]
+    pub fn backend(&self) -> Arc<SimBackend> {
+        Arc::new(SimBackend(self.sim.clone()))
+    }
+
+    /// What it took so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.sim.with(|world| Report { events: world.events, time: world.now })
+    }
+
+    /// Runs `body` on every rank until all have ended; returns their results by rank. If a rank
+    /// fails, or waits for something that cannot come, all ranks end.
+    pub fn run<T>(&self, body: impl Fn(&SimRank) -> Result<T, Stopped>) -> Vec<Result<T, Stopped>> {
+        let results: Vec<_> = (0..self.ranks).map(|_| RefCell::new(None)).collect();
+        let clock = Clock::virtual_time(self.sim.clock_ps);
+        {
+            let (body, results) = (&body, &results);
+            let one = |index: usize| -> Box<dyn FnOnce() + '_> {
+                let rank = SimRank { sim: self.sim.clone(), index, count: self.ranks, clock };
+                Box::new(move || {
+                    let result = caught(|| body(&rank)).unwrap_or_else(|panic| {
+                        Err(Stopped::Failed(format!("rank {index} panicked: {panic}")))
+                    });
+                    if let Err(why) = &result {
+                        fail(&rank.sim, index, why);
+                    }
+                    *results[index].borrow_mut() = Some(result);
+                })
+            };
+            for index in 0..self.ranks {
+                // SAFETY: `schedule` returns when every task has ended, or drops those that have
+                // not: after that nothing refers to the body and its results.
+                let body = unsafe { outliving(one(index)) };
+                self.sim.with(|world| world.add_task(index, None, body));
+            }
+            schedule(&self.sim);
+        }
+        let none = || Err(Stopped::Failed("the rank did not begin".to_owned()));
+        results.into_iter().map(|result| result.into_inner().unwrap_or_else(none)).collect()
+    }
+}
+
+/// A rank has failed: all others end.
+fn fail(sim: &Sim, rank: usize, why: &Stopped) {
+    let why = match why {
+        Stopped::Asked => Stopped::Asked,
+        Stopped::Other(why) => Stopped::Other(why.clone()),
+        why => Stopped::Other(format!("rank {rank}: {why}")),
+    };
+    sim.with(|world| world.stop(why));
+}
+
+/// The stacks of the tasks that have not ended, by number. Those that are left are dropped in
+/// reverse order: threads before their rank, whose memory they use.
+#[derive(Default)]
+struct Stacks(BTreeMap<usize, TaskStack>);
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        while self.0.pop_last().is_some() {}
+    }
+}
+
+/// Runs tasks in the order of their times until all have ended.
+fn schedule(sim: &Sim) {
+    let mut stacks = Stacks::default();
+    loop {
+        for (id, body) in task::take_added() {
+            match TaskStack::new(id, body) {
+                Ok(stack) => drop(stacks.0.insert(id.0, stack)),
+                Err(error) => {
+                    let why = format!("there is no memory for the stack of a rank: {error}");
+                    sim.with(|world| {
+                        world.stop(Stopped::Failed(why));
+                        world.end_task(id);
+                    });
+                }
+            }
+        }
+        let Some(id) = sim.next_task() else {
+            if stacks.0.is_empty() {
+                return;
+            }
+            sim.with(|world| world.stop(Stopped::Other(format!("deadlock: {}", world.waiting()))));
+            continue;
+        };
+        let Some(stack) = stacks.0.get_mut(&id.0) else { continue };
+        if stack.resume() {
+            stacks.0.remove(&id.0);
+            sim.with(|world| world.end_task(id));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Packets leave an adapter, pass the fabric, and arrive.
+
+use crate::bus::Span;
+use crate::event::Event;
+use crate::kernel::World;
+use crate::packets::{Packets, To};
+
+impl World {
+    /// Packets leave their adapter.
+    pub(crate) fn depart(&mut self, mut packets: Box<Packets>) {
+        self.complete_sent(&packets);
+        let node = packets.from.node;
+        let (first, all) = self.fabric.times(&packets);
+        let sent = packets.span.through(self.fabric.up_free[node], first, all);
+        self.fabric.up_free[node] = sent.last;
+        packets.span = sent.after(self.fabric.propagation);
+        if self.fabric.has_switch {
+            // Cut through: the header is there one packet time before the end of the first packet.
+            let head = packets.span.first - first;
+            return self.queue.push(head.max(self.now), Event::AtSwitch(packets));
+        }
+        match packets.to {
+            To::Node(to) => self.deliver(to, packets),
+            To::Group(_) => {
+                for to in 0..self.nodes.len() {
+                    self.deliver(to, packets.clone());
+                }
+            }
+            To::Nowhere => {}
+        }
+    }
+
+    /// Packets pass the switch.
+    pub(crate) fn at_switch(&mut self, packets: Box<Packets>) {
+        match packets.to {
+            To::Node(to) => self.leave_switch(to, packets),
+            To::Group(group) => {
+                let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
+                let to: Vec<usize> = (0..self.nodes.len()).filter(has_members).collect();
+                to.into_iter().for_each(|to| self.leave_switch(to, packets.clone()));
+            }
+            To::Nowhere => {}
+        }
+    }
+
+    fn leave_switch(&mut self, to: usize, mut packets: Box<Packets>) {
+        let (first, all) = self.fabric.times(&packets);
+        let heads = Span { first: packets.span.first - first, last: packets.span.last - first };
+        let came = heads.after(self.fabric.switch);
+        let sent = came.through(self.fabric.down_free[to], first, all);
+        self.fabric.down_free[to] = sent.last;
+        packets.span = sent.after(self.fabric.propagation);
+        self.deliver(to, packets);
+    }
+
+    fn deliver(&mut self, node: usize, packets: Box<Packets>) {
+        self.queue.push(packets.span.last, Event::Arrive { node, packets });
+    }
+}

@@ -1,0 +1,183 @@
+//! Posting: what it costs the processor, and how the adapter learns of it.
+
+use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::vocab::{QpState, QpType, SendFlags, WrOpcode};
+
+use crate::env::Effects;
+use crate::event::Event;
+use crate::ids::QpId;
+use crate::kernel::{Sim, World};
+use crate::memory;
+use crate::time::Ps;
+
+/// Parts of a send WQE in bytes, as ConnectX adapters have them (rdma-core, providers/mlx5/qp.c):
+/// the control part, the address of a datagram, the remote address, the operands of an atomic, a
+/// piece of memory, and what precedes inline data.
+const CONTROL: u32 = 16;
+const DATAGRAM: u32 = 48;
+const REMOTE: u32 = 16;
+const OPERANDS: u32 = 16;
+const PIECE: u32 = 16;
+const INLINE: u32 = 4;
+
+/// The bytes of a send WQE, rounded up to a multiple of `unit`.
+pub(crate) fn wqe_bytes(qp: &Qp, position: u32, unit: u32) -> u32 {
+    let wqe = qp.sq.wqe(position);
+    let mut bytes = CONTROL;
+    if qp.qp_type == QpType::Ud {
+        bytes += DATAGRAM;
+    }
+    bytes += match wqe.opcode {
+        WrOpcode::Write | WrOpcode::WriteImm | WrOpcode::Read => REMOTE,
+        WrOpcode::CmpSwap | WrOpcode::FetchAdd => REMOTE + OPERANDS,
+        _ => 0,
+    };
+    bytes += match wqe.is_inline() {
+        true => INLINE + wqe.length,
+        false => PIECE * wqe.sge_count,
+    };
+    bytes.next_multiple_of(unit)
+}
+
+/// Why a request was refused: how many were taken before, and the reason.
+pub(crate) type Refused = (usize, PostError);
+
+/// Posts send requests in order; with `all`, all of them or none.
+pub(crate) fn post_send<'a>(
+    sim: &Sim,
+    id: QpId,
+    wrs: impl Iterator<Item = SendWr<'a>>,
+    all: bool,
+) -> Result<(), Refused> {
+    let (result, cost, posted) = sim.with(|world| {
+        let posted = world.with_qp(id, |world, qp| {
+            let before = qp.qp.sq.posted;
+            let (mut cost, mut result) = (world.parameters.post_ns, Ok(()));
+            for (index, wr) in wrs.enumerate() {
+                match push(world, &mut qp.qp, qp.freed, &wr) {
+                    Ok(time) if index == 0 => cost += time,
+                    Ok(time) => cost += time + world.parameters.post_more_ns,
+                    Err(why) => {
+                        result = Err((index, why));
+                        break;
+                    }
+                }
+            }
+            if all && result.is_err() {
+                qp.qp.sq.unpush_to(before);
+            }
+            if matches!(qp.qp.state, QpState::Err | QpState::Sqe) {
+                let ((), mut effects) = world.engine(id, qp, |qp, env| qp.flush_sends(env));
+                world.apply(id, qp, &mut effects, Ps::ZERO);
+                return (result, cost, None);
+            }
+            (result, cost, by_doorbell(world, &qp.qp, before))
+        });
+        posted.unwrap_or((Err((0, PostError::BadState)), Ps::ZERO, None))
+    });
+    sim.work(cost);
+    if let Some((posted, wqe)) = posted {
+        sim.with(|world| {
+            let at = world.now + world.parameters.mmio_ns;
+            world.queue.push(at, Event::Doorbell { qp: id, posted, wqe });
+        });
+    }
+    result
+}
+
+/// How the adapter learns of the requests that were posted since position `before`: up to which
+/// position, and whether the WQE goes with the doorbell.
+fn by_doorbell(world: &World, qp: &Qp, before: u32) -> Option<(u32, bool)> {
+    let all = &world.parameters;
+    let count = qp.sq.posted.wrapping_sub(before);
+    if count == 0 {
+        return None;
+    }
+    let is_allowed = match all.blue_flame {
+        0 => false,
+        1 => qp.sq.wqe(before).is_inline(),
+        _ => true,
+    };
+    let fits = wqe_bytes(qp, before, 16) <= all.blue_flame_bytes;
+    Some((qp.sq.posted, count == 1 && is_allowed && fits))
+}
+
+/// Queues one request, and copies its inline data; returns the time of the copy.
+fn push(world: &World, qp: &mut Qp, freed: u32, wr: &SendWr<'_>) -> Result<Ps, PostError> {
+    let position = qp.post_send(wr, freed)?;
+    if !wr.flags.contains(SendFlags::INLINE) {
+        return Ok(Ps::ZERO);
+    }
+    let mut to = qp.sq.inline_mut(position);
+    let mut bytes = 0;
+    for sge in wr.sges {
+        let (here, rest) = to.split_at_mut(sge.length as usize);
+        // SAFETY: whoever posts a request promises that its inline data can be read.
+        unsafe { memory::read_inline(sge.addr, here) };
+        (to, bytes) = (rest, bytes + u64::from(sge.length));
+    }
+    Ok(world.parameters.inline_ns_per_64_bytes * bytes.div_ceil(64))
+}
+
+/// Posts receive requests to the queue of a queue pair.
+pub(crate) fn post_recv<'a>(
+    sim: &Sim,
+    id: QpId,
+    wrs: impl Iterator<Item = RecvWr<'a>>,
+) -> Result<(), Refused> {
+    let (result, cost) = sim.with(|world| {
+        let posted = world.with_qp(id, |world, qp| {
+            let (result, cost) = post_each(world, wrs, |wr| qp.qp.post_recv(wr));
+            if qp.recv_reader.is_off() {
+                qp.qp.fetch_receives();
+            }
+            if qp.qp.state == QpState::Err {
+                let ((), mut effects): ((), Effects) =
+                    world.engine(id, qp, |qp, env| qp.flush_receives(env));
+                world.apply(id, qp, &mut effects, Ps::ZERO);
+            }
+            (result, cost)
+        });
+        posted.unwrap_or((Err((0, PostError::BadState)), Ps::ZERO))
+    });
+    sim.work(cost);
+    result
+}
+
+/// Posts receive requests to a shared receive queue.
+pub(crate) fn post_srq_recv<'a>(
+    sim: &Sim,
+    node: usize,
+    srq: usize,
+    wrs: impl Iterator<Item = RecvWr<'a>>,
+) -> Result<(), Refused> {
+    let (result, cost) = sim.with(|world| {
+        let Some(mut found) = world.nodes[node].srqs[srq].take() else {
+            return (Err((0, PostError::BadState)), Ps::ZERO);
+        };
+        let posted = post_each(world, wrs, |wr| found.queue.queue.push(wr));
+        if found.reader.is_off() {
+            found.queue.queue.fetch_all();
+        }
+        world.nodes[node].srqs[srq] = Some(found);
+        posted
+    });
+    sim.work(cost);
+    result
+}
+
+fn post_each<'a>(
+    world: &World,
+    wrs: impl Iterator<Item = RecvWr<'a>>,
+    mut push: impl FnMut(&RecvWr<'a>) -> Result<(), PostError>,
+) -> (Result<(), Refused>, Ps) {
+    let mut cost = Ps::ZERO;
+    for (index, wr) in wrs.enumerate() {
+        if let Err(why) = push(&wr) {
+            return (Err((index, why)), cost);
+        }
+        cost += world.parameters.recv_post_ns;
+    }
+    (Ok(()), cost)
+}

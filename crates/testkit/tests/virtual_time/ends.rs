@@ -1,0 +1,127 @@
+//! How a simulation ends when something goes wrong: each rank gets a reason, and nothing hangs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rdmalab_experiments::{Experiment, sweep};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_sim::{Simulation, find};
+
+use crate::lab::{Case, device_of, lab};
+
+#[test]
+fn a_rank_that_leaves_the_others_waiting_is_a_deadlock_with_names() {
+    let (simulation, _) = lab(&find("ideal").unwrap(), 3);
+    let results = simulation.run(|rank| match rank.index() {
+        1 => Ok(()),
+        _ => rank.barrier(),
+    });
+    assert_eq!(results[1], Ok(()));
+    for rank in [0, 2] {
+        let Err(Stopped::Other(why)) = &results[rank] else { panic!("{results:?}") };
+        assert!(why.starts_with("deadlock: rank 0 waits for the other ranks"), "{why}");
+        assert!(why.contains("rank 2 waits for the other ranks"), "{why}");
+    }
+}
+
+#[test]
+fn what_never_comes_ends_by_patience_in_virtual_time() {
+    let (simulation, _) = lab(&find("ideal").unwrap(), 1);
+    let results = simulation.run(|rank| rank.spin(|| None::<()>));
+    assert!(matches!(&results[0], Err(Stopped::TimedOut(_))), "{results:?}");
+    assert!(simulation.report().time.ns() >= 60e9);
+}
+
+#[test]
+fn a_failure_or_a_panic_of_one_rank_ends_the_others_and_names_it() {
+    for panics in [false, true] {
+        let (simulation, _) = lab(&find("ideal").unwrap(), 3);
+        let results = simulation.run(|rank| {
+            if rank.index() == 2 {
+                rank.think(1000)?;
+                assert!(!panics, "something broke");
+                return Err::<(), _>(Stopped::Failed("it failed".to_owned()));
+            }
+            rank.exchange(&[])?;
+            Ok(())
+        });
+        let Err(Stopped::Other(why)) = &results[0] else { panic!("{results:?}") };
+        assert!(why.starts_with("rank 2: "), "{why}");
+        let Err(Stopped::Failed(why)) = &results[2] else { panic!("{results:?}") };
+        let expected = if panics { "rank 2 panicked: something broke" } else { "it failed" };
+        assert_eq!(why, expected);
+    }
+}
+
+#[test]
+fn threads_of_a_rank_see_each_other_and_end_before_it_goes_on() {
+    let (simulation, _) = lab(&find("ideal").unwrap(), 2);
+    let results = simulation.run(|rank| {
+        let turn = AtomicU64::new(0);
+        let body = |mine: u64| {
+            let turn = &turn;
+            move || {
+                for round in 0..10 {
+                    let next = || (turn.load(Ordering::Relaxed) == 2 * round + mine).then_some(());
+                    rank.spin(next).unwrap();
+                    turn.fetch_add(1, Ordering::Relaxed);
+                    rank.think(100).unwrap();
+                }
+                mine
+            }
+        };
+        let bodies: Vec<Box<dyn FnOnce() -> u64 + Send + '_>> =
+            vec![Box::new(body(0)), Box::new(body(1))];
+        let got = rank.spawn(bodies)?;
+        Ok((got, turn.into_inner()))
+    });
+    for result in results {
+        assert_eq!(result, Ok((vec![0, 1], 20)));
+    }
+}
+
+#[test]
+fn a_thread_that_panics_is_an_error_of_its_rank() {
+    let (simulation, _) = lab(&find("ideal").unwrap(), 1);
+    let results = simulation.run(|rank| {
+        let bodies: Vec<Box<dyn FnOnce() + Send + '_>> =
+            vec![Box::new(|| panic!("wrong")), Box::new(|| rank.think(5000).unwrap())];
+        rank.spawn(bodies).map(drop)
+    });
+    assert_eq!(results, [Err(Stopped::Failed("a thread panicked: wrong".to_owned()))]);
+}
+
+/// Ctrl-C at any event: what was measured is kept, and no rank hangs.
+#[test]
+fn asked_to_stop_at_any_time_every_experiment_ends() {
+    let cases: [Case; 6] = [
+        (Experiment::PING, 2, &[("messages", "100000")]),
+        (Experiment::ONEWAY, 2, &[("messages", "100000"), ("poll", "event")]),
+        (Experiment::BLAST, 2, &[("messages", "100000"), ("size", "32")]),
+        (Experiment::FAN, 4, &[("messages", "100000")]),
+        (Experiment::RPC, 2, &[("messages", "100000")]),
+        (Experiment::PING, 2, &[("messages", "100000"), ("threads", "2")]),
+    ];
+    for (experiment, ranks, options) in cases {
+        for after in [0, 1, 5, 20] {
+            let asked = Arc::new(AtomicBool::new(after == 0));
+            let profile = find("connectx4").unwrap();
+            let simulation = Simulation::new(&profile, ranks, asked.clone());
+            let device = device_of(&simulation);
+            let point = &sweep(experiment, options).unwrap()[0];
+            let results = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(after));
+                    asked.store(true, Ordering::Relaxed);
+                });
+                simulation.run(|rank| rdmalab_experiments::run(rank, &device, point))
+            });
+            for result in &results {
+                match result {
+                    Ok(_) | Err(Stopped::Asked | Stopped::Other(_)) => {}
+                    Err(other) => panic!("{experiment} after {after} ms: {other:?}"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Experiments, as they are, in virtual time: all of them run, and the same input gives the same
+//! bytes.
+
+use rdmalab_experiments::Experiment;
+use rdmalab_measure::Quantity;
+use rdmalab_sim::{SHIPPED, find};
+
+use crate::lab::{Case, measured, outcome};
+
+const SHORT: (&str, &str) = ("messages", "200");
+
+const CASES: &[Case] = &[
+    (Experiment::ONEWAY, 2, &[SHORT, ("runs", "2")]),
+    (Experiment::ONEWAY, 2, &[SHORT, ("runs", "1"), ("transport", "uc"), ("poll", "event")]),
+    (Experiment::ONEWAY, 2, &[SHORT, ("runs", "1"), ("transport", "ud"), ("stamps", "send,recv")]),
+    (Experiment::ONEWAY, 2, &[SHORT, ("runs", "1"), ("rate", "100000")]),
+    (Experiment::PING, 2, &[SHORT]),
+    (Experiment::PING, 2, &[SHORT, ("op", "write"), ("size", "64K")]),
+    (Experiment::PING, 2, &[SHORT, ("op", "read"), ("poll", "event")]),
+    (Experiment::PING, 2, &[SHORT, ("threads", "2")]),
+    (Experiment::PING, 2, &[SHORT, ("transport", "ud"), ("size", "4096")]),
+    (Experiment::BLAST, 2, &[SHORT, ("size", "32")]),
+    (Experiment::BLAST, 2, &[SHORT, ("size", "1M"), ("op", "write")]),
+    (Experiment::BLAST, 2, &[SHORT, ("op", "read"), ("size", "4096")]),
+    (Experiment::BLAST, 2, &[SHORT, ("transport", "uc"), ("list", "4"), ("size", "64")]),
+    (Experiment::OVERHEAD, 2, &[SHORT]),
+    (Experiment::MR, 2, &[("messages", "20")]),
+    (Experiment::CONNECT, 2, &[]),
+    (Experiment::TIMEOUT, 2, &[("messages", "3")]),
+    (Experiment::RECVQ, 2, &[SHORT, ("queue", "srq"), ("rx-depth", "32")]),
+    (Experiment::RPC, 2, &[SHORT]),
+    (Experiment::RPC, 4, &[SHORT, ("call", "write")]),
+    (Experiment::FAN, 5, &[SHORT]),
+    (Experiment::FAN, 5, &[SHORT, ("op", "write")]),
+    (Experiment::FAN, 5, &[SHORT, ("op", "read")]),
+    (Experiment::FAN, 5, &[SHORT, ("transport", "ud")]),
+    (Experiment::FAN, 5, &[SHORT, ("transport", "ud"), ("to", "group")]),
+];
+
+/// The results of all ranks, as bytes.
+fn bytes(profile: &str, (experiment, ranks, options): &Case) -> Vec<u8> {
+    let profile = find(profile).unwrap();
+    let results = measured(&profile, *ranks, *experiment, options);
+    let all: Result<Vec<_>, _> = results.into_iter().collect();
+    let all = all.unwrap_or_else(|why| panic!("{experiment} {options:?}: {why}"));
+    postcard::to_stdvec(&all).unwrap()
+}
+
+#[test]
+fn every_experiment_runs_on_every_profile_and_twice_the_same() {
+    for (profile, _) in SHIPPED {
+        let once: Vec<Vec<u8>> = CASES.iter().map(|case| bytes(profile, case)).collect();
+        // Beside other simulations, on other threads, in another order.
+        let again: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let run = |case| scope.spawn(move || bytes(profile, case));
+            let threads: Vec<_> = CASES.iter().rev().map(run).collect();
+            threads.into_iter().rev().map(|thread| thread.join().unwrap()).collect()
+        });
+        for ((case, once), again) in CASES.iter().zip(once).zip(again) {
+            assert!(once == again, "{profile}: {} {:?} differs", case.0, case.2);
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_arrives() {
+    let profile = find("connectx4").unwrap();
+    let options = [("messages", "5000"), ("runs", "1"), ("size", "32"), ("warm-up", "0")];
+    let blast = outcome(&profile, 2, Experiment::BLAST, &options);
+    assert_eq!(blast.count("sent"), blast.count("received"), "{:?}", blast.counts);
+    let oneway = outcome(&profile, 2, Experiment::ONEWAY, &[SHORT, ("runs", "1")]);
+    assert_eq!(oneway.count("lost").unwrap_or(0), 0, "{:?}", oneway.counts);
+}
+
+#[test]
+fn a_sleeping_rank_uses_no_processor() {
+    let profile = find("connectx4").unwrap();
+    let share = |poll| {
+        let options = [("messages", "500"), ("poll", poll), ("pause", "100us")];
+        let found = outcome(&profile, 2, Experiment::PING, &options);
+        let share = |label: &str| {
+            let of = |f: &&rdmalab_measure::outcome::Figure| {
+                f.quantity == Quantity::CpuShare && f.label == label
+            };
+            found.figures.iter().find(of).unwrap().value
+        };
+        share("rank 1")
+    };
+    let (busy, event) = (share("busy"), share("event"));
+    assert!(busy > 0.99 && event < 0.1, "busy {busy}, event {event}");
+}

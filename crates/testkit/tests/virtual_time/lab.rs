@@ -1,0 +1,148 @@
+//! Models, devices and connected ends for the tests of the simulator.
+
+use std::sync::Arc;
+
+use rdmalab_experiments::{Experiment, Point, sweep};
+use rdmalab_measure::Outcome;
+use rdmalab_provider::table::instance_table;
+use rdmalab_provider::{Devices, diag, exports};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_sim::{Parameters, Profile, SimBackend, SimRank, Simulation, find};
+use rdmalab_verbs::{
+    Access, Buffer, Cq, Device, Instance, Kind, Library, Mr, Path, Qp, QpEndpoint, QpType,
+    ReadyToReceive, ReadyToSend, RemoteBuffer, Wc,
+};
+
+/// Options of a point.
+pub type Options = &'static [(&'static str, &'static str)];
+
+/// An experiment, its ranks, and options.
+pub type Case = (Experiment, usize, Options);
+
+/// The `ideal` profile with every parameter at its least value, but for these.
+pub fn model(changes: &[(&str, f64)]) -> Profile {
+    let mut profile = find("ideal").unwrap();
+    profile.parameters = Parameters::least();
+    let usual = [("mtu_bytes", 4096.0), ("max_inline_bytes", 1024.0), ("max_wr", 16384.0)];
+    let more = [("max_sge", 32.0), ("max_rd_atomic", 16.0)];
+    for (name, value) in usual.iter().chain(&more).chain(changes) {
+        profile.set(name, *value).unwrap();
+    }
+    profile
+}
+
+/// A simulation and its device.
+pub fn lab(profile: &Profile, ranks: usize) -> (Simulation, Device) {
+    let simulation = Simulation::new(profile, ranks, Arc::default());
+    let device = device_of(&simulation);
+    (simulation, device)
+}
+
+/// The device of a simulation.
+pub fn device_of(simulation: &Simulation) -> Device {
+    let devices = Devices::new(simulation.backend());
+    let instance = Instance {
+        devices: Box::new(move || devices.list()),
+        wait_event: exports::wait_cq_event::<SimBackend>,
+        last_error: diag::last_error,
+    };
+    let library = Library::of_instance(instance_table::<SimBackend>(), Kind::Sim, instance);
+    library.devices().unwrap().remove(0)
+}
+
+/// The result of each rank of an experiment.
+pub fn measured(
+    profile: &Profile,
+    ranks: usize,
+    experiment: Experiment,
+    options: &[(&str, &str)],
+) -> Vec<Result<Outcome, Stopped>> {
+    let points = sweep(experiment, options).unwrap();
+    assert_eq!(points.len(), 1, "one point");
+    run_point(profile, ranks, &points[0])
+}
+
+/// The result of each rank of a point.
+pub fn run_point(profile: &Profile, ranks: usize, point: &Point) -> Vec<Result<Outcome, Stopped>> {
+    let (simulation, device) = lab(profile, ranks);
+    simulation.run(|rank| rdmalab_experiments::run(rank, &device, point))
+}
+
+/// The results of rank 0.
+pub fn outcome(
+    profile: &Profile,
+    ranks: usize,
+    experiment: Experiment,
+    options: &[(&str, &str)],
+) -> Outcome {
+    let mut all = measured(profile, ranks, experiment, options);
+    all.drain(..).next().unwrap().unwrap_or_else(|why| panic!("{experiment} {options:?}: {why}"))
+}
+
+/// One end of a connection between two ranks.
+pub struct End {
+    pub qp: Qp,
+    pub send_cq: Cq,
+    pub recv_cq: Cq,
+    pub mr: Mr,
+    pub peer: RemoteBuffer,
+}
+
+/// What an end is made of.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub qp_type: QpType,
+    pub bytes: usize,
+    pub inline: u32,
+    pub depth: u32,
+    pub max_sge: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { qp_type: QpType::Rc, bytes: 1 << 16, inline: 64, depth: 64, max_sge: 1 }
+    }
+}
+
+/// Connects a queue pair of this rank to one of the other rank; both call it.
+pub fn connect(rank: &SimRank, device: &Device, shape: Shape) -> End {
+    let context = device.open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = || context.create_cq(4 * shape.depth, None).unwrap();
+    let (send_cq, recv_cq) = (cq(), cq());
+    let rights =
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let mr = pd.register(&Buffer::private(shape.bytes).unwrap(), rights).unwrap();
+    let qp = Qp::builder(shape.qp_type, &send_cq, &recv_cq)
+        .max_send_wr(shape.depth)
+        .max_recv_wr(shape.depth)
+        .max_sge(1, shape.max_sge)
+        .max_inline_data(shape.inline)
+        .build(&pd)
+        .unwrap();
+    let path = Path::by_lid(1);
+    qp.to_init(1, rights, 7).unwrap();
+    let own = qp.endpoint(&path, 100 + rank.index() as u32).unwrap();
+    let remote = mr.remote();
+    let text = format!("{own} {} {} {}", remote.addr, remote.bytes, remote.rkey);
+    let all = rank.exchange(text.as_bytes()).unwrap();
+    let theirs = String::from_utf8(all[1 - rank.index()].clone()).unwrap();
+    let mut words = theirs.split(' ');
+    let endpoint: QpEndpoint = words.next().unwrap().parse().unwrap();
+    let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+    let peer = RemoteBuffer { addr: number(), bytes: number(), rkey: number() as u32 };
+    let mtu = context.query_port(1).unwrap().active_mtu;
+    let to = ReadyToReceive { max_dest_rd_atomic: 8, ..ReadyToReceive::new(endpoint, path, mtu) };
+    qp.to_rtr(&to).unwrap();
+    let psn = 100 + rank.index() as u32;
+    qp.to_rts(&ReadyToSend { max_rd_atomic: 8, ..ReadyToSend::new(psn) }).unwrap();
+    rank.barrier().unwrap();
+    End { qp, send_cq, recv_cq, mr, peer }
+}
+
+/// Spins until a completion queue has a completion, which must be a success.
+pub fn wait(rank: &SimRank, cq: &Cq) -> Wc {
+    let wc = rank.spin(|| cq.poll_one().unwrap()).unwrap();
+    assert!(wc.is_ok(), "{wc:?}");
+    wc
+}

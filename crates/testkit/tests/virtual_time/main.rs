@@ -1,0 +1,8 @@
+//! The simulator below the verbs and the experiments: virtual time, adapters, ranks.
+
+mod closed_forms;
+mod effects;
+mod ends;
+mod experiments;
+mod lab;
+mod random_programs;
