@@ -54,6 +54,7 @@ mod records;
 mod report;
 mod run;
 mod serve;
+mod simulated;
 mod soft;
 mod study;
 mod suggestion;

@@ -12,6 +12,7 @@ use rdmalab_verbs::{
 use crate::exec::runtime;
 use crate::failure::{Failure, run, usage};
 use crate::link::LinkArgs;
+use crate::simulated;
 
 /// The soft device.
 pub fn library() -> Library {
@@ -49,11 +50,14 @@ pub fn system() -> Result<Option<Library>, LoadError> {
     Ok((library.kind() == Kind::System).then_some(library))
 }
 
-/// A device by its name; soft devices come first.
+/// A device by its name; soft devices come first. `sim:PROFILE` is a simulated one.
 ///
 /// # Errors
 /// There is no such device; the error lists those that exist.
 pub fn find(name: &str) -> Result<Device, Failure> {
+    if let Some(profile) = simulated::profile(name)? {
+        return simulated::device(&profile);
+    }
     let own = library().devices().map_err(run)?;
     // If the system's library cannot be loaded, `rdmalab devices` says why.
     let theirs = system().ok().flatten().and_then(|l| l.devices().ok()).unwrap_or_default();

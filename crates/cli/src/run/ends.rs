@@ -109,6 +109,23 @@ impl Ends {
         }
     }
 
+    /// Number of ranks, if they can be simulated: all of them are in this process.
+    ///
+    /// # Errors
+    /// An option places them elsewhere.
+    pub fn simulated(&self) -> Outcome<usize> {
+        let refused = |what: &str| {
+            usage(format!("{what}: simulated ranks are all in this process: leave it out"))
+        };
+        match &self.launch {
+            Launch::Here(_) if self.cores.is_some() => Err(refused("--cores")),
+            Launch::Here(count) => Ok(*count),
+            Launch::Server(address) => Err(refused(address)),
+            Launch::Hosts { .. } => Err(refused("--hosts")),
+            Launch::LaunchEnv(launch) => Err(refused(launch.by)),
+        }
+    }
+
     /// The ranks that this command starts on this machine.
     fn started(&self) -> Vec<usize> {
         match &self.launch {

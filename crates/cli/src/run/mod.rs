@@ -98,6 +98,9 @@ pub fn run_points(
     let hold = how.latency.hold()?;
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
+    if let Some(spent) = session.simulated().filter(|_| how.part.is_none()) {
+        errln!("{spent}");
+    }
     drop((session, hold));
     let shown = show(&mut keep, how, gbits);
     if how.part.is_none() {

@@ -7,14 +7,23 @@ use rdmalab_rank::process::{Cause, LaunchMethod, TeamEvent, WorkerCommand, Worke
 use super::ends::Ends;
 use super::job::{Job, JobResult, PATIENCE};
 use crate::bench::task::{Task, Timings};
-use crate::failure::{Failure, Outcome, run as failed};
+use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
+use crate::simulated::{self, Simulated};
 
 /// The ranks of a run.
 pub struct Session {
-    workers: WorkerGroup,
+    ranks: Ranks,
     interrupt: Interrupt,
     device: String,
+}
+
+/// Where the ranks are.
+enum Ranks {
+    /// They are processes.
+    Processes(WorkerGroup),
+    /// They are in virtual time, in this process.
+    Simulated(Box<Simulated>),
 }
 
 /// A point that was cut short or failed.
@@ -39,7 +48,14 @@ impl Session {
     /// # Errors
     /// What cannot be started, and what to do.
     pub fn open(interrupt: &Interrupt, device: &str, ends: &Ends) -> Outcome<Self> {
-        Self::gather(interrupt, device, ends, None)
+        match simulated::profile(device)? {
+            None => Self::gather(interrupt, device, ends, None),
+            Some(profile) => {
+                let ranks = Simulated::new(profile, ends.simulated()?, interrupt);
+                let ranks = Ranks::Simulated(Box::new(ranks));
+                Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
+            }
+        }
     }
 
     /// Starts both ends on this machine with these commands.
@@ -67,12 +83,24 @@ impl Session {
         }
         let workers = WorkerGroup::gather(&specs, listener.as_ref(), &interrupt.flag());
         let workers = workers.map_err(|error| failed(error.what))?;
-        Ok(Self { workers, interrupt: interrupt.clone(), device: device.to_owned() })
+        let ranks = Ranks::Processes(workers);
+        Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
     }
 
-    /// The processes of both ends.
+    /// The processes of both ends; none if they are simulated.
     pub fn pids(&self) -> Vec<u32> {
-        self.workers.infos().map(|info| info.pid).collect()
+        match &self.ranks {
+            Ranks::Processes(workers) => workers.infos().map(|info| info.pid).collect(),
+            Ranks::Simulated(_) => Vec::new(),
+        }
+    }
+
+    /// What the simulations took so far, if the ranks are simulated.
+    pub fn simulated(&self) -> Option<String> {
+        match &self.ranks {
+            Ranks::Processes(_) => None,
+            Ranks::Simulated(ranks) => Some(ranks.spent()),
+        }
     }
 
     /// The limits of the device at each rank.
@@ -80,6 +108,9 @@ impl Session {
     /// # Errors
     /// The failure of a rank.
     pub fn limits(&mut self, port: u8) -> Outcome<Vec<Limits>> {
+        if let Ranks::Simulated(ranks) = &self.ranks {
+            return ranks.limits(port);
+        }
         let results = self.run(&Job::Limits { device: self.device.clone(), port }, &mut |_| ());
         let results = results.map_err(|cut| cut.failure)?;
         Ok(results.into_iter().filter_map(JobResult::into_limits).collect())
@@ -94,6 +125,14 @@ impl Session {
         point: &Point,
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Measured, Box<Cut>> {
+        if let Ranks::Simulated(ranks) = &self.ranks {
+            let (measured, why) = ranks.measure(point);
+            let found = joined(measured.into_iter().enumerate());
+            return match why {
+                None => Ok(found.unwrap_or_default()),
+                Some(why) => Err(Box::new(Cut { partial: found, failure: failed(why) })),
+            };
+        }
         let point = Box::new(PlainPoint::from(point));
         let results = self.run(&Job::Measure { device: self.device.clone(), point }, on_event)?;
         let results = results.into_iter().enumerate();
@@ -120,10 +159,13 @@ impl Session {
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Vec<JobResult>, Box<Cut>> {
         let cut = |failure, partial| Box::new(Cut { failure, partial });
+        let Ranks::Processes(workers) = &mut self.ranks else {
+            return Err(cut(usage("simulated ranks measure points only"), None));
+        };
         let bytes = postcard::to_stdvec(job).map_err(|e| cut(failed(e), None))?;
-        let jobs = vec![bytes; self.workers.infos().count()];
+        let jobs = vec![bytes; workers.infos().count()];
         let flag = self.interrupt.flag();
-        match self.workers.run(&jobs, PATIENCE, &flag, on_event) {
+        match workers.run(&jobs, PATIENCE, &flag, on_event) {
             Ok(all) => {
                 let decoded = all.iter().map(|bytes| postcard::from_bytes(bytes));
                 let decoded: Result<Vec<JobResult>, _> = decoded.collect();
