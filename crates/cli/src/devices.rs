@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::failure::{Outcome, run as failed};
 use crate::format::ListFormatArgs;
 use crate::profiles;
+use crate::simulated;
 use crate::soft;
 use crate::table::grouped;
 
@@ -24,6 +25,10 @@ pub struct DevicesArgs {
         conflicts_with = "profiles"
     )]
     pub profile: Option<String>,
+    /// List the parameters of simulated devices, with the values of a profile
+    #[arg(long, value_name = "sim:PROFILE", num_args = 0..=1, default_missing_value = "sim:ideal",
+        conflicts_with_all = ["profiles", "profile"])]
+    pub parameters: Option<String>,
     /// How it is printed.
     #[command(flatten)]
     list: ListFormatArgs,
@@ -82,6 +87,9 @@ const GIDS_SHOWN: u32 = 16;
 
 /// Prints the devices, or why there are none.
 pub fn run(args: &DevicesArgs) -> Outcome {
+    if let Some(device) = &args.parameters {
+        return simulated::list_parameters(device, args.list.is_json());
+    }
     if args.profiles {
         return profiles::list(args.list.is_json());
     }

@@ -67,8 +67,10 @@ pub fn find(name: &str) -> Result<Device, Failure> {
     }
     let names: Vec<String> = all.iter().map(Device::name).collect();
     Err(usage(format!(
-        "--device {name}: there is no such device; there are: {} (`rdmalab devices` tells more)",
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        "--device {name}: there is no such device; there are: {}, and simulated ones: {} (`rdmalab \
+         devices` tells more)",
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+        simulated::names().join(", ")
     )))
 }
 

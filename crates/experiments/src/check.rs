@@ -28,6 +28,9 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
 fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     let (common, own) = (&point.common, point.own.erased());
     own.check(common, limits)?;
+    must(common.model.is_of_profile() || limits.kind == "sim", "sim", || {
+        format!("{} is not simulated: choose --device sim:ideal or another one", limits.device)
+    })?;
     ops(common)?;
     port(common, limits)?;
     sizes(common, own, limits)?;

@@ -111,9 +111,10 @@ mod tests {
         let all = Experiment::all().flat_map(|e| e.options().into_iter().map(move |o| (e, o)));
         for (experiment, option) in all {
             let mut point = Point::default_for(experiment);
-            let values = ["3", "4", "rc", "uc", "send", "read", "busy", "event", "spin", "sleep"]
-                .iter()
-                .chain(option.words);
+            let values =
+                ["3", "4", "rc", "uc", "send", "read", "busy", "event", "spin", "sleep", "a=1"]
+                    .iter()
+                    .chain(option.words);
             let changed = values.filter(|text| {
                 let before = point.clone();
                 option.set(&mut point, text).is_ok() && before != point

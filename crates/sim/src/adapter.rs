@@ -34,18 +34,30 @@ pub(crate) struct SimQp {
     pub(crate) freed: u32,
     /// Whether it waits for its turn at the send engine.
     pub(crate) is_queued: bool,
-    /// Whether the adapter reads send WQEs, so that a WQE written to it must wait its turn.
-    pub(crate) reads_wqes: u32,
-    /// When its last packets left the send engine, since they stay in order.
-    pub(crate) departs: Ps,
-    /// Packets that arrived and are not accepted, with the time at which they may be.
-    pub(crate) inbox: VecDeque<(Ps, Packets)>,
+    /// Position up to which the adapter has begun to read send WQEs.
+    pub(crate) asked: u32,
+    /// When its last request left the send engine, since requests stay in order.
+    pub(crate) request_departs: Ps,
+    /// The same of responses.
+    pub(crate) response_departs: Ps,
+    /// Packets that arrived and are not accepted.
+    pub(crate) inbox: VecDeque<Inbound>,
     /// The adapter's reads of receive WQEs.
     pub(crate) recv_reader: WqeReader,
     /// The time for which a timer event is scheduled.
     pub(crate) timer: Option<Ps>,
     /// Multicast groups.
     pub(crate) groups: Vec<Gid>,
+}
+
+/// Packets that arrived for a queue pair.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// When they may be accepted.
+    pub(crate) ready: Ps,
+    pub(crate) packets: Packets,
+    /// Whether an atomic waits for the writes before it already.
+    pub(crate) waits_for_writes: bool,
 }
 
 /// A place for a queue pair.
@@ -95,13 +107,13 @@ pub(crate) struct Node {
     /// Users of each protection domain; `None` when it is freed.
     pub(crate) pds: Vec<Option<usize>>,
     pub(crate) keys: BTreeMap<u32, KeyEntry>,
+    /// The region of each bound window, by their keys.
+    pub(crate) bindings: BTreeMap<u32, u32>,
     pub(crate) next_key: u32,
     /// Asynchronous events: type and cookie.
     pub(crate) events: VecDeque<(AsyncEventType, u64)>,
     /// When the last write to memory will be visible.
     pub(crate) written: Ps,
-    /// How often something happened that a task of the node may look for.
-    pub(crate) happenings: u64,
     /// Tasks that have not ended.
     pub(crate) tasks: usize,
     /// The word of the program that always shows the present time.
@@ -127,10 +139,10 @@ impl Node {
             channels: Vec::new(),
             pds: Vec::new(),
             keys: BTreeMap::new(),
+            bindings: BTreeMap::new(),
             next_key: 1,
             events: VecDeque::new(),
             written: Ps::ZERO,
-            happenings: 0,
             tasks: 0,
             restamped: None,
         }

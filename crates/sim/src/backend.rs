@@ -134,10 +134,12 @@ impl Backend for SimBackend {
                 return Ok(event(found));
             }
             let now = ctx.sim.now();
-            if until.is_some_and(|until| now >= until) || crate::task::running().is_none() {
+            let is_over = ctx.sim.with(|world| world.stopped().is_some());
+            let is_late = until.is_some_and(|until| now >= until);
+            if is_late || is_over || ctx.sim.running().is_none() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
-            let seen = ctx.sim.with(|world| world.nodes[ctx.node].happenings);
+            let seen = ctx.sim.happenings();
             ctx.sim.look_again(seen, ctx.sim.parameters.memory_look_ns, until);
         }
     }
@@ -214,7 +216,11 @@ impl Backend for SimBackend {
 
     fn dealloc_mw(mw: &Mw) -> VerbsResult<()> {
         let key = mw.rkey.load(Ordering::Relaxed);
-        mw.pd.sim.with(|world| world.nodes[mw.pd.node].keys.remove(&key));
+        mw.pd.sim.with(|world| {
+            let node = &mut world.nodes[mw.pd.node];
+            node.keys.remove(&key);
+            node.bindings.remove(&key);
+        });
         Ok(())
     }
 
@@ -354,6 +360,7 @@ impl Backend for SimBackend {
                     return Err(VerbsError::invalid(said));
                 }
                 found.queue.queue = found.queue.queue.resized(max_wr);
+                found.reader.resize(max_wr);
             }
             if let Some(limit) = srq_limit {
                 check_limit("srq_limit", limit, found.queue.queue.capacity())?;

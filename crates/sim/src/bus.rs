@@ -68,6 +68,11 @@ impl Bus {
         span.after(self.read_ns)
     }
 
+    /// When no more than `bytes` wait to be read.
+    pub(crate) fn read_backlog_end(&self, bytes: u64) -> Ps {
+        self.read_free - self.rate.time(bytes)
+    }
+
     /// How long before the end of a read the bytes leave memory: half of the round trip.
     pub(crate) fn answer_time(&self) -> Ps {
         Ps(self.read_ns.0 / 2)

@@ -10,7 +10,7 @@ use crate::time::Ps;
 pub(crate) struct Channel {
     /// Cookies of the completion queues whose events wait.
     pub(crate) events: VecDeque<u64>,
-    /// The task that sleeps until one comes, and since when.
-    pub(crate) sleeper: Option<(TaskId, Ps)>,
+    /// The tasks that sleep until one comes, and since when.
+    pub(crate) sleepers: VecDeque<(TaskId, Ps)>,
     pub(crate) users: usize,
 }

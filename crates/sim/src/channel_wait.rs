@@ -1,7 +1,6 @@
 //! A task sleeps until an event of a completion channel comes, and needs some time to wake up.
 
 use crate::kernel::{Sim, World};
-use crate::task;
 use crate::time::Ps;
 
 impl World {
@@ -9,7 +8,7 @@ impl World {
     pub(crate) fn raise(&mut self, node: usize, channel: usize, cookie: u64) {
         let Some(found) = self.nodes[node].channels[channel].as_mut() else { return };
         found.events.push_back(cookie);
-        if let Some((task, since)) = found.sleeper.take() {
+        if let Some((task, since)) = found.sleepers.pop_front() {
             let all = &self.parameters;
             let idle = self.now - since;
             let is_cold = all.wake_cold_after_ns > Ps::ZERO && idle > all.wake_cold_after_ns;
@@ -30,18 +29,20 @@ impl World {
 /// The next event of a channel; waits for it until `until` (`None`: as long as it takes).
 pub(crate) fn wait(sim: &Sim, node: usize, channel: usize, until: Option<Ps>) -> Option<u64> {
     let next = |world: &mut World| world.nodes[node].channels[channel].as_mut()?.events.pop_front();
+    // A look for an event takes time: a loop of them would never end otherwise.
+    sim.work(sim.parameters.memory_look_ns);
     loop {
         if let Some(cookie) = sim.with(next) {
             return Some(cookie);
         }
         let now = sim.now();
-        let task = task::running()?;
+        let task = sim.running()?;
         if until.is_some_and(|until| now >= until) || sim.with(|world| world.stopped().is_some()) {
             return None;
         }
         sim.with(|world| {
             if let Some(found) = world.nodes[node].channels[channel].as_mut() {
-                found.sleeper = Some((task, now));
+                found.sleepers.push_back((task, now));
             }
         });
         match until {
@@ -50,7 +51,7 @@ pub(crate) fn wait(sim: &Sim, node: usize, channel: usize, until: Option<Ps>) ->
         }
         sim.with(|world| {
             if let Some(found) = world.nodes[node].channels[channel].as_mut() {
-                found.sleeper = None;
+                found.sleepers.retain(|(sleeper, _)| *sleeper != task);
             }
         });
     }

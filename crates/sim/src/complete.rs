@@ -40,8 +40,11 @@ impl World {
         let host = &mut self.nodes[node];
         let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
         let Some(cqe) = queue.written.pop_front() else { return };
+        if cqe.is_void {
+            return;
+        }
         queue.visible.push_back(cqe);
-        let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status) && !cqe.is_void;
+        let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status);
         let (channel, cookie) = (queue.channel, queue.cookie);
         if is_due {
             queue.notify = Notify::Disarmed;

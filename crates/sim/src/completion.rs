@@ -62,24 +62,21 @@ impl CompletionQueue {
 
     /// Takes the oldest visible completion.
     pub(crate) fn pop(&mut self) -> Option<Cqe> {
-        while let Some(cqe) = self.visible.pop_front() {
-            if !cqe.is_void {
-                return Some(cqe);
-            }
-        }
-        None
+        self.visible.pop_front()
     }
 
     /// Voids the completions of a queue pair that is destroyed.
     pub(crate) fn purge(&mut self, qp_num: u32) {
-        for cqe in self.written.iter_mut().chain(&mut self.visible) {
+        self.visible.retain(|cqe| cqe.wc.qp_num != qp_num);
+        // Each of these has an event, which takes it.
+        for cqe in &mut self.written {
             cqe.is_void |= cqe.wc.qp_num == qp_num;
         }
     }
 
     /// How many it holds.
     pub(crate) fn len(&self) -> usize {
-        self.written.len() + self.visible.len()
+        self.written.iter().filter(|cqe| !cqe.is_void).count() + self.visible.len()
     }
 }
 

@@ -92,8 +92,9 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             cookie: want.cookie,
             freed: 0,
             is_queued: false,
-            reads_wqes: 0,
-            departs: Ps::ZERO,
+            asked: 0,
+            request_departs: Ps::ZERO,
+            response_departs: Ps::ZERO,
             inbox: VecDeque::new(),
             recv_reader: reader,
             timer: None,
@@ -134,7 +135,9 @@ pub(crate) fn modify_qp(
                 world.engine(id, qp, |qp, env| qp.modify(attr, mask, &limits, env));
             world.apply(id, qp, &mut effects, Ps::ZERO);
             if state == Ok(QpState::Reset) {
-                (qp.freed, qp.reads_wqes) = (0, 0);
+                // What the adapter still did for the queue pair is void.
+                world.queue.drop_events_of(id);
+                (qp.freed, qp.asked, qp.timer) = (0, 0, None);
                 qp.inbox.clear();
                 qp.recv_reader.reset();
             }
@@ -163,8 +166,10 @@ pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
         }
         use_pd(node, qp.pd, -1);
         let qpn = qp.qp.qpn;
-        for window in node.keys.values_mut().filter(|entry| entry.qpn == qpn) {
+        let keys = node.keys.iter_mut().filter(|(_, entry)| entry.qpn == qpn);
+        for (key, window) in keys {
             (window.length, window.access, window.qpn) = (0, Access::NONE, Qpn::new(0));
+            node.bindings.remove(key);
         }
         node.free_qp(id);
         Ok(())
@@ -247,9 +252,18 @@ pub(crate) fn reg_mr(sim: &Sim, node: usize, want: &NewMr) -> VerbsResult<u32> {
     Ok(key)
 }
 
+/// Refuses to change a region to which windows are bound.
+fn check_unbound(sim: &Sim, node: usize, key: u32) -> VerbsResult<()> {
+    match sim.with(|world| world.nodes[node].bindings.values().any(|region| *region == key)) {
+        true => Err(VerbsError::busy("memory windows are bound to this region: unbind them")),
+        false => Ok(()),
+    }
+}
+
 /// Changes a region, whose key stays.
 pub(crate) fn rereg_mr(sim: &Sim, node: usize, key: u32, want: &NewMr) -> VerbsResult<()> {
     let entry = entry_of(want, key)?;
+    check_unbound(sim, node, key)?;
     wait_for_writes(sim, node);
     sim.with(|world| world.nodes[node].keys.insert(key, entry));
     sim.work_in_kernel(register_time(sim, want.length));
@@ -258,6 +272,7 @@ pub(crate) fn rereg_mr(sim: &Sim, node: usize, key: u32, want: &NewMr) -> VerbsR
 
 /// Deregisters a region.
 pub(crate) fn dereg_mr(sim: &Sim, node: usize, pd: usize, key: u32) -> VerbsResult<()> {
+    check_unbound(sim, node, key)?;
     wait_for_writes(sim, node);
     let removed = sim.with(|world| {
         use_pd(&mut world.nodes[node], pd, -1);

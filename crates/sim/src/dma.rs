@@ -5,7 +5,7 @@ use crate::memory::{self, DmaWrite};
 
 impl World {
     /// Shows the present time in the word that the program has restamped, before it is read.
-    pub(crate) fn restamp(&mut self, node: usize) {
+    pub(crate) fn restamp(&self, node: usize) {
         if let Some(addr) = self.nodes[node].restamped {
             memory::write(addr, &self.now.0.to_ne_bytes());
         }

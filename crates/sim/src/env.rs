@@ -40,6 +40,7 @@ pub(crate) struct NodeEnv<'a> {
     pub(crate) qpn: Qpn,
     pub(crate) pd: PdId,
     pub(crate) keys: &'a mut BTreeMap<u32, KeyEntry>,
+    pub(crate) bindings: &'a mut BTreeMap<u32, u32>,
     pub(crate) srq: Option<&'a mut Srq>,
     pub(crate) effects: &'a mut Effects,
 }
@@ -59,6 +60,7 @@ impl World {
             qpn: qp.qp.qpn,
             pd: qp.qp.pd,
             keys: &mut node.keys,
+            bindings: &mut node.bindings,
             srq: qp.srq.and_then(|srq| node.srqs[srq].as_mut()),
             effects: &mut effects,
         };
@@ -72,6 +74,9 @@ impl World {
             let cq = if is_send { qp.send_cq } else { qp.recv_cq };
             self.write_completion(id.node, cq, cqe, earliest);
         }
+        if effects.events.is_empty() && !effects.limit_reached {
+            return;
+        }
         let node = &mut self.nodes[id.node];
         for event in effects.events.drain(..) {
             node.events.push_back((event, qp.cookie));
@@ -81,6 +86,7 @@ impl World {
         {
             node.events.push_back((AsyncEventType::SrqLimitReached, srq.cookie));
         }
+        self.happened(id.node);
     }
 }
 
@@ -89,6 +95,15 @@ impl NodeEnv<'_> {
     fn cqe(&self, wc: Wc, solicited: bool, frees: Option<u32>) -> Cqe {
         let frees = frees.map(|position| (self.id, position));
         Cqe { wc, solicited, frees, at: Ps::ZERO, is_void: false }
+    }
+
+    /// Whether a key of the adapter covers these bytes of memory.
+    pub(crate) fn covers(&self, key: u32, host_addr: u64, bytes: usize) -> bool {
+        self.keys.get(&key).is_some_and(|entry| {
+            let first = entry.host_address(entry.iova);
+            let offset = host_addr.wrapping_sub(first);
+            offset <= entry.length && bytes as u64 <= entry.length - offset
+        })
     }
 
     fn bind(&mut self, bind: &MwBind) -> bool {
@@ -114,8 +129,14 @@ impl NodeEnv<'_> {
             return false;
         }
         self.keys.remove(&bind.mw_rkey);
+        // The program chooses the lowest 8 bits of a key (IBA vol. 1, 10.6.7.2.2).
+        let key = bind.mw_rkey & !0xff | bind.new_rkey & 0xff;
+        self.bindings.remove(&bind.mw_rkey);
+        if bind.length > 0 {
+            self.bindings.insert(key, bind.mr_lkey);
+        }
         let entry = KeyEntry {
-            key: bind.new_rkey,
+            key,
             iova: bind.addr,
             length: bind.length,
             host_delta: region.host_delta,
@@ -123,7 +144,7 @@ impl NodeEnv<'_> {
             qpn: if is_type2 { self.qpn } else { Qpn::new(0) },
             ..window
         };
-        self.keys.insert(bind.new_rkey, entry);
+        self.keys.insert(key, entry);
         true
     }
 }
@@ -158,6 +179,7 @@ impl Env for NodeEnv<'_> {
             && window.length > 0;
         if is_ours {
             (window.length, window.access, window.qpn) = (0, Access::NONE, Qpn::new(0));
+            self.bindings.remove(&rkey);
         }
         is_ours
     }

@@ -43,6 +43,21 @@ pub(crate) enum Event {
     Timer { qp: QpId },
 }
 
+impl Event {
+    /// Whether it is what an adapter does for a queue pair; packets on links are not.
+    fn is_of(&self, id: QpId) -> bool {
+        match self {
+            Event::Doorbell { qp, .. }
+            | Event::SendWqes { qp, .. }
+            | Event::Offer { qp }
+            | Event::RecvWqes { qp, .. }
+            | Event::Timer { qp } => *qp == id,
+            Event::PayloadRead(packets) | Event::Depart(packets) => packets.from == id,
+            _ => false,
+        }
+    }
+}
+
 struct Scheduled {
     at: Ps,
     sequence: u64,
@@ -78,6 +93,11 @@ impl EventQueue {
     pub(crate) fn push(&mut self, at: Ps, event: Event) {
         self.sequence += 1;
         self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, event }));
+    }
+
+    /// Drops what an adapter still does for a queue pair.
+    pub(crate) fn drop_events_of(&mut self, id: QpId) {
+        self.heap.retain(|Reverse(next)| !next.event.is_of(id));
     }
 
     /// The next event and its time.

@@ -13,3 +13,13 @@ pub(crate) struct Exchange {
     pub(crate) rounds: u64,
     pub(crate) waiting: Vec<TaskId>,
 }
+
+impl Exchange {
+    /// A rank takes back what it gave in this round, and does not wait any more.
+    pub(crate) fn withdraw(&mut self, rank: usize, task: Option<TaskId>) {
+        if let Some(given) = self.given.get_mut(rank) {
+            *given = None;
+        }
+        self.waiting.retain(|waiting| Some(*waiting) != task);
+    }
+}

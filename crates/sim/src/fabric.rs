@@ -34,6 +34,11 @@ impl Fabric {
         }
     }
 
+    /// When no more than `bytes` wait for the link of a node.
+    pub(crate) fn backlog_end(&self, node: usize, bytes: u64) -> Ps {
+        self.up_free[node] - self.rate.time(bytes)
+    }
+
     /// The time of the first packet on a link, and of all of them.
     pub(crate) fn times(&self, packets: &Packets) -> (Ps, Ps) {
         let (count, payload) = (packets.count(), packets.payload.len() as u64);

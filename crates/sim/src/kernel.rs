@@ -43,6 +43,8 @@ pub(crate) enum State {
         /// How long a look takes.
         period: Ps,
     },
+    /// It sleeps until a time.
+    Sleeps,
     /// It waits for another task: an exchange, an event, the end of its threads.
     Blocked(&'static str),
     /// It has ended.
@@ -60,6 +62,8 @@ pub(crate) struct Task {
     parent: Option<TaskId>,
     /// Its threads that have not ended.
     pub(crate) children: usize,
+    /// How often something happened that it may look for.
+    pub(crate) happenings: u64,
     /// Processor time, in the program and in the kernel.
     pub(crate) user: Ps,
     pub(crate) system: Ps,
@@ -107,6 +111,16 @@ impl Sim {
         Arc::new(Sim { name: name.to_owned(), parameters, world: Mutex::new(world), clock_ps })
     }
 
+    /// The task of this simulation that runs on this thread; `None` outside of tasks.
+    pub(crate) fn running(&self) -> Option<TaskId> {
+        task::running(self.address())
+    }
+
+    /// What tells this simulation from others.
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
     /// Uses the state. No task may wait inside.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
         act(&mut self.world.lock())
@@ -119,7 +133,7 @@ impl Sim {
 
     /// The node of the rank that calls; outside of tasks, that of rank 0.
     pub(crate) fn own_node(&self) -> usize {
-        task::running().map_or(0, |TaskId(task)| self.with(|world| world.tasks[task].node))
+        self.running().map_or(0, |TaskId(task)| self.with(|world| world.tasks[task].node))
     }
 
     /// The caller's processor works for `cost`. Does nothing outside of tasks.
@@ -133,7 +147,7 @@ impl Sim {
     }
 
     fn spend(&self, cost: Ps, account: impl FnOnce(&mut Task) -> &mut Ps) {
-        let Some(TaskId(task)) = task::running() else { return };
+        let Some(TaskId(task)) = self.running() else { return };
         if cost == Ps::ZERO {
             return;
         }
@@ -153,19 +167,25 @@ impl Sim {
 
     /// Does nothing until a time; the processor is idle.
     pub(crate) fn sleep_until(&self, until: Ps) {
-        let Some(task) = task::running() else { return };
+        let Some(task) = self.running() else { return };
         self.with(|world| {
             world.touch_siblings(task.0);
             let until = until.max(world.now);
             world.resume_at(task, until);
+            world.tasks[task.0].state = State::Sleeps;
         });
         self.suspend();
+    }
+
+    /// How often something happened so far that the caller may look for.
+    pub(crate) fn happenings(&self) -> u64 {
+        self.running().map_or(0, |TaskId(task)| self.with(|world| world.tasks[task].happenings))
     }
 
     /// Waits until something happened at the caller's node after it counted `seen` happenings, as a
     /// loop does that looks every `period`; at most until `deadline`. The processor works.
     pub(crate) fn look_again(&self, seen: u64, period: Ps, deadline: Option<Ps>) {
-        let Some(task) = task::running() else { return };
+        let Some(task) = self.running() else { return };
         let began = self.now();
         let waits = self.with(|world| world.begin_looks(task, seen, period, deadline));
         if waits {
@@ -177,7 +197,7 @@ impl Sim {
 
     /// Waits until another task calls [`World::resume_at`]; `what` is for people.
     pub(crate) fn block(&self, what: &'static str) {
-        let Some(task) = task::running() else { return };
+        let Some(task) = self.running() else { return };
         self.with(|world| {
             world.touch_siblings(task.0);
             world.tasks[task.0].state = State::Blocked(what);
@@ -209,6 +229,7 @@ impl World {
             wait: 0,
             parent,
             children: 0,
+            happenings: 0,
             user: Ps::ZERO,
             system: Ps::ZERO,
         });
@@ -249,7 +270,7 @@ impl World {
     /// Begins the wait of [`Sim::look_again`]; false if there is something to look at already.
     fn begin_looks(&mut self, task: TaskId, seen: u64, period: Ps, deadline: Option<Ps>) -> bool {
         let since = self.now;
-        if self.stopped.is_some() || self.nodes[self.tasks[task.0].node].happenings != seen {
+        if self.stopped.is_some() || self.tasks[task.0].happenings != seen {
             return false;
         }
         self.tasks[task.0].wait = self.tasks[task.0].wait.wrapping_add(1);
@@ -264,30 +285,34 @@ impl World {
 
     /// Something happened at a node that its tasks may look for.
     pub(crate) fn happened(&mut self, node: usize) {
-        self.nodes[node].happenings += 1;
-        self.wake_lookers(node, None);
+        let now = self.now;
+        if self.nodes[node].tasks == 1 && node < self.tasks.len() {
+            // The task of a rank has the number of its node, and ends after its threads.
+            return self.tell(node, now);
+        }
+        for task in 0..self.tasks.len() {
+            if self.tasks[task].node == node {
+                self.tell(task, now);
+            }
+        }
     }
 
     /// The task may have changed something that another task of its node looks for.
     fn touch_siblings(&mut self, task: usize) {
-        let node = self.tasks[task].node;
-        if self.nodes[node].tasks > 1 {
-            self.nodes[node].happenings += 1;
-            self.wake_lookers(node, Some(task));
+        let (node, now) = (self.tasks[task].node, self.now);
+        if self.nodes[node].tasks == 1 {
+            return;
+        }
+        for other in 0..self.tasks.len() {
+            if other != task && self.tasks[other].node == node {
+                self.tell(other, now);
+            }
         }
     }
 
-    fn wake_lookers(&mut self, node: usize, but: Option<usize>) {
-        let now = self.now;
-        if self.nodes[node].tasks == 1 {
-            // The task of a rank has the number of its node.
-            return self.wake_looker(node, now);
-        }
-        for task in 0..self.tasks.len() {
-            if self.tasks[task].node == node && Some(task) != but {
-                self.wake_looker(task, now);
-            }
-        }
+    fn tell(&mut self, task: usize, now: Ps) {
+        self.tasks[task].happenings += 1;
+        self.wake_looker(task, now);
     }
 
     fn wake_looker(&mut self, task: usize, now: Ps) {
@@ -303,7 +328,7 @@ impl World {
             self.stopped = Some(why);
         }
         for task in 0..self.tasks.len() {
-            if matches!(self.tasks[task].state, State::Blocked(_) | State::Looks { .. }) {
+            if !matches!(self.tasks[task].state, State::Active | State::Ended) {
                 self.resume_at(TaskId(task), self.now);
             }
         }
@@ -320,7 +345,7 @@ impl World {
             let what = match task.state {
                 State::Blocked(what) => what,
                 State::Looks { .. } => "a completion or a write to its memory",
-                State::Active | State::Ended => return None,
+                State::Active | State::Sleeps | State::Ended => return None,
             };
             let thread = if index < self.nodes.len() { "" } else { " (a thread)" };
             Some(format!("rank {}{thread} waits for {what}", task.node))
@@ -349,8 +374,8 @@ impl World {
     }
 
     fn next_task(&mut self) -> Option<TaskId> {
-        self.look_whether_asked();
         loop {
+            self.look_whether_asked();
             let (at, event) = self.queue.peek()?;
             if let Event::Resume { task, wait } = *event {
                 let is_due = self.tasks[task.0].wait == wait;

@@ -45,7 +45,7 @@ impl Value for u32 {
 /// What is known of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name, which ends with its unit.
+    /// Its name. That of a time or a rate ends with its unit.
     pub name: &'static str,
     /// What it is.
     pub meaning: &'static str,
@@ -114,7 +114,7 @@ parameters! {
     post_ns: Ps, 0 ..= 1e6;
     /// Time of each further request of a list.
     post_more_ns: Ps, 0 ..= 1e6, default 0;
-    /// Time to copy 64 bytes of inline data.
+    /// Time to copy inline data, for each 64 bytes begun.
     inline_ns_per_64_bytes: Ps, 0 ..= 1e6, default 0;
     /// Time of a post of a receive request.
     recv_post_ns: Ps, 0 ..= 1e6;
@@ -124,17 +124,18 @@ parameters! {
     poll_more_ns: Ps, 0 ..= 1e6, default 0;
     /// Time of a poll that finds nothing.
     poll_empty_ns: Ps, 1 ..= 1e6;
-    /// Time of a look at memory that the adapter writes.
+    /// Time of a look at memory that the adapter writes, and of a look for an event.
     memory_look_ns: Ps, 1 ..= 1e6;
     /// Time to request an event.
     arm_ns: Ps, 0 ..= 1e6, default 0;
-    /// Time from an event to the return of the wait for it.
+    /// Time from an event to the return of the wait for it, if the processor sleeps. An event that
+    /// is there already takes none.
     wake_ns: Ps, 0 ..= 1e9, default 0;
     /// The same after the processor was idle for longer than wake_cold_after_ns.
     wake_cold_ns: Ps, 0 ..= 1e9, default 0;
     /// How long a processor is idle until it needs wake_cold_ns; 0 means that it never does.
     wake_cold_after_ns: Ps, 0 ..= 1e12, default 0;
-    /// Time of a verb that changes an object through the kernel.
+    /// Time to create, modify or destroy a queue pair, and to create other objects.
     verb_ns: Ps, 0 ..= 1e9, default 0;
     /// Time to register memory, without its pages.
     register_ns: Ps, 0 ..= 1e9, default 0;
@@ -159,34 +160,41 @@ parameters! {
     blue_flame: u32, 0 ..= 2, default 0;
     /// The longest WQE that the processor writes to the adapter.
     blue_flame_bytes: u32, 64 ..= 4096, default 256;
+    /// Inline data of a WQE is split into blocks of so many bytes with 4 bytes before each; 0:
+    /// there are 4 bytes once.
+    inline_block_bytes: u32, 0 ..= 4096, default 0;
     /// 1: the adapter reads WQEs and payload over the bus. 0: it has them without a read.
     wqe_read: u32, 0 ..= 1, default 1;
-    /// Time of a packet in the sender's adapter.
+    /// Delay of a message, response or acknowledgement in the adapter that sends it.
+    /// It does not hold up the next one.
     send_ns: Ps, 0 ..= 1e6, default 0;
-    /// Time of a packet in the receiver's adapter.
+    /// Delay of a message, response or acknowledgement in the adapter that receives it, after its
+    /// last packet arrived. It does not hold up the next one.
     receive_ns: Ps, 0 ..= 1e6, default 0;
-    /// Least time between two messages that an adapter sends.
+    /// Time for which a request occupies the send engine, for each 64 KiB.
     send_gap_ns: Ps, 0 ..= 1e6, default 0;
-    /// Least time between two messages that an adapter receives.
+    /// Time for which a message occupies the receive engine, for each 64 KiB.
+    /// Acknowledgements take none.
     receive_gap_ns: Ps, 0 ..= 1e6, default 0;
     /// Delay of an acknowledgement in the adapter that sends it.
     ack_delay_ns: Ps, 0 ..= 1e9, default 0;
-    /// Least time between an answer to a READ and the next packet of that adapter.
+    /// Time for which the answer to a READ or an atomic occupies the send engine, for each 64 KiB.
     read_answer_gap_ns: Ps, 0 ..= 1e6, default 0;
-    /// Time from the write of the payload to the write of its completion.
+    /// Time until a completion is visible, besides its write over the bus.
     completion_ns: Ps, 0 ..= 1e6, default 0;
     /// Sets of the cache of queue pair contexts; 0: all contexts are always there.
     context_sets: u32, 0 ..= 65536, default 0;
     /// Contexts in each set.
     context_ways: u32, 1 ..= 1024, default 1;
-    /// Time to read a context that is not in the cache.
+    /// Time to read a context that is not in the cache, for which the engine waits. Sending and
+    /// receiving share the cache.
     context_miss_ns: Ps, 0 ..= 1e6, default 0;
     /// Bytes of receive WQEs that the adapter reads at once; 0: it has them as they are posted.
     recv_chunk_bytes: u32, 0 ..= 65536, default 0;
-    /// Time to read such a chunk.
+    /// Time to read such a chunk, with its bytes. The bus stays free meanwhile.
     recv_chunk_ns: Ps, 0 ..= 1e6, default 0;
-    /// More of that time for the first chunk of the ring, but for the very first one.
-    recv_wrap_ns: Ps, 0 ..= 1e6, default 0;
+    /// Further time to read the first chunk of a page or of the ring, from the second pass on.
+    recv_page_ns: Ps, 0 ..= 1e6, default 0;
     /// Least bytes of a receive WQE in a queue of a queue pair.
     recv_stride_bytes: u32, 16 ..= 4096, default 16;
     /// Least bytes of a receive WQE in a shared receive queue.
@@ -195,13 +203,16 @@ parameters! {
     srq_header_bytes: u32, 0 ..= 4096, default 16;
     /// Rate of the link for the bytes of packets.
     link_mb_per_s: Rate, 0 ..= 1e7;
-    /// Time of a signal on a cable.
+    /// Time of a signal on a cable; with a switch there are two cables.
     propagation_ns: Ps, 0 ..= 1e9;
+    /// Time of a multicast in the switch, besides switch_ns.
+    multicast_ns: Ps, 0 ..= 1e9, default 0;
     /// Time of a packet in a switch, from its first byte in to its first byte out.
     switch_ns: Ps, 0 ..= 1e6, default 0;
     /// 1: two adapters are connected by a switch too. 0: they are connected back to back.
     switch_between_two: u32, 0 ..= 1, default 0;
-    /// Bytes of each packet besides payload, as the link carries them.
+    /// Bytes of each packet besides payload, as the link carries them. They are the same for all
+    /// packets.
     packet_overhead_bytes: u32, 0 ..= 1024, default 0;
     /// The largest payload of a packet.
     mtu_bytes: u32, 256 ..= 4096, default 4096;

@@ -22,6 +22,18 @@ pub enum Mark {
     Validated,
 }
 
+impl Mark {
+    /// Its word in a profile.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mark::Prior => "prior",
+            Mark::Calibrated => "calibrated",
+            Mark::Validated => "validated",
+        }
+    }
+}
+
 /// The value of a parameter in a profile.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,6 +87,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("ideal", include_str!("../../../profiles/sim/ideal.toml")),
     ("connectx2", include_str!("../../../profiles/sim/connectx2.toml")),
     ("connectx4", include_str!("../../../profiles/sim/connectx4.toml")),
+    ("infinihost", include_str!("../../../profiles/sim/infinihost.toml")),
 ];
 
 /// Longest file of a profile, in bytes.

@@ -7,7 +7,6 @@ use rdmalab_measure::{Clock, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 
 use crate::kernel::{Sim, World};
-use crate::task;
 use crate::time::Ps;
 
 /// How long a rank waits for a message that does not come.
@@ -46,12 +45,12 @@ impl SimRank {
         let round = self.sim.with(|world| world.exchange.rounds);
         let is_last = self.sim.with(|world| world.give(self.index, self.count, bytes));
         while !is_last && self.sim.with(|world| world.exchange.rounds == round) {
-            self.check(to_end)?;
-            self.sim.with(|world| {
-                if let Some(task) = task::running() {
-                    world.exchange.waiting.push(task);
-                }
-            });
+            let task = self.sim.running();
+            if let Err(why) = self.check(to_end) {
+                self.sim.with(|world| world.exchange.withdraw(self.index, task));
+                return Err(why);
+            }
+            self.sim.with(|world| world.exchange.waiting.extend(task));
             self.sim.block("the other ranks, to exchange what they know");
         }
         let got = self.sim.with(|world| world.exchange.got.clone());
@@ -74,7 +73,7 @@ impl SimRank {
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
         loop {
-            let seen = self.sim.with(|world| world.nodes[self.index].happenings);
+            let seen = self.sim.happenings();
             let began = self.sim.now();
             if let Some(found) = look() {
                 return Ok(Some(found));

@@ -5,7 +5,7 @@ use rdmalab_driver as driver;
 use rdmalab_engine::qp::Accept;
 use rdmalab_engine::train::TrainKind;
 
-use crate::adapter::SimQp;
+use crate::adapter::{Inbound, SimQp};
 use crate::bus::Span;
 use crate::env::Effects;
 use crate::event::Event;
@@ -46,7 +46,7 @@ impl World {
         };
         let ready = begin + time;
         if let Some(qp) = node.qp(id) {
-            qp.inbox.push_back((ready, packets));
+            qp.inbox.push_back(Inbound { ready, packets, waits_for_writes: false });
         }
         self.queue.push(ready, Event::Offer { qp: id });
     }
@@ -54,20 +54,34 @@ impl World {
     /// Offers the packets whose time has come to their queue pair.
     pub(crate) fn offer(&mut self, id: QpId) {
         self.with_qp(id, |world, qp| {
-            while qp.inbox.front().is_some_and(|(ready, _)| *ready <= world.now) {
-                let written = world.nodes[id.node].written;
-                if is_atomic(&qp.inbox[0].1) && written > world.now {
+            while let Some(next) = qp.inbox.front_mut().filter(|next| next.ready <= world.now) {
+                if is_atomic(&next.packets) && !next.waits_for_writes {
                     // It must find what was written before.
-                    return world.queue.push(written, Event::Offer { qp: id });
+                    next.waits_for_writes = true;
+                    next.ready = world.nodes[id.node].written.max(world.now);
+                    world.queue.push(next.ready, Event::Offer { qp: id });
+                    break;
                 }
-                let Some((ready, packets)) = qp.inbox.pop_front() else { break };
-                if let Some(stalled) = world.accept(id, qp, packets) {
-                    qp.inbox.push_front((ready, stalled));
-                    return world.read_recv_wqes(id, qp);
+                let Some(inbound) = qp.inbox.pop_front() else { break };
+                let Inbound { ready, packets, waits_for_writes } = inbound;
+                if let Some(packets) = world.accept(id, qp, packets) {
+                    qp.inbox.push_front(Inbound { ready, packets, waits_for_writes });
+                    world.wait_for_recv_wqe(id, qp);
+                    break;
                 }
             }
             world.wants_turn(id, qp);
         });
+    }
+
+    /// Packets of a queue pair need a receive WQE that the adapter has not read.
+    fn wait_for_recv_wqe(&mut self, id: QpId, qp: &mut SimQp) {
+        if let Some(srq) = qp.srq.and_then(|srq| self.nodes[id.node].srqs[srq].as_mut())
+            && !srq.waiting.contains(&id)
+        {
+            srq.waiting.push_back(id);
+        }
+        self.read_recv_wqes(id, qp);
     }
 
     /// Lets a queue pair accept packets; returns them if they must wait for a receive WQE.
@@ -88,10 +102,29 @@ impl World {
         }
         if is_atomic(&packets) {
             // Its answer has to wait for the read of the word.
-            qp.departs = qp.departs.max(self.now + self.parameters.bus_read_ns);
+            let read = self.now + self.parameters.bus_read_ns;
+            qp.response_departs = qp.response_departs.max(read);
         }
-        self.apply(id, qp, &mut effects, Ps::ZERO);
+        let earliest = self.read_next_recv_wqes(id, qp, &effects);
+        self.apply(id, qp, &mut effects, earliest);
         None
+    }
+
+    /// Begins to read the next chunk of receive WQEs if a message took the last one that the
+    /// adapter has. The completion of that message waits for the read: returns its end.
+    fn read_next_recv_wqes(&mut self, id: QpId, qp: &mut SimQp, effects: &Effects) -> Ps {
+        let has_received = effects.completions.iter().any(|(is_send, _)| !is_send);
+        let is_last = match (qp.srq, &qp.qp.rq) {
+            (None, Some(rq)) => rq.len() == rq.unfetched(),
+            (Some(srq), _) => self.nodes[id.node].srqs[srq]
+                .as_ref()
+                .is_some_and(|srq| srq.queue.queue.len() == srq.queue.queue.unfetched()),
+            (None, None) => false,
+        };
+        match has_received && is_last {
+            true => self.read_recv_wqes(id, qp),
+            false => Ps::ZERO,
+        }
     }
 
     /// Writes to memory what came during `span`.
@@ -107,27 +140,32 @@ impl World {
         self.queue.push(done, Event::Write(Box::new(DmaWrite { node: id.node, pieces, bytes })));
     }
 
-    /// Begins to read receive WQEs for a queue pair whose packets wait for one.
-    fn read_recv_wqes(&mut self, id: QpId, qp: &mut SimQp) {
-        let Some(index) = qp.srq else {
-            let unread = qp.qp.rq.as_ref().map_or(0, |rq| rq.unfetched());
-            if let Some((count, time)) = qp.recv_reader.begin(unread) {
-                self.queue.push(self.now + time, Event::RecvWqes { qp: id, count });
+    /// Begins to read the next receive WQEs of a queue pair, if some are posted and no read is
+    /// under way; returns when they are there.
+    fn read_recv_wqes(&mut self, id: QpId, qp: &mut SimQp) -> Ps {
+        let (begun, event) = match qp.srq {
+            None => {
+                let unread = qp.qp.rq.as_ref().map_or(0, |rq| rq.unfetched());
+                let begun = qp.recv_reader.begin(unread);
+                (begun, Event::RecvWqes { qp: id, count: begun.map_or(0, |(count, _)| count) })
             }
-            return;
+            Some(index) => {
+                let srq = self.nodes[id.node].srqs[index].as_mut();
+                let begun = srq.and_then(|srq| srq.reader.begin(srq.queue.queue.unfetched()));
+                let count = begun.map_or(0, |(count, _)| count);
+                (begun, Event::SrqWqes { node: id.node, srq: index, count })
+            }
         };
-        let Some(srq) = self.nodes[id.node].srqs[index].as_mut() else { return };
-        srq.waiting.push_back(id);
-        if let Some((count, time)) = srq.reader.begin(srq.queue.queue.unfetched()) {
-            let event = Event::SrqWqes { node: id.node, srq: index, count };
-            self.queue.push(self.now + time, event);
-        }
+        let Some((_, time)) = begun else { return Ps::ZERO };
+        self.queue.push(self.now + time, event);
+        self.now + time
     }
 
     /// The adapter has read receive WQEs of a queue pair.
     pub(crate) fn have_recv_wqes(&mut self, id: QpId, count: u32) {
         if let Some(qp) = self.nodes[id.node].qp(id) {
-            qp.recv_reader.end(count);
+            let unread = qp.qp.rq.as_ref().map_or(0, |rq| rq.unfetched());
+            qp.recv_reader.end(count.min(unread));
             if let Some(rq) = &mut qp.qp.rq {
                 rq.fetch(count);
             }
@@ -138,7 +176,7 @@ impl World {
     /// The adapter has read WQEs of a shared receive queue.
     pub(crate) fn have_srq_wqes(&mut self, node: usize, index: usize, count: u32) {
         let Some(srq) = self.nodes[node].srqs[index].as_mut() else { return };
-        srq.reader.end(count);
+        srq.reader.end(count.min(srq.queue.queue.unfetched()));
         srq.queue.queue.fetch(count);
         for id in std::mem::take(&mut srq.waiting) {
             self.offer(id);

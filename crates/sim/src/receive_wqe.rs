@@ -1,8 +1,11 @@
-//! How an adapter reads receive WQEs: in chunks of the ring, when a message needs the first of
-//! them. So every so many messages one waits for a read, which is what mordkovich2013 found.
+//! How an adapter reads receive WQEs: in chunks of the ring, when a message took the last one that
+//! it has. So every so many messages one waits for a read, which is what mordkovich2013 found.
 
 use crate::parameters::Parameters;
 use crate::time::Ps;
+
+/// Bytes of a page, whose address the adapter translates.
+const PAGE: u32 = 4096;
 
 /// The adapter's reads of one ring of receive WQEs.
 #[derive(Clone, Debug)]
@@ -17,7 +20,7 @@ pub(crate) struct WqeReader {
     pub(crate) is_reading: bool,
     chunk_bytes: u32,
     chunk: Ps,
-    wrap: Ps,
+    page: Ps,
 }
 
 impl WqeReader {
@@ -41,7 +44,7 @@ impl WqeReader {
             is_reading: false,
             chunk_bytes: parameters.recv_chunk_bytes,
             chunk: parameters.recv_chunk_ns,
-            wrap: parameters.recv_wrap_ns,
+            page: parameters.recv_page_ns,
         }
     }
 
@@ -59,8 +62,8 @@ impl WqeReader {
         let slot = self.position % self.slots;
         let in_chunk = (self.chunk_bytes / self.stride).max(1);
         let to_end = (in_chunk - slot % in_chunk).min(self.slots - slot);
-        let wraps = slot == 0 && self.position > 0;
-        let time = self.chunk + if wraps { self.wrap } else { Ps::ZERO };
+        let begins_page = (slot * self.stride).is_multiple_of(PAGE) && self.position > 0;
+        let time = self.chunk + if begins_page { self.page } else { Ps::ZERO };
         Some((to_end.min(unread), time))
     }
 
@@ -68,6 +71,11 @@ impl WqeReader {
     pub(crate) fn end(&mut self, count: u32) {
         self.is_reading = false;
         self.position = self.position.wrapping_add(count);
+    }
+
+    /// The ring has another size; what was read stays read.
+    pub(crate) fn resize(&mut self, max_wr: u32) {
+        (self.slots, self.position) = (max_wr.max(1).next_power_of_two(), 0);
     }
 
     /// The queue is empty again (RESET).
@@ -85,7 +93,7 @@ mod tests {
         for (name, value) in [
             ("recv_chunk_bytes", 512.0),
             ("recv_chunk_ns", 680.0),
-            ("recv_wrap_ns", 570.0),
+            ("recv_page_ns", 550.0),
             ("srq_header_bytes", 16.0),
             ("srq_stride_bytes", 32.0),
         ] {
@@ -112,7 +120,7 @@ mod tests {
     #[test]
     fn a_shared_queue_waits_every_16th_time_and_longer_at_its_begin() {
         let srq = WqeReader::of_srq(&parameters(), 32, 1);
-        let expected = [(0, 680.0), (16, 680.0), (32, 1250.0), (48, 680.0), (64, 1250.0)];
+        let expected = [(0, 680.0), (16, 680.0), (32, 1230.0), (48, 680.0), (64, 1230.0)];
         assert_eq!(waits(srq, 65, 32), expected);
     }
 

@@ -29,15 +29,23 @@ impl World {
     pub(crate) fn doorbell(&mut self, id: QpId, posted: u32, wqe: bool) {
         self.with_qp(id, |world, qp| {
             let unread = unread(qp, posted);
+            // WQEs of a flushed queue are read already.
+            let reads = qp.asked.wrapping_sub(qp.qp.sq.fetched());
+            let reads = if reads > qp.qp.sq.unfetched() { 0 } else { reads };
             // A WQE that came with the doorbell is of use only if all before it are read.
-            let has_it = wqe && unread == 1 && qp.reads_wqes == 0;
+            let has_it = wqe && unread == 1 && reads == 0;
             if unread == 0 || has_it || world.parameters.wqe_read == 0 {
                 qp.qp.sq.fetch(unread);
                 return world.wants_turn(id, qp);
             }
-            let positions = (0..unread).map(|back| posted.wrapping_sub(unread - back));
-            let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64))).sum();
-            qp.reads_wqes += 1;
+            let new = unread.saturating_sub(reads);
+            if new == 0 {
+                return;
+            }
+            let block = world.parameters.inline_block_bytes;
+            let positions = (0..new).map(|back| posted.wrapping_sub(new - back));
+            let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
+            qp.asked = posted;
             let read = world.nodes[id.node].engines.bus.read(world.now, bytes);
             world.queue.push(read.last, Event::SendWqes { qp: id, posted });
         });
@@ -46,7 +54,6 @@ impl World {
     /// The adapter has read send WQEs.
     pub(crate) fn have_send_wqes(&mut self, id: QpId, posted: u32) {
         self.with_qp(id, |world, qp| {
-            qp.reads_wqes = qp.reads_wqes.saturating_sub(1);
             qp.qp.sq.fetch(unread(qp, posted));
             world.wants_turn(id, qp);
         });
@@ -79,12 +86,20 @@ impl World {
             self.with_qp(id, |world, qp| {
                 qp.is_queued = false;
                 if let Some(busy) = world.send_one(id, qp) {
-                    world.nodes[node].engines.send_free = world.now + busy;
+                    let free = (world.now + busy).max(world.may_send_again(node));
+                    world.nodes[node].engines.send_free = free;
                     world.wants_turn(id, qp);
                 }
             });
         }
         self.schedule_turn(node);
+    }
+
+    /// When the send engine may go on, as far as bus and link are concerned: it is ahead of them by
+    /// one turn at most, so that queue pairs take turns there too.
+    fn may_send_again(&self, node: usize) -> Ps {
+        let bus = self.nodes[node].engines.bus.read_backlog_end(TURN_BYTES.into());
+        bus.max(self.fabric.backlog_end(node, TURN_BYTES.into()))
     }
 
     /// Sends the next response or request: how long the engine is busy; `None` if there is none.
@@ -177,11 +192,10 @@ impl World {
             Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
             Source::Answer { .. } => false,
         };
-        let mut span = match is_in_wqe || self.parameters.wqe_read == 0 {
-            true => Span::at(ready),
-            false => node.engines.bus.read(ready, bytes),
+        let (mut span, answer_time) = match is_in_wqe || self.parameters.wqe_read == 0 {
+            true => (Span::at(ready), Ps::ZERO),
+            false => (node.engines.bus.read(ready, bytes), node.engines.bus.answer_time()),
         };
-        let answer_time = if is_in_wqe { Ps::ZERO } else { node.engines.bus.answer_time() };
         let mut read_at = (span.first - answer_time).max(self.now);
         if let Source::Answer { .. } = packets.source
             && node.written > read_at
@@ -191,11 +205,16 @@ impl World {
             read_at = node.written;
         }
         span = span.after(self.parameters.send_ns);
-        // Packets of a queue pair depart in order, whatever has to be read for them.
-        if span.first <= qp.departs {
-            span = span.after(qp.departs + Ps(1) - span.first);
+        // Requests of a queue pair depart in order, whatever has to be read for them; so do
+        // responses.
+        let departs = match packets.is_response() {
+            true => &mut qp.response_departs,
+            false => &mut qp.request_departs,
+        };
+        if span.first <= *departs {
+            span = span.after(*departs + Ps(1) - span.first);
         }
-        qp.departs = span.first;
+        *departs = span.first;
         packets.span = span;
         self.queue.push(read_at, Event::PayloadRead(packets));
     }
@@ -227,7 +246,9 @@ impl World {
                 let range = offset..offset + payload.len() as u32;
                 driver::read_wqe(qp, env, position, range, &mut payload[..])
             }
-            Source::Answer { key, .. } if !env.keys.contains_key(&key) => Err(CopyError::Fault),
+            Source::Answer { key, addr } if !env.covers(key, addr, payload.len()) => {
+                Err(CopyError::Fault)
+            }
             Source::Answer { addr, .. } => {
                 memory::read(addr, &mut payload);
                 Ok(())
@@ -256,15 +277,15 @@ impl World {
         self.apply(id, qp, &mut effects, Ps::ZERO);
     }
 
-    /// Packets of an unreliable transport have left: nobody acknowledges them.
-    pub(crate) fn complete_sent(&mut self, packets: &Packets) {
+    /// Packets of an unreliable transport, which nobody acknowledges, have left at `left`.
+    pub(crate) fn complete_sent(&mut self, packets: &Packets, left: Ps) {
         let (id, last) = (packets.from, packets.ends_message());
         let Some(position) = packets.position() else { return };
         self.with_qp(id, |world, qp| {
             if qp.qp.qp_type != QpType::Rc {
                 let ((), mut effects) =
                     world.engine(id, qp, |qp, env| qp.retire_sent(position, last, Ok(()), env));
-                world.apply(id, qp, &mut effects, Ps::ZERO);
+                world.apply(id, qp, &mut effects, left);
                 world.wants_turn(id, qp);
             }
         });
@@ -272,12 +293,16 @@ impl World {
 
     /// Schedules the timer of a queue pair, unless an earlier event will do that.
     fn arm_timer(&mut self, id: QpId, qp: &mut SimQp) {
+        if qp.qp.attr.timeout == 0 && qp.qp.timer() == Timer::Wanted(TimerKind::Ack) {
+            // Without a time-out it waits for ever.
+            return;
+        }
         qp.qp.arm_timer(self.now.whole_ns(), NO_TIMEOUT_NS);
         if let Timer::At(_, at_ns) = qp.qp.timer() {
-            let at = Ps::from_whole_ns(at_ns);
+            let at = Ps::from_whole_ns(at_ns).max(self.now);
             if qp.timer.is_none_or(|scheduled| scheduled > at) {
                 qp.timer = Some(at);
-                self.queue.push(at.max(self.now), Event::Timer { qp: id });
+                self.queue.push(at, Event::Timer { qp: id });
             }
         }
     }
@@ -285,17 +310,16 @@ impl World {
     /// The timer of a queue pair may be due.
     pub(crate) fn timer(&mut self, id: QpId) {
         self.with_qp(id, |world, qp| {
+            if qp.timer != Some(world.now) {
+                return; // An earlier event has taken its place.
+            }
             qp.timer = None;
             let now_ns = world.now.whole_ns();
-            match qp.qp.timer() {
-                Timer::At(TimerKind::Ack, at_ns) if at_ns <= now_ns && qp.qp.attr.timeout == 0 => {
-                    qp.qp.postpone_timer();
-                }
-                Timer::At(_, at_ns) if at_ns <= now_ns => {
-                    let (_, mut effects) = world.engine(id, qp, |qp, env| qp.on_timer(now_ns, env));
-                    world.apply(id, qp, &mut effects, Ps::ZERO);
-                }
-                _ => {}
+            if let Timer::At(_, at_ns) = qp.qp.timer()
+                && at_ns <= now_ns
+            {
+                let (_, mut effects) = world.engine(id, qp, |qp, env| qp.on_timer(now_ns, env));
+                world.apply(id, qp, &mut effects, Ps::ZERO);
             }
             world.wants_turn(id, qp);
         });

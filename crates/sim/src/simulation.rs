@@ -46,15 +46,12 @@ impl Simulation {
         Arc::new(SimBackend(self.sim.clone()))
     }
 
-    /// What it took so far.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        self.sim.with(|world| Report { events: world.events, time: world.now })
-    }
-
-    /// Runs `body` on every rank until all have ended; returns their results by rank. If a rank
-    /// fails, or waits for something that cannot come, all ranks end.
-    pub fn run<T>(&self, body: impl Fn(&SimRank) -> Result<T, Stopped>) -> Vec<Result<T, Stopped>> {
+    /// Runs `body` on every rank until all have ended; returns their results by rank, and what it
+    /// took. If a rank fails, or waits for something that cannot come, all ranks end.
+    pub fn run<T>(
+        self,
+        body: impl Fn(&SimRank) -> Result<T, Stopped>,
+    ) -> (Vec<Result<T, Stopped>>, Report) {
         let results: Vec<_> = (0..self.ranks).map(|_| RefCell::new(None)).collect();
         let clock = Clock::virtual_time(self.sim.clock_ps);
         {
@@ -80,7 +77,10 @@ impl Simulation {
             schedule(&self.sim);
         }
         let none = || Err(Stopped::Failed("the rank did not begin".to_owned()));
-        results.into_iter().map(|result| result.into_inner().unwrap_or_else(none)).collect()
+        let result = |result: RefCell<Option<_>>| result.into_inner().unwrap_or_else(none);
+        let results = results.into_iter().map(result).collect();
+        let report = self.sim.with(|world| Report { events: world.events, time: world.now });
+        (results, report)
     }
 }
 
@@ -110,7 +110,7 @@ fn schedule(sim: &Sim) {
     let mut stacks = Stacks::default();
     loop {
         for (id, body) in task::take_added() {
-            match TaskStack::new(id, body) {
+            match TaskStack::new(id, sim.address(), body) {
                 Ok(stack) => drop(stacks.0.insert(id.0, stack)),
                 Err(error) => {
                     let why = format!("there is no memory for the stack of a rank: {error}");

@@ -23,9 +23,17 @@ pub(crate) type Body = Box<dyn FnOnce()>;
 
 type TaskYielder = Yielder<(), ()>;
 
+/// The task that a thread runs now.
+#[derive(Clone, Copy)]
+struct Running {
+    task: TaskId,
+    /// Which simulation it belongs to: the address of its state, which is only compared.
+    of: usize,
+    yielder: NonNull<TaskYielder>,
+}
+
 thread_local! {
-    /// The task that this thread runs now.
-    static RUNNING: Cell<Option<(TaskId, NonNull<TaskYielder>)>> = const { Cell::new(None) };
+    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
     /// The tasks of this thread that were added, and not begun.
     static ADDED: RefCell<Vec<(TaskId, Body)>> = const { RefCell::new(Vec::new()) };
 }
@@ -40,9 +48,9 @@ pub(crate) fn take_added() -> Vec<(TaskId, Body)> {
     ADDED.take()
 }
 
-/// The task that runs on this thread now; `None` outside of tasks.
-pub(crate) fn running() -> Option<TaskId> {
-    RUNNING.get().map(|(task, _)| task)
+/// The task of the simulation `of` that runs on this thread now; `None` outside of its tasks.
+pub(crate) fn running(of: usize) -> Option<TaskId> {
+    RUNNING.get().filter(|running| running.of == of).map(|running| running.task)
 }
 
 /// Lets the scheduler run other tasks, until it resumes this one. Returns at once while the stack
@@ -53,7 +61,7 @@ pub(crate) fn suspend() {
         return;
     }
     // SAFETY: the yielder lives on the stack of the running task, below this frame.
-    unsafe { running.1.as_ref() }.suspend(());
+    unsafe { running.yielder.as_ref() }.suspend(());
     RUNNING.set(Some(running));
 }
 
@@ -61,23 +69,29 @@ pub(crate) fn suspend() {
 pub(crate) struct TaskStack(Coroutine<(), (), ()>);
 
 impl TaskStack {
-    /// Prepares a task; it begins when it is resumed first.
+    /// Prepares a task of the simulation `of`; it begins when it is resumed first.
     ///
     /// # Errors
     /// There is no memory for its stack.
-    pub(crate) fn new(task: TaskId, body: Body) -> std::io::Result<TaskStack> {
+    pub(crate) fn new(task: TaskId, of: usize, body: Body) -> std::io::Result<TaskStack> {
         let stack = DefaultStack::new(STACK_BYTES)?;
         Ok(TaskStack(Coroutine::with_stack(stack, move |yielder: &TaskYielder, ()| {
-            RUNNING.set(Some((task, NonNull::from(yielder))));
+            RUNNING.set(Some(Running { task, of, yielder: NonNull::from(yielder) }));
             body();
         })))
     }
 
     /// Runs the task until it waits or ends. Returns whether it has ended.
     pub(crate) fn resume(&mut self) -> bool {
-        let result = self.0.resume(());
-        RUNNING.set(None);
-        matches!(result, CoroutineResult::Return(()))
+        /// Restores the task that ran before, also if a panic passes.
+        struct Before(Option<Running>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                RUNNING.set(self.0);
+            }
+        }
+        let _before = Before(RUNNING.get());
+        matches!(self.0.resume(()), CoroutineResult::Return(()))
     }
 }
 
@@ -103,18 +117,18 @@ mod tests {
                 let trace = trace.clone();
                 let body = move || {
                     for turn in 0..2 {
-                        assert_eq!(running(), Some(TaskId(index)));
+                        assert_eq!((running(7), running(8)), (Some(TaskId(index)), None));
                         trace.borrow_mut().push((index, turn));
                         suspend();
                     }
                 };
-                TaskStack::new(TaskId(index), Box::new(body)).unwrap()
+                TaskStack::new(TaskId(index), 7, Box::new(body)).unwrap()
             })
             .collect();
         let ended: Vec<bool> = [0, 1, 1, 0, 0, 1].map(|index: usize| stacks[index].resume()).into();
         assert_eq!(ended, [false, false, false, false, true, true]);
         assert_eq!(*trace.borrow(), [(0, 0), (1, 0), (1, 1), (0, 1)]);
-        assert_eq!(running(), None);
+        assert_eq!(running(7), None);
     }
 
     #[test]
@@ -132,7 +146,7 @@ mod tests {
             let _told = told;
             suspend();
         };
-        let mut stack = TaskStack::new(TaskId(0), Box::new(body)).unwrap();
+        let mut stack = TaskStack::new(TaskId(0), 7, Box::new(body)).unwrap();
         assert!(!stack.resume());
         drop(stack);
         assert!(gone.get());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rdmalab_rank::Stopped;
 
 use crate::kernel::Sim;
-use crate::task::{self, Body, caught};
+use crate::task::{Body, caught};
 
 /// The results of threads, by index; a panic is its text.
 type Results<T> = Rc<RefCell<Vec<Option<Result<T, String>>>>>;
@@ -30,7 +30,7 @@ pub(crate) fn run<T: Send>(
     node: usize,
     bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
 ) -> Result<Vec<T>, Stopped> {
-    let Some(parent) = task::running() else {
+    let Some(parent) = sim.running() else {
         return Err(Stopped::Failed("threads need a rank that runs".to_owned()));
     };
     let results: Results<T> = Rc::new(RefCell::new(bodies.iter().map(|_| None).collect()));

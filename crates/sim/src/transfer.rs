@@ -8,11 +8,11 @@ use crate::packets::{Packets, To};
 impl World {
     /// Packets leave their adapter.
     pub(crate) fn depart(&mut self, mut packets: Box<Packets>) {
-        self.complete_sent(&packets);
         let node = packets.from.node;
         let (first, all) = self.fabric.times(&packets);
         let sent = packets.span.through(self.fabric.up_free[node], first, all);
         self.fabric.up_free[node] = sent.last;
+        self.complete_sent(&packets, sent.last);
         packets.span = sent.after(self.fabric.propagation);
         if self.fabric.has_switch {
             // Cut through: the header is there one packet time before the end of the first packet.
@@ -37,6 +37,8 @@ impl World {
             To::Group(group) => {
                 let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
                 let to: Vec<usize> = (0..self.nodes.len()).filter(has_members).collect();
+                let mut packets = packets;
+                packets.span = packets.span.after(self.parameters.multicast_ns);
                 to.into_iter().for_each(|to| self.leave_switch(to, packets.clone()));
             }
             To::Nowhere => {}

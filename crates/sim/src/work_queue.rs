@@ -4,7 +4,6 @@ use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::vocab::{QpState, QpType, SendFlags, WrOpcode};
 
-use crate::env::Effects;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::{Sim, World};
@@ -22,7 +21,7 @@ const PIECE: u32 = 16;
 const INLINE: u32 = 4;
 
 /// The bytes of a send WQE, rounded up to a multiple of `unit`.
-pub(crate) fn wqe_bytes(qp: &Qp, position: u32, unit: u32) -> u32 {
+pub(crate) fn wqe_bytes(qp: &Qp, position: u32, unit: u32, block: u32) -> u32 {
     let wqe = qp.sq.wqe(position);
     let mut bytes = CONTROL;
     if qp.qp_type == QpType::Ud {
@@ -34,10 +33,21 @@ pub(crate) fn wqe_bytes(qp: &Qp, position: u32, unit: u32) -> u32 {
         _ => 0,
     };
     bytes += match wqe.is_inline() {
-        true => INLINE + wqe.length,
+        true => inline_bytes(bytes, wqe.length, block),
         false => PIECE * wqe.sge_count,
     };
     bytes.next_multiple_of(unit)
+}
+
+/// Bytes of inline data of `length` with its headers, behind `before` bytes of a WQE: with blocks,
+/// a header begins the data and each further block.
+fn inline_bytes(before: u32, length: u32, block: u32) -> u32 {
+    if block <= INLINE {
+        return INLINE + length;
+    }
+    let first = block - before % block - INLINE.min(block - before % block);
+    let more = length.saturating_sub(first).div_ceil(block - INLINE);
+    length + INLINE * (1 + more)
 }
 
 /// Why a request was refused: how many were taken before, and the reason.
@@ -55,7 +65,7 @@ pub(crate) fn post_send<'a>(
             let before = qp.qp.sq.posted;
             let (mut cost, mut result) = (world.parameters.post_ns, Ok(()));
             for (index, wr) in wrs.enumerate() {
-                match push(world, &mut qp.qp, qp.freed, &wr) {
+                match push(world, id.node, &mut qp.qp, qp.freed, &wr) {
                     Ok(time) if index == 0 => cost += time,
                     Ok(time) => cost += time + world.parameters.post_more_ns,
                     Err(why) => {
@@ -99,16 +109,23 @@ fn by_doorbell(world: &World, qp: &Qp, before: u32) -> Option<(u32, bool)> {
         1 => qp.sq.wqe(before).is_inline(),
         _ => true,
     };
-    let fits = wqe_bytes(qp, before, 16) <= all.blue_flame_bytes;
+    let fits = wqe_bytes(qp, before, 16, all.inline_block_bytes) <= all.blue_flame_bytes;
     Some((qp.sq.posted, count == 1 && is_allowed && fits))
 }
 
 /// Queues one request, and copies its inline data; returns the time of the copy.
-fn push(world: &World, qp: &mut Qp, freed: u32, wr: &SendWr<'_>) -> Result<Ps, PostError> {
+fn push(
+    world: &World,
+    node: usize,
+    qp: &mut Qp,
+    freed: u32,
+    wr: &SendWr<'_>,
+) -> Result<Ps, PostError> {
     let position = qp.post_send(wr, freed)?;
     if !wr.flags.contains(SendFlags::INLINE) {
         return Ok(Ps::ZERO);
     }
+    world.restamp(node);
     let mut to = qp.sq.inline_mut(position);
     let mut bytes = 0;
     for sge in wr.sges {
@@ -120,29 +137,29 @@ fn push(world: &World, qp: &mut Qp, freed: u32, wr: &SendWr<'_>) -> Result<Ps, P
     Ok(world.parameters.inline_ns_per_64_bytes * bytes.div_ceil(64))
 }
 
-/// Posts receive requests to the queue of a queue pair.
+/// Posts receive requests to the queue of a queue pair. A message finds each of them when the
+/// processor has written it.
 pub(crate) fn post_recv<'a>(
     sim: &Sim,
     id: QpId,
     wrs: impl Iterator<Item = RecvWr<'a>>,
 ) -> Result<(), Refused> {
-    let (result, cost) = sim.with(|world| {
-        let posted = world.with_qp(id, |world, qp| {
-            let (result, cost) = post_each(world, wrs, |wr| qp.qp.post_recv(wr));
-            if qp.recv_reader.is_off() {
-                qp.qp.fetch_receives();
-            }
-            if qp.qp.state == QpState::Err {
-                let ((), mut effects): ((), Effects) =
-                    world.engine(id, qp, |qp, env| qp.flush_receives(env));
-                world.apply(id, qp, &mut effects, Ps::ZERO);
-            }
-            (result, cost)
+    post_each(sim, wrs, |wr| {
+        let posted = sim.with(|world| {
+            world.with_qp(id, |world, qp| {
+                let result = qp.qp.post_recv(wr);
+                if qp.recv_reader.is_off() {
+                    qp.qp.fetch_receives();
+                }
+                if qp.qp.state == QpState::Err {
+                    let ((), mut effects) = world.engine(id, qp, |qp, env| qp.flush_receives(env));
+                    world.apply(id, qp, &mut effects, Ps::ZERO);
+                }
+                result
+            })
         });
-        posted.unwrap_or((Err((0, PostError::BadState)), Ps::ZERO))
-    });
-    sim.work(cost);
-    result
+        posted.unwrap_or(Err(PostError::BadState))
+    })
 }
 
 /// Posts receive requests to a shared receive queue.
@@ -152,32 +169,39 @@ pub(crate) fn post_srq_recv<'a>(
     srq: usize,
     wrs: impl Iterator<Item = RecvWr<'a>>,
 ) -> Result<(), Refused> {
-    let (result, cost) = sim.with(|world| {
-        let Some(mut found) = world.nodes[node].srqs[srq].take() else {
-            return (Err((0, PostError::BadState)), Ps::ZERO);
-        };
-        let posted = post_each(world, wrs, |wr| found.queue.queue.push(wr));
-        if found.reader.is_off() {
-            found.queue.queue.fetch_all();
-        }
-        world.nodes[node].srqs[srq] = Some(found);
-        posted
-    });
-    sim.work(cost);
-    result
+    post_each(sim, wrs, |wr| {
+        sim.with(|world| {
+            let found = world.nodes[node].srqs[srq].as_mut().ok_or(PostError::BadState)?;
+            found.queue.queue.push(wr)?;
+            if found.reader.is_off() {
+                found.queue.queue.fetch_all();
+            }
+            Ok(())
+        })
+    })
 }
 
 fn post_each<'a>(
-    world: &World,
+    sim: &Sim,
     wrs: impl Iterator<Item = RecvWr<'a>>,
-    mut push: impl FnMut(&RecvWr<'a>) -> Result<(), PostError>,
-) -> (Result<(), Refused>, Ps) {
-    let mut cost = Ps::ZERO;
+    push: impl Fn(&RecvWr<'a>) -> Result<(), PostError>,
+) -> Result<(), Refused> {
     for (index, wr) in wrs.enumerate() {
-        if let Err(why) = push(&wr) {
-            return (Err((index, why)), cost);
-        }
-        cost += world.parameters.recv_post_ns;
+        sim.work(sim.parameters.recv_post_ns);
+        push(&wr).map_err(|why| (index, why))?;
     }
-    (Ok(()), cost)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_data_of_connectx_2_has_a_header_in_each_block() {
+        // macarthur2012's limits: 912 bytes in a WRITE descriptor of 1008, 208 in one of 256.
+        let write = |length| 32 + inline_bytes(32, length, 64);
+        assert_eq!([write(28), write(208), write(209), write(912)], [64, 256, 261, 1008]);
+        assert_eq!(inline_bytes(32, 220, 0), 224);
+    }
 }

@@ -16,6 +16,9 @@ pub struct Plan {
     pub source: String,
     /// The hardware of the study.
     pub hardware: String,
+    /// The profile of the simulated adapter that stands for that hardware, if there is one.
+    #[serde(default)]
+    pub sim: Option<String>,
     /// How often each point is measured, unless a sweep says otherwise.
     #[serde(default = "one")]
     pub repeat: u32,

@@ -67,8 +67,9 @@ pub struct HowArgs {
     /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub condition: Option<String>,
-    /// How many ranks take part, each a process [default: as few as the experiment takes]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// How many ranks take part, each a process, or simulated: up to 256, or 1024 [default: as few
+    /// as the experiment takes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub ranks: Option<u32>,
     /// The CPU of each rank, as A,B; `none`: wherever the scheduler puts them [default: the first
     /// that this process may use, where there are enough]

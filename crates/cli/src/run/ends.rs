@@ -10,6 +10,8 @@ use rdmalab_rank::process::{
     SshCommand, WorkerCommand, join, new_token, port,
 };
 
+use rdmalab_sim::name_of_device;
+
 use super::args::HowArgs;
 use super::job;
 use crate::failure::{Outcome, run as failed, usage};
@@ -82,7 +84,8 @@ impl Ends {
             link: how.link.clone(),
         };
         let count = ends.count();
-        if count > RANKS_MAX {
+        let is_simulated = how.device.as_deref().is_some_and(|d| name_of_device(d).is_some());
+        if count > RANKS_MAX && !is_simulated {
             return Err(usage(format!("there may be {RANKS_MAX} ranks, not {count}")));
         }
         if let (Some(address), Launch::Here(_)) = (&ends.rendezvous, &ends.launch) {

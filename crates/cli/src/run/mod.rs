@@ -91,6 +91,7 @@ pub fn run_points(
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(points[0].common.port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
+    session.check(&points)?;
     let points = load::spread(points, &limits, &mut session)?;
     let plan = Plan::of(experiment, points, how, (ends.count(), &limits))?;
     before(&device, &plan.points[0]);
@@ -98,13 +99,14 @@ pub fn run_points(
     let hold = how.latency.hold()?;
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
-    if let Some(spent) = session.simulated().filter(|_| how.part.is_none()) {
+    let spent = session.simulated();
+    if let Some(spent) = spent.as_ref().filter(|_| how.part.is_none()) {
         errln!("{spent}");
     }
     drop((session, hold));
     let shown = show(&mut keep, how, gbits);
     if how.part.is_none() {
-        notes(&plan, &keep, &clock, how.format);
+        notes(&plan, &keep, &clock, (how.format, spent.is_some()));
     }
     for file in ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());
@@ -213,14 +215,14 @@ fn described(plan: &Plan, point: &Point) -> String {
 }
 
 /// Prints notes below the results, for people only.
-fn notes(plan: &Plan, keep: &Keep, clock: &Clock, format: Format) {
+fn notes(plan: &Plan, keep: &Keep, clock: &Clock, (format, is_simulated): (Format, bool)) {
     let mut lines = Vec::new();
     // The other forms show the impossible points among the results.
     let is_shown = keep.points() > 0 && !matches!(format, Format::Csv | Format::Perftest);
     for (_, reason) in plan.impossible.iter().filter(|_| !is_shown) {
         lines.push(format!("left out: {reason}"));
     }
-    if format == Format::Table {
+    if format == Format::Table && !is_simulated {
         lines.push(crate::harness::cost(clock));
     }
     if let Some(directory) = keep.directory() {

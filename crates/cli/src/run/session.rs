@@ -95,6 +95,17 @@ impl Session {
         }
     }
 
+    /// Checks what only the ranks know of the points: the models of simulated ones.
+    ///
+    /// # Errors
+    /// What is wrong with a point.
+    pub fn check(&self, points: &[Point]) -> Outcome {
+        match &self.ranks {
+            Ranks::Processes(_) => Ok(()),
+            Ranks::Simulated(ranks) => ranks.check(points),
+        }
+    }
+
     /// What the simulations took so far, if the ranks are simulated.
     pub fn simulated(&self) -> Option<String> {
         match &self.ranks {
@@ -127,7 +138,7 @@ impl Session {
     ) -> Result<Measured, Box<Cut>> {
         if let Ranks::Simulated(ranks) = &self.ranks {
             let (measured, why) = ranks.measure(point);
-            let found = joined(measured.into_iter().enumerate());
+            let found = joined(measured.into_iter());
             return match why {
                 None => Ok(found.unwrap_or_default()),
                 Some(why) => Err(Box::new(Cut { partial: found, failure: failed(why) })),

@@ -44,6 +44,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         show::list(&studies(args.studies.as_deref())?);
         return Ok(());
     };
+    let args = &simulated(key, args)?;
     if let Some(world) = LaunchEnv::discover().map_err(usage)? {
         return refuse_launcher(key, &world);
     }
@@ -67,9 +68,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     let others = beside(&study, &args.beside, request.condition.as_ref())?;
     let limits = limits(&request)?;
     let mut parts = parts::of(&study.plan, &request.figures, request.quick);
-    if !request.hosts.is_empty() {
-        parts.iter_mut().for_each(Part::leave_programs);
-    }
+    parts.iter_mut().for_each(|part| part.leave_programs(&request));
     parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
     let interrupt = Interrupt::catch();
     probe::all(&mut parts, &request, &limits, &interrupt)?;
@@ -95,6 +94,26 @@ pub fn run(args: &StudyArgs) -> Outcome {
     };
     let failures = measure(&mut parts, &dir, &limits, args.max_time, &interrupt);
     conclude(&study, &parts, &dir, failures, &others)
+}
+
+/// The arguments with `--device sim` replaced by the simulated adapter that the study's plan names.
+///
+/// # Errors
+/// There is no such study, or its plan names none.
+fn simulated(key: &str, args: &StudyArgs) -> Outcome<StudyArgs> {
+    let mut args = args.clone();
+    if args.device.as_deref() == Some("sim") {
+        let study = find(key, studies(args.studies.as_deref())?)?;
+        let profile = study.plan.sim.ok_or_else(|| {
+            usage(format!(
+                "--device sim: no profile stands for the hardware of {key} yet ({}): name one, as \
+                 sim:ideal",
+                study.plan.hardware
+            ))
+        })?;
+        args.device = Some(format!("sim:{profile}"));
+    }
+    Ok(args)
 }
 
 /// Refuses to run under mpirun or srun, which start a fixed number of ranks: each sweep of a study

@@ -194,14 +194,19 @@ impl Part {
         how
     }
 
-    /// Marks a program as missing if ranks run on other hosts: programs run on this machine only.
-    pub fn leave_programs(&mut self) {
-        if let What::Program(_) = self.what {
-            let program = &self.words.experiment;
-            let why =
-                format!("{program} runs on this machine only: leave --hosts out to measure it");
-            self.what = What::Missing(why);
-        }
+    /// Marks a program as missing if it cannot run: programs run on this machine only, and not in
+    /// virtual time.
+    pub fn leave_programs(&mut self, request: &Request) {
+        let What::Program(_) = self.what else { return };
+        let program = &self.words.experiment;
+        let why = if !request.hosts.is_empty() {
+            format!("{program} runs on this machine only: leave --hosts out to measure it")
+        } else if rdmalab_sim::name_of_device(&request.device).is_some() {
+            format!("{program} is an installed program, which cannot be simulated")
+        } else {
+            return;
+        };
+        self.what = What::Missing(why);
     }
 
     /// The command that measures the part alone.

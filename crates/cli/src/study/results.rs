@@ -44,9 +44,7 @@ pub fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
 pub fn started_parts(study: &Study, dir: &StudyDir) -> Vec<parts::Part> {
     let mut all = parts::of(&study.plan, &dir.request.figures, dir.request.quick);
     for part in &mut all {
-        if !dir.request.hosts.is_empty() {
-            part.leave_programs();
-        }
+        part.leave_programs(&dir.request);
         if let Ok(record) = Record::open(&dir.path.join(part.name())) {
             part.restore(&record.header.command);
         }

@@ -66,7 +66,9 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
         true => "from a short trial of its sweeps",
         false => "on a device that answers in a microsecond",
     };
-    outln!("\nabout {} in all, {by}\n", duration(all));
+    // Waiting takes no time of ours where time is virtual.
+    let time = if limits.kind == "sim" { " of virtual time" } else { "" };
+    outln!("\nabout {}{time} in all, {by}\n", duration(all));
 }
 
 /// Prints a line when a part begins.

@@ -39,7 +39,7 @@ impl Workload for Blast {
         Own [BUFFERS]
         Common [LIST QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS FLOW TOUCH]
         Own [STAMP_EVERY]
-        Common [MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED]
+        Common [MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED SIM]
     };
     const COMMON: Common = Common {
         size_bytes: 64 << 10,

@@ -16,6 +16,7 @@ pub(crate) mod links;
 pub(crate) mod local_end;
 pub(crate) mod lockstep;
 pub(crate) mod losses;
+pub(crate) mod model;
 pub(crate) mod number;
 pub(crate) mod option;
 pub mod options;

@@ -54,7 +54,20 @@ impl Opt {
             return Ok(text.split('/').map(str::to_owned).collect());
         }
         let mut found = Vec::new();
+        let mut name = "";
         for part in text.split(',').map(str::trim) {
+            // The values of NAME=A,B are NAME=A and NAME=B.
+            if let Some(at) = part.rfind('=').filter(|_| !self.is_number) {
+                name = &part[..=at];
+            } else if !name.is_empty() {
+                found.push(format!("{name}{part}"));
+                continue;
+            }
+            if let Some((from, range)) = part.rsplit_once('=').filter(|(_, r)| r.contains("..")) {
+                let numbers = number::range(range, false).map_err(|reason| self.error(reason))?;
+                found.extend(numbers.iter().map(|number| format!("{from}={number}")));
+                continue;
+            }
             if self.is_number && part.contains("..") {
                 let numbers =
                     number::range(part, self.is_time()).map_err(|reason| self.error(reason))?;

@@ -346,3 +346,20 @@ pub const MAX_SGE: Field<Common> = number_field!(
 /// The option `--seed`.
 pub const SEED: Field<Common> =
     number_field!("seed", None, seed: u64, 0..=u64::MAX, "N", "", "for whatever is drawn");
+/// The option `--sim`.
+pub const SIM: Field<Common> = Field {
+    opt: Opt {
+        name: "sim",
+        letter: None,
+        value_name: "NAME=VALUES",
+        unit: "",
+        help: "a parameter of a simulated adapter that differs from its profile, as \
+               bus_read_ns=300,500 or '...;blue_flame=0'; `rdmalab devices --parameters` \
+               lists them",
+        is_number: false,
+        words: &["profile"],
+        bare: None,
+    },
+    get: |p| p.model.to_string(),
+    set: |p, text| text.parse().map(|model| p.model = model),
+};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::common::limits::Limits;
+use crate::common::model::Model;
 use crate::common::words::words;
 
 words! {
@@ -229,6 +230,8 @@ pub struct Common {
     pub seed: u64,
     /// Which of the seed's sequences: one for each [repetition](Common::repeated) and thread.
     pub stream: u64,
+    /// Parameters of a simulated adapter that differ from its profile.
+    pub model: Model,
 }
 
 impl Common {
@@ -269,6 +272,7 @@ impl Common {
         max_sge: 1,
         seed: 1,
         stream: 0,
+        model: Model::OF_PROFILE,
     };
 
     /// The value of `--rate` that asks for a curve over several rates.

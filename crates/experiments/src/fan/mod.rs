@@ -46,13 +46,13 @@ impl Workload for Fan {
     const NAME: &'static str = "fan";
     const SUMMARY: &'static str = "one to many and back: the time until all have answered, and \
         each of them, and how evenly they are served";
-    const RANKS: RangeInclusive<usize> = 2..=256;
+    const RANKS: RangeInclusive<usize> = 2..=1024;
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE MTU SL TX_DEPTH RX_DEPTH]
         Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
         Common [MIN_RNR_TIMER]
         Own [PEERS DIRECTION TO SIZES LOST_AFTER]
-        Common [SEED]
+        Common [SEED SIM]
     };
     const COMMON: Common =
         Common { messages: 10_000, tx_depth: 16, rx_depth: 16, ..Common::DEFAULT };

@@ -19,7 +19,7 @@ struct Way {
 /// other end; both ends wait for each other first.
 fn one_way_ps(profile: &Profile, way: Way) -> u64 {
     let (simulation, device) = lab(profile, 2);
-    let results = simulation.run(|rank| {
+    let (results, _) = simulation.run(|rank| {
         let qp_type = if way.is_unreliable { QpType::Uc } else { QpType::Rc };
         let shape = Shape { qp_type, bytes: 1 << 20, ..Shape::default() };
         let end = connect(rank, &device, shape);
@@ -165,7 +165,7 @@ fn an_unreliable_send_completes_when_it_leaves_and_a_reliable_one_when_it_is_ack
     let profile = model(&[("propagation_ns", 1000.0)]);
     for (is_unreliable, expected) in [(true, 0.0), (false, 2000.0)] {
         let (simulation, device) = lab(&profile, 2);
-        let results = simulation.run(|rank| {
+        let (results, _) = simulation.run(|rank| {
             let qp_type = if is_unreliable { QpType::Uc } else { QpType::Rc };
             let end = connect(rank, &device, Shape { qp_type, ..Shape::default() });
             let sges = [end.mr.sge(0, 8)];

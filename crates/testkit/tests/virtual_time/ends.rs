@@ -12,7 +12,7 @@ use crate::lab::{Case, device_of, lab};
 #[test]
 fn a_rank_that_leaves_the_others_waiting_is_a_deadlock_with_names() {
     let (simulation, _) = lab(&find("ideal").unwrap(), 3);
-    let results = simulation.run(|rank| match rank.index() {
+    let (results, _) = simulation.run(|rank| match rank.index() {
         1 => Ok(()),
         _ => rank.barrier(),
     });
@@ -27,16 +27,16 @@ fn a_rank_that_leaves_the_others_waiting_is_a_deadlock_with_names() {
 #[test]
 fn what_never_comes_ends_by_patience_in_virtual_time() {
     let (simulation, _) = lab(&find("ideal").unwrap(), 1);
-    let results = simulation.run(|rank| rank.spin(|| None::<()>));
+    let (results, report) = simulation.run(|rank| rank.spin(|| None::<()>));
     assert!(matches!(&results[0], Err(Stopped::TimedOut(_))), "{results:?}");
-    assert!(simulation.report().time.ns() >= 60e9);
+    assert!(report.time.ns() >= 60e9);
 }
 
 #[test]
 fn a_failure_or_a_panic_of_one_rank_ends_the_others_and_names_it() {
     for panics in [false, true] {
         let (simulation, _) = lab(&find("ideal").unwrap(), 3);
-        let results = simulation.run(|rank| {
+        let (results, _) = simulation.run(|rank| {
             if rank.index() == 2 {
                 rank.think(1000)?;
                 assert!(!panics, "something broke");
@@ -56,7 +56,7 @@ fn a_failure_or_a_panic_of_one_rank_ends_the_others_and_names_it() {
 #[test]
 fn threads_of_a_rank_see_each_other_and_end_before_it_goes_on() {
     let (simulation, _) = lab(&find("ideal").unwrap(), 2);
-    let results = simulation.run(|rank| {
+    let (results, _) = simulation.run(|rank| {
         let turn = AtomicU64::new(0);
         let body = |mine: u64| {
             let turn = &turn;
@@ -83,7 +83,7 @@ fn threads_of_a_rank_see_each_other_and_end_before_it_goes_on() {
 #[test]
 fn a_thread_that_panics_is_an_error_of_its_rank() {
     let (simulation, _) = lab(&find("ideal").unwrap(), 1);
-    let results = simulation.run(|rank| {
+    let (results, _) = simulation.run(|rank| {
         let bodies: Vec<Box<dyn FnOnce() + Send + '_>> =
             vec![Box::new(|| panic!("wrong")), Box::new(|| rank.think(5000).unwrap())];
         rank.spawn(bodies).map(drop)
@@ -114,7 +114,7 @@ fn asked_to_stop_at_any_time_every_experiment_ends() {
                     std::thread::sleep(std::time::Duration::from_millis(after));
                     asked.store(true, Ordering::Relaxed);
                 });
-                simulation.run(|rank| rdmalab_experiments::run(rank, &device, point))
+                simulation.run(|rank| rdmalab_experiments::run(rank, &device, point)).0
             });
             for result in &results {
                 match result {

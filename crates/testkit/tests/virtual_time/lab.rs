@@ -65,7 +65,7 @@ pub fn measured(
 /// The result of each rank of a point.
 pub fn run_point(profile: &Profile, ranks: usize, point: &Point) -> Vec<Result<Outcome, Stopped>> {
     let (simulation, device) = lab(profile, ranks);
-    simulation.run(|rank| rdmalab_experiments::run(rank, &device, point))
+    simulation.run(|rank| rdmalab_experiments::run(rank, &device, point)).0
 }
 
 /// The results of rank 0.

@@ -253,7 +253,7 @@ fn run(seed: u64) -> Result<(), String> {
     let profile = adapter(&mut random);
     let programs = [program(&mut random), program(&mut random)];
     let (simulation, device) = lab(&profile, 2);
-    let results = simulation.run(|rank| {
+    let (results, _) = simulation.run(|rank| {
         let shape = Shape { bytes: BYTES, ..Shape::default() };
         let end = connect(rank, &device, shape);
         play(rank, &end, &programs[rank.index()], &programs[1 - rank.index()]);
