@@ -122,6 +122,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         let profile = rdmalab_softnic::profile().map(profiles::json);
         let value = serde_json::json!({
             "devices": reports,
+            "simulated": simulated::titles(),
             "profile": profile,
             "remarks": remarks,
         });
@@ -132,6 +133,10 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         profiles::tell(profile).map_err(failed)?;
     }
     reports.iter().for_each(print);
+    outln!("simulated devices (`rdmalab devices --parameters sim:NAME` tells more)");
+    for (name, title) in simulated::titles() {
+        outln!("    {name}: {title}");
+    }
     remarks.iter().for_each(|remark| outln!("{remark}"));
     if reports.is_empty() { Err(failed("there is no device")) } else { Ok(()) }
 }

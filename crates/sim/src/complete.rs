@@ -44,13 +44,15 @@ impl World {
             return;
         }
         queue.visible.push_back(cqe);
+        let of = if cqe.frees.is_some() { "send" } else { "receive" };
         let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status);
         let (channel, cookie) = (queue.channel, queue.cookie);
         if is_due {
             queue.notify = Notify::Disarmed;
-            if let Some(channel) = channel {
-                self.raise(node, channel, cookie);
-            }
+        }
+        self.note(node, || format!("the completion of the {of} is visible"));
+        if let Some(channel) = channel.filter(|_| is_due) {
+            self.raise(node, channel, cookie);
         }
         self.happened(node);
     }

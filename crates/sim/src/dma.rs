@@ -13,14 +13,16 @@ impl World {
 
     /// The bytes of a write are in memory.
     pub(crate) fn write_memory(&mut self, done: DmaWrite) {
-        let mut rest = &done.bytes[..];
+        self.note(done.node, || format!("{} bytes are in memory", done.payload.len()));
         for piece in &done.pieces {
-            let (here, later) = rest.split_at(piece.bytes);
+            let from = match piece.from {
+                Some(at) => &done.payload[at..at + piece.bytes],
+                None => &done.header[..piece.bytes],
+            };
             // A program that panics does not wait for writes before it gives up its memory.
             if self.nodes[done.node].keys.contains_key(&piece.key) {
-                memory::write(piece.addr, here);
+                memory::write(piece.addr, from);
             }
-            rest = later;
         }
         self.happened(done.node);
     }

@@ -27,8 +27,8 @@ pub(crate) struct Effects {
     pub(crate) completions: Vec<(bool, Cqe)>,
     /// Places to which payload goes.
     pub(crate) pieces: Vec<Piece>,
-    /// The payload for all of them.
-    pub(crate) bytes: Vec<u8>,
+    /// The header before a datagram, if it is written.
+    pub(crate) header: Vec<u8>,
     pub(crate) events: Vec<AsyncEventType>,
     /// The limit of the shared receive queue is reached.
     pub(crate) limit_reached: bool,
@@ -43,14 +43,27 @@ pub(crate) struct NodeEnv<'a> {
     pub(crate) bindings: &'a mut BTreeMap<u32, u32>,
     pub(crate) srq: Option<&'a mut Srq>,
     pub(crate) effects: &'a mut Effects,
+    /// The payload that arrived, if the step is about some.
+    pub(crate) payload: &'a [u8],
 }
 
 impl World {
-    /// Lets the engine act on a queue pair; what it says comes into effect after `earliest`.
+    /// Lets the engine act on a queue pair; returns what it said. See [`World::apply`].
     pub(crate) fn engine<T>(
         &mut self,
         id: QpId,
         qp: &mut SimQp,
+        act: impl FnOnce(&mut Qp, &mut NodeEnv<'_>) -> T,
+    ) -> (T, Effects) {
+        self.engine_with(id, qp, &[], act)
+    }
+
+    /// The same for a step that writes parts of `payload` to memory.
+    pub(crate) fn engine_with<T>(
+        &mut self,
+        id: QpId,
+        qp: &mut SimQp,
+        payload: &[u8],
         act: impl FnOnce(&mut Qp, &mut NodeEnv<'_>) -> T,
     ) -> (T, Effects) {
         let mut effects = Effects::default();
@@ -63,6 +76,7 @@ impl World {
             bindings: &mut node.bindings,
             srq: qp.srq.and_then(|srq| node.srqs[srq].as_mut()),
             effects: &mut effects,
+            payload,
         };
         let result = act(&mut qp.qp, &mut env);
         (result, effects)
@@ -230,9 +244,17 @@ impl Memory for NodeEnv<'_> {
         from: &mut &[u8],
     ) -> Result<(), CopyError> {
         let (here, rest) = from.split_at(bytes as usize);
-        let piece = Piece { addr: host_addr, bytes: here.len(), key: region.key };
-        self.effects.pieces.push(piece);
-        self.effects.bytes.extend_from_slice(here);
+        let at = (here.as_ptr() as usize).wrapping_sub(self.payload.as_ptr() as usize);
+        let is_payload = at <= self.payload.len() && here.len() <= self.payload.len() - at;
+        if !is_payload {
+            self.effects.header = here.to_vec();
+        }
+        self.effects.pieces.push(Piece {
+            addr: host_addr,
+            bytes: here.len(),
+            from: is_payload.then_some(at),
+            key: region.key,
+        });
         *from = rest;
         Ok(())
     }

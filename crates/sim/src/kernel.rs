@@ -18,6 +18,7 @@ use crate::ids::QpId;
 use crate::parameters::Parameters;
 use crate::task::{self, Body, TaskId};
 use crate::time::Ps;
+use crate::timeline::Timeline;
 
 /// How many times a task goes on or works between two looks whether to stop.
 const STEPS_PER_LOOK: u64 = 256;
@@ -82,6 +83,8 @@ pub(crate) struct World {
     /// How often there was an occasion to look whether to stop.
     looks: u64,
     pub(crate) exchange: Exchange,
+    /// The steps of one message, if somebody wants them.
+    pub(crate) timeline: Option<Timeline>,
     /// Why all ranks have to end.
     stopped: Option<Stopped>,
     asked: Arc<AtomicBool>,
@@ -104,6 +107,7 @@ impl Sim {
             events: 0,
             looks: 0,
             exchange: Exchange::default(),
+            timeline: None,
             stopped: None,
             asked,
         };

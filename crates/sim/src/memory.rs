@@ -14,8 +14,10 @@ pub(crate) struct DmaWrite {
     pub(crate) node: usize,
     /// The places in order.
     pub(crate) pieces: Vec<Piece>,
-    /// The bytes for all of them.
-    pub(crate) bytes: Vec<u8>,
+    /// The payload that arrived.
+    pub(crate) payload: Vec<u8>,
+    /// Bytes that are not in the payload: the header before a datagram.
+    pub(crate) header: Vec<u8>,
 }
 
 /// A place in memory that an adapter writes.
@@ -23,6 +25,8 @@ pub(crate) struct DmaWrite {
 pub(crate) struct Piece {
     pub(crate) addr: u64,
     pub(crate) bytes: usize,
+    /// Where its bytes begin in the payload; `None`: it gets the header.
+    pub(crate) from: Option<usize>,
     /// The region that the place belongs to.
     pub(crate) key: u32,
 }

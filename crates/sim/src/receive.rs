@@ -14,10 +14,12 @@ use crate::kernel::World;
 use crate::memory::DmaWrite;
 use crate::packets::{Packets, To};
 use crate::time::Ps;
+use crate::timeline::kind_name;
 
 impl World {
     /// The last packet has arrived at a node.
     pub(crate) fn arrive(&mut self, node: usize, packets: Packets) {
+        self.note(node, || format!("the {} has arrived", kind_name(packets.train.kind)));
         match packets.to {
             To::Group(group) => {
                 let members = self.nodes[node].members(group);
@@ -85,17 +87,18 @@ impl World {
     }
 
     /// Lets a queue pair accept packets; returns them if they must wait for a receive WQE.
-    fn accept(&mut self, id: QpId, qp: &mut SimQp, packets: Packets) -> Option<Packets> {
-        let train = &packets.train;
+    fn accept(&mut self, id: QpId, qp: &mut SimQp, mut packets: Packets) -> Option<Packets> {
+        let train = &{ packets.train };
         let (accepted, mut effects) = self.engine(id, qp, |qp, env| qp.accept(train, env));
         match accepted {
             Accept::Stall => return Some(packets),
             Accept::Done | Accept::Drop(_) => {}
             accepted => {
-                let ((), more) = self.engine(id, qp, |qp, env| {
-                    driver::finish(qp, env, train, &packets.payload[..], &accepted);
+                let payload = std::mem::take(&mut packets.payload);
+                let ((), mut more) = self.engine_with(id, qp, &payload, |qp, env| {
+                    driver::finish(qp, env, train, &payload[..], &accepted);
                 });
-                self.write(id, packets.span, &more);
+                self.write(id, packets.span, payload, &mut more);
                 self.apply(id, qp, &mut effects, Ps::ZERO);
                 effects = more;
             }
@@ -128,16 +131,19 @@ impl World {
     }
 
     /// Writes to memory what came during `span`.
-    fn write(&mut self, id: QpId, span: Span, effects: &Effects) {
-        if effects.bytes.is_empty() {
+    fn write(&mut self, id: QpId, span: Span, payload: Vec<u8>, effects: &mut Effects) {
+        if effects.pieces.is_empty() {
             return;
         }
+        let pieces = std::mem::take(&mut effects.pieces);
+        let header = std::mem::take(&mut effects.header);
+        let bytes = pieces.iter().map(|piece| piece.bytes as u64).sum();
         let node = &mut self.nodes[id.node];
         let span = Span { first: span.first + (self.now - span.last), last: self.now };
-        let done = node.engines.bus.write(span, effects.bytes.len() as u64);
+        let done = node.engines.bus.write(span, bytes);
         node.written = node.written.max(done);
-        let (pieces, bytes) = (effects.pieces.clone(), effects.bytes.clone());
-        self.queue.push(done, Event::Write(Box::new(DmaWrite { node: id.node, pieces, bytes })));
+        let write = DmaWrite { node: id.node, pieces, payload, header };
+        self.queue.push(done, Event::Write(Box::new(write)));
     }
 
     /// Begins to read the next receive WQEs of a queue pair, if some are posted and no read is
@@ -157,6 +163,7 @@ impl World {
             }
         };
         let Some((_, time)) = begun else { return Ps::ZERO };
+        self.note(id.node, || format!("the adapter begins to read receive WQEs, for {time}"));
         self.queue.push(self.now + time, event);
         self.now + time
     }

@@ -17,6 +17,7 @@ use crate::kernel::World;
 use crate::memory;
 use crate::packets::{Packets, Source, To};
 use crate::time::Ps;
+use crate::timeline::kind_name;
 use crate::work_queue::wqe_bytes;
 
 /// Most bytes of consecutive packets that take one turn at the send engine and move together.
@@ -27,6 +28,10 @@ const NO_TIMEOUT_NS: u64 = 30_000_000_000;
 impl World {
     /// The processor's write reaches the adapter: requests up to position `posted` are posted.
     pub(crate) fn doorbell(&mut self, id: QpId, posted: u32, wqe: bool) {
+        self.note(id.node, || {
+            let with = if wqe { "the WQE (BlueFlame)" } else { "the doorbell" };
+            format!("{with} reaches the adapter")
+        });
         self.with_qp(id, |world, qp| {
             let unread = unread(qp, posted);
             // WQEs of a flushed queue are read already.
@@ -53,6 +58,7 @@ impl World {
 
     /// The adapter has read send WQEs.
     pub(crate) fn have_send_wqes(&mut self, id: QpId, posted: u32) {
+        self.note(id.node, || "the WQE is read over the bus".to_owned());
         self.with_qp(id, |world, qp| {
             qp.qp.sq.fetch(unread(qp, posted));
             world.wants_turn(id, qp);
@@ -178,7 +184,8 @@ impl World {
         context + self.parameters.send_gap_ns
     }
 
-    fn packets(&self, from: QpId, train: Train, to: To, source: Source) -> Box<Packets> {
+    fn packets(&mut self, from: QpId, train: Train, to: To, source: Source) -> Box<Packets> {
+        self.note(from.node, || format!("the send engine takes the {}", kind_name(train.kind)));
         Box::new(Packets { train, payload: Vec::new(), from, to, span: Span::default(), source })
     }
 
@@ -222,6 +229,10 @@ impl World {
     /// The payload of packets is in memory as it will be sent.
     pub(crate) fn read_payload(&mut self, mut packets: Box<Packets>) {
         self.restamp(packets.from.node);
+        if packets.train.payload_bytes > 0 {
+            let bytes = packets.train.payload_bytes;
+            self.note(packets.from.node, || format!("{bytes} bytes of payload are read"));
+        }
         let id = packets.from;
         let is_sent = self.with_qp(id, |world, qp| world.copy_payload(id, qp, &mut packets));
         if is_sent == Some(true) {

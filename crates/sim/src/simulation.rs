@@ -15,6 +15,7 @@ use crate::rank::SimRank;
 use crate::task::{self, TaskStack, caught};
 use crate::threads::outliving;
 use crate::time::Ps;
+use crate::timeline::{Step, Timeline};
 
 /// A fabric with one adapter for each rank.
 pub struct Simulation {
@@ -23,12 +24,14 @@ pub struct Simulation {
 }
 
 /// What a simulation took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Events of adapters and of the fabric.
     pub events: u64,
     /// Virtual time.
     pub time: Ps,
+    /// The steps of the message of [`Simulation::with_timeline`].
+    pub timeline: Vec<Step>,
 }
 
 impl Simulation {
@@ -38,6 +41,13 @@ impl Simulation {
     pub fn new(profile: &Profile, ranks: usize, asked: Arc<AtomicBool>) -> Simulation {
         let name = format!("sim:{}", profile.name);
         Simulation { sim: Sim::new(&name, profile.parameters, ranks, asked), ranks }
+    }
+
+    /// Keeps the steps from the post number `message` of rank 0, from 0, to its next post.
+    #[must_use]
+    pub fn with_timeline(self, message: u64) -> Simulation {
+        self.sim.with(|world| world.timeline = Some(Timeline::of_message(message)));
+        self
     }
 
     /// Its adapters, as a back end. Each rank opens its own one.
@@ -79,7 +89,11 @@ impl Simulation {
         let none = || Err(Stopped::Failed("the rank did not begin".to_owned()));
         let result = |result: RefCell<Option<_>>| result.into_inner().unwrap_or_else(none);
         let results = results.into_iter().map(result).collect();
-        let report = self.sim.with(|world| Report { events: world.events, time: world.now });
+        let report = self.sim.with(|world| Report {
+            events: world.events,
+            time: world.now,
+            timeline: world.timeline.take().map(Timeline::into_steps).unwrap_or_default(),
+        });
         (results, report)
     }
 }

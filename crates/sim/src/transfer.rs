@@ -4,11 +4,14 @@ use crate::bus::Span;
 use crate::event::Event;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
+use crate::timeline::kind_name;
 
 impl World {
     /// Packets leave their adapter.
     pub(crate) fn depart(&mut self, mut packets: Box<Packets>) {
         let node = packets.from.node;
+        let kind = packets.train.kind;
+        self.note(node, || format!("the {} leaves", kind_name(kind)));
         let (first, all) = self.fabric.times(&packets);
         let sent = packets.span.through(self.fabric.up_free[node], first, all);
         self.fabric.up_free[node] = sent.last;

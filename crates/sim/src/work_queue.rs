@@ -61,6 +61,7 @@ pub(crate) fn post_send<'a>(
     all: bool,
 ) -> Result<(), Refused> {
     let (result, cost, posted) = sim.with(|world| {
+        world.note_post(id.node);
         let posted = world.with_qp(id, |world, qp| {
             let before = qp.qp.sq.posted;
             let (mut cost, mut result) = (world.parameters.post_ns, Ok(()));
@@ -89,6 +90,7 @@ pub(crate) fn post_send<'a>(
     sim.work(cost);
     if let Some((posted, wqe)) = posted {
         sim.with(|world| {
+            world.note(id.node, || "the post ends".to_owned());
             let at = world.now + world.parameters.mmio_ns;
             world.queue.push(at, Event::Doorbell { qp: id, posted, wqe });
         });

@@ -94,6 +94,10 @@ pub struct HowArgs {
     /// [default: with --hosts, where ssh comes from; under mpirun and srun, the first host]
     #[arg(long, value_name = "HOST", help_heading = ELSEWHERE)]
     pub rendezvous: Option<String>,
+    /// Show what happens to a message step by step, from the post with this number of rank 0 to its
+    /// next one; on simulated devices only, and for the point that is measured last
+    #[arg(long, value_name = "N")]
+    pub timeline: Option<u64>,
     /// What lies between the ends.
     #[command(flatten)]
     pub link: LinkArgs,

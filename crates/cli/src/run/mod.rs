@@ -22,6 +22,7 @@ use rdmalab_measure::Clock;
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::format::Format;
 use crate::interrupt::Interrupt;
+use crate::simulated;
 use args::{HowArgs, RunArgs};
 use ends::Ends;
 use keep::Keep;
@@ -44,7 +45,8 @@ pub fn run(args: &RunArgs) -> Outcome {
     if let Some(followed) = ends.follow() {
         return followed;
     }
-    let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
+    let options = simulated::ablated(&args.how.device(), &args.sweep)?;
+    let points = sweep(args.experiment, &options).map_err(usage)?;
     if args.how.until.is_none() {
         crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
     }
@@ -91,7 +93,7 @@ pub fn run_points(
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(points[0].common.port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
-    session.check(&points)?;
+    session.check(&points, how.timeline)?;
     let points = load::spread(points, &limits, &mut session)?;
     let plan = Plan::of(experiment, points, how, (ends.count(), &limits))?;
     before(&device, &plan.points[0]);
@@ -100,11 +102,12 @@ pub fn run_points(
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
     let spent = session.simulated();
-    if let Some(spent) = spent.as_ref().filter(|_| how.part.is_none()) {
-        errln!("{spent}");
+    for line in spent.iter().flatten().filter(|_| how.part.is_none()) {
+        errln!("{line}");
     }
+    let steps = session.print_timeline();
     drop((session, hold));
-    let shown = show(&mut keep, how, gbits);
+    let shown = show(&mut keep, how, gbits).and(steps);
     if how.part.is_none() {
         notes(&plan, &keep, &clock, (how.format, spent.is_some()));
     }
@@ -152,6 +155,11 @@ pub fn measure(
         None => plan.turns.iter().copied().collect(),
         Some(until) => until.next_round().into(),
     };
+    if until.is_none() {
+        let to_come = turns.iter().enumerate().filter(|(order, _)| !keep.has(*order));
+        let point = |(_, turn): (_, &Turn)| turn_point(plan, *turn);
+        session.begin(|| to_come.map(point).collect());
+    }
     for order in 0.. {
         let Some(turn) = turns.pop_front() else { break };
         if keep.has(order) {
@@ -160,7 +168,7 @@ pub fn measure(
         let point = &plan.points[turn.point];
         progress.begin(point, order, &described(plan, point));
         let (started, began) = (SystemTime::now(), Instant::now());
-        let repeated = point.clone().repeated(turn.repetition);
+        let repeated = turn_point(plan, turn);
         let found = session.measure(&repeated, &mut |event| progress.event(event));
         let when = (started, began.elapsed());
         let (measured, failure) = match found {
@@ -201,6 +209,11 @@ pub fn measure(
         progress.say(&shortfall);
     }
     Ok(())
+}
+
+/// The point of a turn.
+fn turn_point(plan: &Plan, turn: Turn) -> Point {
+    plan.points[turn.point].clone().repeated(turn.repetition)
 }
 
 /// A point, described by the options that vary.

@@ -95,22 +95,49 @@ impl Session {
         }
     }
 
-    /// Checks what only the ranks know of the points: the models of simulated ones.
+    /// Checks what only the ranks know of the points: the models of simulated ones, and whether
+    /// they can show the steps of a message.
     ///
     /// # Errors
     /// What is wrong with a point.
-    pub fn check(&self, points: &[Point]) -> Outcome {
+    pub fn check(&mut self, points: &[Point], timeline: Option<u64>) -> Outcome {
+        match &mut self.ranks {
+            Ranks::Processes(_) if timeline.is_some() => {
+                let device = &self.device;
+                let what = "only simulated devices show the steps of a message";
+                Err(usage(format!("--timeline: {device} is not simulated, and {what}")))
+            }
+            Ranks::Processes(_) => Ok(()),
+            Ranks::Simulated(ranks) => {
+                ranks.keep_timeline(timeline);
+                ranks.check(points)
+            }
+        }
+    }
+
+    /// Prints the steps of the message that `--timeline` names.
+    ///
+    /// # Errors
+    /// There is no such message.
+    pub fn print_timeline(&self) -> Outcome {
         match &self.ranks {
             Ranks::Processes(_) => Ok(()),
-            Ranks::Simulated(ranks) => ranks.check(points),
+            Ranks::Simulated(ranks) => ranks.print_timeline(),
         }
     }
 
     /// What the simulations took so far, if the ranks are simulated.
-    pub fn simulated(&self) -> Option<String> {
+    pub fn simulated(&self) -> Option<Vec<String>> {
         match &self.ranks {
             Ranks::Processes(_) => None,
             Ranks::Simulated(ranks) => Some(ranks.spent()),
+        }
+    }
+
+    /// Tells which points will be measured, in their order: simulated ranks begin now.
+    pub fn begin(&mut self, points: impl FnOnce() -> Vec<Point>) {
+        if let Ranks::Simulated(ranks) = &mut self.ranks {
+            ranks.begin(points());
         }
     }
 
@@ -136,7 +163,7 @@ impl Session {
         point: &Point,
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Measured, Box<Cut>> {
-        if let Ranks::Simulated(ranks) = &self.ranks {
+        if let Ranks::Simulated(ranks) = &mut self.ranks {
             let (measured, why) = ranks.measure(point);
             let found = joined(measured.into_iter());
             return match why {

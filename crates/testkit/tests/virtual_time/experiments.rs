@@ -18,7 +18,7 @@ const CASES: &[Case] = &[
     (Experiment::PING, 2, &[SHORT, ("op", "write"), ("size", "64K")]),
     (Experiment::PING, 2, &[SHORT, ("op", "read"), ("poll", "event")]),
     (Experiment::PING, 2, &[SHORT, ("threads", "2")]),
-    (Experiment::PING, 2, &[SHORT, ("transport", "ud"), ("size", "4096")]),
+    (Experiment::PING, 2, &[SHORT, ("transport", "ud"), ("size", "2048")]),
     (Experiment::BLAST, 2, &[SHORT, ("size", "32")]),
     (Experiment::BLAST, 2, &[SHORT, ("size", "1M"), ("op", "write")]),
     (Experiment::BLAST, 2, &[SHORT, ("op", "read"), ("size", "4096")]),

@@ -1,0 +1,120 @@
+//! Points are simulated ahead, on all processors that this process may use: they do not disturb
+//! each other, since their time is virtual.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rdmalab_experiments::Point;
+use rdmalab_measure::limits::available_cores;
+
+use super::job::{Done, Setup};
+
+/// How many results may wait to be taken, for each thread.
+const WAITING_PER_THREAD: usize = 2;
+
+/// Threads that simulate points in their order.
+pub struct Ahead {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    setup: Setup,
+    points: Vec<Point>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Most results that may wait.
+    most: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// The next point to begin, and the next to be taken.
+    next: usize,
+    taken: usize,
+    done: BTreeMap<usize, Done>,
+    is_over: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next point to simulate, once there is room for its result.
+    fn begin(&self) -> Option<usize> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over || state.next == self.points.len() {
+                return None;
+            }
+            if state.next < state.taken + self.most {
+                state.next += 1;
+                return Some(state.next - 1);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn work(&self) {
+        while let Some(index) = self.begin() {
+            let done = self.setup.simulate(&self.points[index]);
+            self.lock().done.insert(index, done);
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Ahead {
+    /// Begins to simulate these points.
+    pub fn new(setup: Setup, points: Vec<Point>) -> Ahead {
+        let count = available_cores().map_or(1, |cores| cores.len()).clamp(1, points.len().max(1));
+        let shared = Arc::new(Shared {
+            setup,
+            points,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            most: count * (1 + WAITING_PER_THREAD),
+        });
+        let thread = |_| {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("simulate".to_owned()).spawn(move || shared.work())
+        };
+        // With fewer threads it takes longer; without one, `take` finds nothing.
+        let threads = (0..count).map(thread).filter_map(Result::ok).collect();
+        Ahead { shared, threads }
+    }
+
+    /// Waits for the result of the next point, which must be this one; `None` if it is another one.
+    pub fn take(&self, point: &Point) -> Option<Done> {
+        let mut state = self.shared.lock();
+        let index = state.taken;
+        if self.threads.is_empty() || self.shared.points.get(index) != Some(point) {
+            return None;
+        }
+        loop {
+            if let Some(done) = state.done.remove(&index) {
+                state.taken += 1;
+                self.shared.changed.notify_all();
+                return Some(done);
+            }
+            if self.threads.iter().all(JoinHandle::is_finished) {
+                return None;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Waits for the points that have begun.
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic of a simulation has told itself.
+            let _ = thread.join();
+        }
+    }
+}

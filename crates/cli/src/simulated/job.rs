@@ -1,0 +1,99 @@
+//! One point in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rdmalab_experiments::Point;
+use rdmalab_measure::Outcome as Measured;
+use rdmalab_provider::table::instance_table;
+use rdmalab_provider::{Devices, diag, exports};
+use rdmalab_rank::Stopped;
+use rdmalab_sim::{Profile, Report, SimBackend, Simulation};
+use rdmalab_verbs::{Device, Instance, Kind, Library};
+
+use crate::failure::{Outcome, run as failed, usage};
+
+/// The device that the ranks of a simulation see.
+///
+/// # Errors
+/// The device cannot be listed.
+pub fn device_of(simulation: &Simulation) -> Outcome<Device> {
+    let devices = Devices::new(simulation.backend());
+    let instance = Instance {
+        devices: Box::new(move || devices.list()),
+        wait_event: exports::wait_cq_event::<SimBackend>,
+        last_error: diag::last_error,
+    };
+    let library = Library::of_instance(instance_table::<SimBackend>(), Kind::Sim, instance);
+    let mut found = library.devices().map_err(failed)?;
+    found.pop().ok_or_else(|| failed("the simulation has no device"))
+}
+
+/// What all points of a run have in common.
+#[derive(Clone)]
+pub struct Setup {
+    pub profile: Profile,
+    pub ranks: usize,
+    /// Set when the user wants to stop.
+    pub asked: Arc<AtomicBool>,
+    /// The message of rank 0 whose steps are wanted.
+    pub timeline: Option<u64>,
+}
+
+/// What became of a point.
+#[derive(Default)]
+pub struct Done {
+    /// The results of the ranks that have some.
+    pub measured: Vec<(usize, Measured)>,
+    /// Why it failed or ended early.
+    pub why: Option<String>,
+    pub report: Report,
+}
+
+impl Setup {
+    /// The model of a point: the profile with the changes of its `--sim`.
+    ///
+    /// # Errors
+    /// There is no such parameter, or its value is out of range.
+    pub fn model_of(&self, point: &Point) -> Outcome<Profile> {
+        let mut model = self.profile.clone();
+        for (name, value) in point.common.model.changes() {
+            let set = model.parameters.set(name, value);
+            set.map_err(|why| usage(format!("--sim {name}={value}: {why}")))?;
+        }
+        Ok(model)
+    }
+
+    /// Measures a point.
+    pub fn simulate(&self, point: &Point) -> Done {
+        self.try_simulate(point)
+            .unwrap_or_else(|failure| Done { why: Some(failure.to_string()), ..Done::default() })
+    }
+
+    fn try_simulate(&self, point: &Point) -> Outcome<Done> {
+        if point.common.share_qp && point.common.threads > 1 {
+            return Err(usage("--share-qp: threads that share queue pairs are not simulated yet"));
+        }
+        let model = self.model_of(point)?;
+        let mut simulation = Simulation::new(&model, self.ranks, self.asked.clone());
+        if let Some(message) = self.timeline {
+            simulation = simulation.with_timeline(message);
+        }
+        let device = device_of(&simulation)?;
+        let (results, report) = simulation.run(|rank| {
+            let mut measured = rdmalab_experiments::run(rank, &device, point)?;
+            // Which model the results are of.
+            measured.push_fact("model", format!("{} {:016x}", model.name, model.hash()));
+            Ok(measured)
+        });
+        // The first failure of a rank's own is the reason; the others only tell that it failed.
+        let own = |result: &&Result<Measured, Stopped>| {
+            matches!(result, Err(Stopped::Failed(_) | Stopped::TimedOut(_)))
+        };
+        let failed = results.iter().find(own).or_else(|| results.iter().find(|r| r.is_err()));
+        let why = failed.and_then(|result| result.as_ref().err()).map(Stopped::to_string);
+        let numbered = results.into_iter().enumerate();
+        let measured = numbered.filter_map(|(rank, result)| Some((rank, result.ok()?))).collect();
+        Ok(Done { measured, why, report })
+    }
+}

@@ -1,0 +1,168 @@
+//! Simulated devices, `sim:PROFILE`: ranks and adapters in virtual time, all in this process.
+
+mod ahead;
+mod effects;
+mod job;
+mod parameters;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rdmalab_experiments::{Limits, Point};
+use rdmalab_measure::Outcome as Measured;
+use rdmalab_sim::{Profile, SHIPPED, Simulation, Step, name_of_device};
+use rdmalab_verbs::Device;
+
+use crate::failure::{Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::table::Rows;
+use ahead::Ahead;
+use effects::Effects;
+use job::Setup;
+pub use parameters::{ablated, list_parameters};
+
+/// The ranks of a run in virtual time.
+pub struct Simulated {
+    setup: Setup,
+    ahead: Option<Ahead>,
+    began: Instant,
+    events: u64,
+    virtual_s: f64,
+    effects: Effects,
+    /// The steps of the wanted message at the last point.
+    steps: Vec<Step>,
+}
+
+/// The profile of a simulated device; `None` for another kind of device.
+///
+/// # Errors
+/// There is no such profile, or it is wrong.
+pub fn profile(device: &str) -> Outcome<Option<Profile>> {
+    let found = name_of_device(device).map(rdmalab_sim::find).transpose();
+    found.map_err(|error| usage(format!("--device {error}")))
+}
+
+/// The names of the devices of the shipped profiles.
+pub fn names() -> Vec<String> {
+    SHIPPED.iter().map(|(name, _)| format!("sim:{name}")).collect()
+}
+
+/// The names of the devices of the shipped profiles, with what each is.
+pub fn titles() -> BTreeMap<String, String> {
+    let title = |(name, _): &(&str, &str)| {
+        let title = rdmalab_sim::find(name).map_or_else(|error| error.to_string(), |it| it.title);
+        (format!("sim:{name}"), title)
+    };
+    SHIPPED.iter().map(title).collect()
+}
+
+/// A simulated device on its own, to be queried.
+///
+/// # Errors
+/// The device cannot be listed.
+pub fn device(profile: &Profile) -> Outcome<Device> {
+    job::device_of(&Simulation::new(profile, 1, Arc::default()))
+}
+
+impl Simulated {
+    /// Ranks of this number, on adapters as the profile says.
+    pub fn new(profile: Profile, ranks: usize, interrupt: &Interrupt) -> Simulated {
+        if cfg!(debug_assertions) {
+            errln!("this is a debug build: simulations take much longer than in a release build");
+        }
+        Simulated {
+            setup: Setup { profile, ranks, asked: interrupt.flag(), timeline: None },
+            ahead: None,
+            began: Instant::now(),
+            events: 0,
+            virtual_s: 0.0,
+            effects: Effects::default(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// The limits of the device at each rank.
+    ///
+    /// # Errors
+    /// The error of the device.
+    pub fn limits(&self, port: u8) -> Outcome<Vec<Limits>> {
+        let Setup { profile, ranks, .. } = &self.setup;
+        let context = device(profile)?.open().map_err(failed)?;
+        let limits = Limits::query(&context, port).map_err(failed)?;
+        let does = format!("{} (model {:016x})", profile.title, profile.hash());
+        let profile = Some((profile.name.clone(), does));
+        Ok(vec![Limits { profile, ..limits }; *ranks])
+    }
+
+    /// Checks the models of all points.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn check(&self, points: &[Point]) -> Outcome {
+        points.iter().try_for_each(|point| self.setup.model_of(point).map(drop))
+    }
+
+    /// Begins to simulate points, which will be asked for in this order.
+    pub fn begin(&mut self, points: Vec<Point>) {
+        self.ahead = Some(Ahead::new(self.setup.clone(), points));
+    }
+
+    /// Measures a point; returns the results by rank, and the reason if it failed.
+    pub fn measure(&mut self, point: &Point) -> (Vec<(usize, Measured)>, Option<String>) {
+        let done = self.ahead.as_ref().and_then(|ahead| ahead.take(point));
+        let done = done.unwrap_or_else(|| self.setup.simulate(point));
+        self.events += done.report.events;
+        self.virtual_s += done.report.time.ns() / 1e9;
+        self.steps = done.report.timeline;
+        self.effects.note(point, &done.measured);
+        (done.measured, done.why)
+    }
+
+    /// Keeps the steps of a message of each point.
+    pub fn keep_timeline(&mut self, message: Option<u64>) {
+        self.setup.timeline = message;
+    }
+
+    /// Prints the steps of the wanted message of the last point.
+    ///
+    /// # Errors
+    /// Rank 0 has not posted so many.
+    pub fn print_timeline(&self) -> Outcome {
+        let Some(message) = self.setup.timeline else { return Ok(()) };
+        let Some(first) = self.steps.first() else {
+            return Err(usage(format!("--timeline {message}: rank 0 has not posted so many")));
+        };
+        outln!("from post {message} of rank 0 to its next one, in virtual time [ns]");
+        let mut rows = Rows::new(&["rank", "what", "at", "step"], 2);
+        let mut before = first.at;
+        for step in &self.steps {
+            rows.push(&[
+                step.rank.to_string(),
+                step.what.clone(),
+                format!("{:.1}", (step.at - first.at).ns()),
+                format!("{:.1}", (step.at - before).ns()),
+            ]);
+            before = step.at;
+        }
+        outln!("{}", rows.text());
+        Ok(())
+    }
+
+    /// What the simulations took, and what changed nothing, for people.
+    pub fn spent(&self) -> Vec<String> {
+        let (events, virtual_s) = (self.events, self.virtual_s);
+        let real_s = self.began.elapsed().as_secs_f64().max(1e-9);
+        let mut lines = vec![format!(
+            "simulated {virtual_s:.6} s in {real_s:.2} s: {events} events, {:.2} million a second, \
+             {:.3} virtual seconds a second",
+            events as f64 / real_s / 1e6,
+            virtual_s / real_s
+        )];
+        let idle = self.effects.idle();
+        if !idle.is_empty() {
+            lines.push(format!("no result changes with --sim {}", idle.join(", ")));
+        }
+        lines
+    }
+}

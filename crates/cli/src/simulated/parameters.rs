@@ -1,0 +1,77 @@
+//! The parameters of simulated devices: a list of them, and the sweep that leaves out each.
+
+use rdmalab_sim::{Parameter, Parameters};
+
+use super::{names, profile};
+use crate::failure::{Outcome, usage};
+use crate::table::Rows;
+
+/// The options of a sweep, with `--sim ablate` replaced by the profile, and the profile without the
+/// time of each of its parts.
+///
+/// # Errors
+/// The profile is wrong.
+pub fn ablated(device: &str, options: &[(String, String)]) -> Outcome<Vec<(String, String)>> {
+    let mut options = options.to_vec();
+    if let Some((_, text)) =
+        options.iter_mut().find(|(name, text)| name == "sim" && text == "ablate")
+        && let Some(profile) = profile(device)?
+    {
+        let takes_time = |parameter: &&Parameter| {
+            let value = profile.parameters.get(parameter.name);
+            !parameter.is_whole && value.is_some_and(|value| value > parameter.min)
+        };
+        let without = |parameter: &Parameter| format!("{}={}", parameter.name, parameter.min);
+        let parts = Parameters::ALL.iter().filter(takes_time).map(without);
+        *text = std::iter::once("profile".to_owned()).chain(parts).collect::<Vec<_>>().join(",");
+    }
+    Ok(options)
+}
+
+/// Prints the parameters of a simulated device: value, how well it is known, and meaning.
+///
+/// # Errors
+/// There is no such profile.
+pub fn list_parameters(device: &str, is_json: bool) -> Outcome {
+    let Some(found) = profile(device)? else {
+        let names = names().join(", ");
+        return Err(usage(format!(
+            "--parameters {device}: it is not simulated; there are {names}"
+        )));
+    };
+    // Rates are kept in whole picoseconds for 2^20 bytes.
+    let value = |name| (found.parameters.get(name).unwrap_or(0.0) * 1e3).round() / 1e3;
+    let mark = |name| found.entries.get(name).map(|entry| entry.mark.name());
+    if is_json {
+        let each = Parameters::ALL.iter().map(|parameter| {
+            serde_json::json!({
+                "name": parameter.name,
+                "value": value(parameter.name),
+                "min": parameter.min,
+                "max": parameter.max,
+                "mark": mark(parameter.name),
+                "from": found.entries.get(parameter.name).map(|entry| &entry.from),
+                "meaning": parameter.meaning.trim(),
+            })
+        });
+        let all: Vec<_> = each.collect();
+        let value = serde_json::json!({
+            "profile": found.name, "title": found.title, "lacks": found.lacks, "parameters": all,
+        });
+        outln!("{value:#}");
+        return Ok(());
+    }
+    outln!("{}: {}", found.name, found.title);
+    outln!("It lacks {}.\n", found.lacks);
+    let mut rows = Rows::new(&["parameter", "value", "known", "meaning"], 4);
+    for parameter in Parameters::ALL {
+        rows.push(&[
+            parameter.name.to_owned(),
+            value(parameter.name).to_string(),
+            mark(parameter.name).unwrap_or("default").to_owned(),
+            parameter.meaning.trim().to_owned(),
+        ]);
+    }
+    out!("{}", rows.text());
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Simulated devices on the command line.
+
+use rdmalab_testing::Ended;
+
+mod common;
+
+use common::{rdmalab, said, signal};
+
+fn run(arguments: &[&str]) -> Ended {
+    said(rdmalab(arguments).arg("--no-record"))
+}
+
+const PING: [&str; 6] = ["run", "ping", "--device", "sim:connectx4", "--messages", "300"];
+
+/// `run ping` on a simulated adapter, with more arguments.
+fn ping(more: &[&str]) -> Ended {
+    run(&[&PING[..], more].concat())
+}
+
+#[test]
+fn results_are_a_models_and_the_same_each_time() {
+    let sweep = ["--size", "8..4K*8", "--transport", "rc,uc"];
+    let (once, again) = (ping(&sweep), ping(&sweep));
+    assert_eq!((once.code, again.code), (Some(0), Some(0)), "{}", once.stderr);
+    assert_eq!(once.stdout, again.stdout);
+    assert!(once.stderr.contains("simulated ") && once.stderr.contains(" events, "));
+    let shown = ping(&[]);
+    assert!(shown.stdout.contains("numbers of a model, not of an adapter"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("model connectx4 "), "{}", shown.stdout);
+}
+
+#[test]
+fn a_parameter_is_swept_and_one_that_changes_nothing_is_named() {
+    let swept = ping(&["--inline", "off", "--sim", "bus_read_ns=0..400+200"]);
+    for value in ["bus_read_ns=0 ", "bus_read_ns=200", "bus_read_ns=400"] {
+        assert!(swept.stdout.contains(value), "{}", swept.stdout);
+    }
+    assert!(!swept.stderr.contains("no result changes"), "{}", swept.stderr);
+    let inline = ping(&["--inline", "on", "--sim", "bus_read_ns=0,200"]);
+    let said = "no result changes with --sim bus_read_ns=0, bus_read_ns=200";
+    assert!(inline.stderr.contains(said), "{}", inline.stderr);
+    let parts = ping(&["--sim", "ablate"]);
+    assert!(parts.stdout.contains("profile ") && parts.stdout.contains("mmio_ns=0"));
+}
+
+#[test]
+fn the_steps_of_a_message_are_shown() {
+    let shown = ping(&["--inline", "off", "--timeline", "100"]);
+    for step in ["the post begins", "(BlueFlame) reaches", "32 bytes of payload are read"] {
+        assert!(shown.stdout.contains(step), "{}", shown.stdout);
+    }
+    let beyond = ping(&["--timeline", "1000000"]);
+    assert!(beyond.stderr.contains("rank 0 has not posted so many"), "{}", beyond.stderr);
+}
+
+#[test]
+fn wrong_calls_say_what_there_is() {
+    let wrong: [(&[&str], &str); 9] = [
+        (&["run", "ping", "--device", "sim:foo"], "there are ideal, connectx2"),
+        (&["run", "ping", "--device", "sim"], "simulated ones: sim:ideal"),
+        (&["run", "ping", "--device", "sim:./none.toml"], "none.toml"),
+        (&["run", "ping", "--device", "sim:ideal", "--cores", "0,1"], "--cores: simulated ranks"),
+        (&["run", "ping", "--device", "sim:ideal", "--hosts", "a,b"], "--hosts: simulated ranks"),
+        (&["run", "ping", "--device", "sim:ideal", "host"], "host: simulated ranks"),
+        (
+            &["run", "ping", "--device", "sim:ideal", "--sim", "bus_reed_ns=1"],
+            "is bus_read_ns meant?",
+        ),
+        (&["run", "ping", "--device", "soft0", "--sim", "post_ns=1"], "soft0 is not simulated"),
+        (&["run", "ping", "--device", "soft0", "--timeline", "1"], "soft0 is not simulated"),
+    ];
+    for (arguments, expected) in wrong {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{arguments:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn parameters_are_listed_with_their_sources() {
+    let shown = said(&mut rdmalab(&["devices", "--parameters", "sim:connectx4"]));
+    assert!(shown.stdout.contains("calibrated") && shown.stdout.contains("bus_read_ns"));
+    let json = said(&mut rdmalab(&["devices", "--parameters", "sim:connectx2", "--json"]));
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let all = value["parameters"].as_array().unwrap();
+    let marked = all.iter().filter(|parameter| parameter["mark"].is_string());
+    assert!(marked.clone().count() > 20 && marked.clone().all(|one| one["from"].is_string()));
+    let all = said(&mut rdmalab(&["devices"]));
+    assert!(all.stdout.contains("sim:infinihost: "), "{}", all.stdout);
+}
+
+#[test]
+fn a_thousand_ranks_run_in_one_process() {
+    let many = ["run", "fan", "--device", "sim:ideal", "--ranks", "1024", "--size", "1"];
+    let ended = run(&[&many[..], &["--messages", "2", "--warm-up", "0"]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn a_signal_ends_a_simulation_and_keeps_what_was_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let arguments = ["run", "ping", "--device", "sim:ideal", "--messages", "5M", "--out", out];
+    let mut command = rdmalab(&arguments);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    signal("-INT", child.id());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("interrupted"), "{said}");
+}
+
+#[test]
+fn a_study_takes_the_adapter_that_its_plan_names() {
+    let plan = said(&mut rdmalab(&["study", "macarthur2012", "--device", "sim", "--plan"]));
+    assert!(plan.stdout.contains("here on sim:connectx2 (of kind sim"), "{}", plan.stdout);
+    assert!(plan.stdout.contains("of virtual time in all"), "{}", plan.stdout);
+    let none = said(&mut rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan"]));
+    assert_eq!(none.code, Some(2), "{}", none.stdout);
+    assert!(none.stderr.contains("no profile stands for the hardware"), "{}", none.stderr);
+}
