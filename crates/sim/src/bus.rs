@@ -42,6 +42,10 @@ pub(crate) struct Bus {
     mtu: u64,
     read_free: Ps,
     write_free: Ps,
+    /// When each place for a read that is under way is free; empty: there is always one.
+    places: Vec<Ps>,
+    /// The place of the next read.
+    next: usize,
 }
 
 impl Bus {
@@ -54,18 +58,26 @@ impl Bus {
             mtu: parameters.mtu_bytes.into(),
             read_free: Ps::ZERO,
             write_free: Ps::ZERO,
+            places: vec![Ps::ZERO; parameters.bus_reads as usize],
+            next: 0,
         }
     }
 
     /// Reads bytes, from `now` on: when they are in the adapter.
     pub(crate) fn read(&mut self, now: Ps, bytes: u64) -> Span {
         let (first, all) = (self.rate.time(bytes.min(self.mtu)), self.rate.time(bytes));
-        let span = Span::at(now).through(self.read_free, first, all);
+        let place = self.places.get(self.next).copied().unwrap_or(Ps::ZERO);
+        let span = Span::at(now.max(place)).through(self.read_free, first, all);
         self.read_free = span.last;
         if self.is_half_duplex {
             self.write_free = self.write_free.max(span.last);
         }
-        span.after(self.read_ns)
+        let read = span.after(self.read_ns);
+        if !self.places.is_empty() {
+            self.places[self.next] = read.last;
+            self.next = (self.next + 1) % self.places.len();
+        }
+        read
     }
 
     /// When no more than `bytes` wait to be read.
@@ -123,6 +135,15 @@ mod tests {
         let mut bus = bus(0);
         bus.read(NOW, 1000);
         assert_eq!(bus.read(NOW, 1000).last, Ps::from_whole_ns(1000 + 2000 + 300));
+    }
+
+    #[test]
+    fn a_read_waits_for_a_place() {
+        let mut bus = bus(0);
+        bus.places = vec![Ps::ZERO; 2];
+        let ends = [0, 1, 2, 3].map(|_| bus.read(NOW, 10).last.whole_ns());
+        // Two at a time, each of 300 ns and 10 bytes; the bytes come one after the other.
+        assert_eq!(ends, [1310, 1320, 1620, 1630]);
     }
 
     #[test]

@@ -155,6 +155,10 @@ parameters! {
     bus_mb_per_s: Rate, 0 ..= 1e7, default 0;
     /// 1: reads and writes share the rate of the bus. 0: they do not.
     bus_half_duplex: u32, 0 ..= 1, default 0;
+    /// Most reads by the adapter that are under way on the bus; 0: any number.
+    bus_reads: u32, 0 ..= 256, default 0;
+    /// Most send WQEs that the adapter reads at once; 0: all that a doorbell tells of.
+    wqes_per_read: u32, 0 ..= 64, default 0;
     /// When the processor writes a WQE to the adapter itself. 0: never. 1: if a post has one
     /// request and it is inline. 2: if a post has one request.
     blue_flame: u32, 0 ..= 2, default 0;

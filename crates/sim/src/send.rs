@@ -47,13 +47,26 @@ impl World {
             if new == 0 {
                 return;
             }
-            let block = world.parameters.inline_block_bytes;
-            let positions = (0..new).map(|back| posted.wrapping_sub(new - back));
-            let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
-            qp.asked = posted;
-            let read = world.nodes[id.node].engines.bus.read(world.now, bytes);
-            world.queue.push(read.last, Event::SendWqes { qp: id, posted });
+            world.read_send_wqes(id, qp, (posted, new));
         });
+    }
+
+    /// Begins to read the `new` send WQEs up to position `posted`.
+    fn read_send_wqes(&mut self, id: QpId, qp: &mut SimQp, (posted, new): (u32, u32)) {
+        let all = &self.parameters;
+        let at_once = if all.wqes_per_read == 0 { new } else { all.wqes_per_read };
+        let block = all.inline_block_bytes;
+        let mut left = new;
+        while left > 0 {
+            let count = at_once.min(left);
+            let positions = (0..count).map(|index| posted.wrapping_sub(left - index));
+            let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
+            left -= count;
+            let read = self.nodes[id.node].engines.bus.read(self.now, bytes);
+            let event = Event::SendWqes { qp: id, posted: posted.wrapping_sub(left) };
+            self.queue.push(read.last, event);
+        }
+        qp.asked = posted;
     }
 
     /// The adapter has read send WQEs.
