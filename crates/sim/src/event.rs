@@ -14,6 +14,8 @@ use crate::time::Ps;
 pub(crate) enum Event {
     /// A task goes on; void if the task was resumed by something else meanwhile.
     Resume { task: TaskId, wait: u32 },
+    /// The time limit of a task's looks may be over.
+    LookLimit { task: TaskId },
     /// The adapter learns of posted sends up to position `posted`. `wqe`: the write contained the
     /// WQE itself (BlueFlame).
     Doorbell { qp: QpId, posted: u32, wqe: bool },

@@ -43,6 +43,8 @@ pub(crate) enum State {
         since: Ps,
         /// How long a look takes.
         period: Ps,
+        /// When it gives up.
+        until: Option<Ps>,
     },
     /// It sleeps until a time.
     Sleeps,
@@ -63,6 +65,8 @@ pub(crate) struct Task {
     parent: Option<TaskId>,
     /// Its threads that have not ended.
     pub(crate) children: usize,
+    /// The time for which a [`Event::LookLimit`] is scheduled.
+    look_limit: Option<Ps>,
     /// How often something happened that it may look for.
     pub(crate) happenings: u64,
     /// Processor time, in the program and in the kernel.
@@ -233,6 +237,7 @@ impl World {
             wait: 0,
             parent,
             children: 0,
+            look_limit: None,
             happenings: 0,
             user: Ps::ZERO,
             system: Ps::ZERO,
@@ -277,14 +282,36 @@ impl World {
         if self.stopped.is_some() || self.tasks[task.0].happenings != seen {
             return false;
         }
-        self.tasks[task.0].wait = self.tasks[task.0].wait.wrapping_add(1);
+        self.tasks[task.0].state = State::Looks { since, period, until: deadline };
         if let Some(deadline) = deadline {
-            let wait = self.tasks[task.0].wait;
-            let at = end_of_look(since, period, deadline);
-            self.queue.push(at, Event::Resume { task, wait });
+            self.schedule_look_limit(task, deadline);
         }
-        self.tasks[task.0].state = State::Looks { since, period };
         true
+    }
+
+    /// Schedules the end of a task's looks, unless an earlier event will do that. There are many
+    /// looks, with limits that are hardly ever reached, so there is not an event for each.
+    fn schedule_look_limit(&mut self, task: TaskId, limit: Ps) {
+        let scheduled = &mut self.tasks[task.0].look_limit;
+        if scheduled.is_none_or(|earlier| earlier > limit) {
+            *scheduled = Some(limit);
+            self.queue.push(limit.max(self.now), Event::LookLimit { task });
+        }
+    }
+
+    /// The limit of a task's looks may be reached.
+    fn look_limit(&mut self, task: TaskId) {
+        let found = &mut self.tasks[task.0];
+        if found.look_limit.is_none_or(|limit| limit > self.now) {
+            return; // An earlier event has taken its place.
+        }
+        found.look_limit = None;
+        if let State::Looks { since, period, until: Some(until) } = found.state {
+            match until <= self.now {
+                true => self.resume_at(task, end_of_look(since, period, self.now)),
+                false => self.schedule_look_limit(task, until),
+            }
+        }
     }
 
     /// Something happened at a node that its tasks may look for.
@@ -320,7 +347,7 @@ impl World {
     }
 
     fn wake_looker(&mut self, task: usize, now: Ps) {
-        if let Some(Task { state: State::Looks { since, period }, .. }) = self.tasks.get(task) {
+        if let Some(Task { state: State::Looks { since, period, .. }, .. }) = self.tasks.get(task) {
             let at = end_of_look(*since, *period, now);
             self.resume_at(TaskId(task), at);
         }
@@ -429,6 +456,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Resume { .. } => unreachable!("tasks are resumed by the scheduler"),
+            Event::LookLimit { task } => self.look_limit(task),
             Event::Doorbell { qp, posted, wqe } => self.doorbell(qp, posted, wqe),
             Event::SendWqes { qp, posted } => self.have_send_wqes(qp, posted),
             Event::SendTurn { node } => self.send_turn(node),

@@ -135,10 +135,10 @@ fn schedule(sim: &Sim) {
                 }
             }
         }
+        if stacks.0.is_empty() {
+            return;
+        }
         let Some(id) = sim.next_task() else {
-            if stacks.0.is_empty() {
-                return;
-            }
             sim.with(|world| world.stop(Stopped::Other(format!("deadlock: {}", world.waiting()))));
             continue;
         };
