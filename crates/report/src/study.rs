@@ -186,7 +186,7 @@ fn one_claim(judged: &JudgedClaim) -> Markup {
             @if !judged.verdict.why().is_empty() {
                 p.at { (sentence(judged.verdict.why())) "." }
             }
-            p.at { "JudgedClaim by: " (condition_of(claim)) ". Source: " (claim.source) }
+            p.at { "Judged by: " (condition_of(claim)) ". Source: " (claim.source) }
             @if !judged.evidence.is_empty() {
                 details {
                     summary { (count_of(judged.evidence.len(), "pair")) " of numbers" }
