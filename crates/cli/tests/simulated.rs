@@ -55,7 +55,9 @@ fn the_steps_of_a_message_are_shown() {
 
 #[test]
 fn wrong_calls_say_what_there_is() {
-    let wrong: [(&[&str], &str); 9] = [
+    let shares = ["run", "ping", "--device", "sim:ideal", "--threads", "2", "--share-qp", "yes"];
+    let wrong: [(&[&str], &str); 10] = [
+        (&shares, "are not simulated yet"),
         (&["run", "ping", "--device", "sim:foo"], "there are ideal, connectx2"),
         (&["run", "ping", "--device", "sim"], "simulated ones: sim:ideal"),
         (&["run", "ping", "--device", "sim:./none.toml"], "none.toml"),

@@ -135,6 +135,17 @@ mod tests {
     }
 
     #[test]
+    fn values_of_a_parameter_are_a_list_with_ranges() {
+        let models = |text: &str| -> Vec<String> {
+            let points = sweep(Experiment::PING, &[("sim", text)]).unwrap();
+            points.iter().map(|point| point.common.model.to_string()).collect()
+        };
+        assert_eq!(models("a=1,2..4+2"), ["a=1", "a=2", "a=4"]);
+        assert_eq!(models("a=0,profile,1"), ["a=0", "profile", "a=1"]);
+        assert_eq!(models("b=3;a=1..2+1,c=5"), ["b=3;a=1", "b=3;a=2", "c=5"]);
+    }
+
+    #[test]
     fn stamps_are_a_list_themselves() {
         let points = sweep(Experiment::ONEWAY, &[("stamps", "recv,comp/send,recv")]).unwrap();
         assert_eq!(points.len(), 2);

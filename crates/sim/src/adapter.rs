@@ -34,6 +34,8 @@ pub(crate) struct SimQp {
     pub(crate) freed: u32,
     /// Whether it waits for its turn at the send engine.
     pub(crate) is_queued: bool,
+    /// Position up to which doorbells told of send requests.
+    pub(crate) told: u32,
     /// Position up to which the adapter has begun to read send WQEs.
     pub(crate) asked: u32,
     /// When its last request left the send engine, since requests stay in order.

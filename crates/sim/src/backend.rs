@@ -507,7 +507,12 @@ fn poll(cq: &Handle, most: usize, mut take: impl FnMut(&Cqe)) -> VerbsResult<usi
         (taken, node.cqs[cq.index].as_ref().is_some_and(|queue| queue.is_overrun))
     });
     if taken > 0 {
-        cq.sim.with(|world| world.note(cq.node, || format!("a poll finds {taken} completions")));
+        cq.sim.with(|world| {
+            world.note(cq.node, || match taken {
+                1 => "a poll finds a completion".to_owned(),
+                _ => format!("a poll finds {taken} completions"),
+            })
+        });
     }
     cq.sim.work(match taken {
         0 => all.poll_empty_ns,

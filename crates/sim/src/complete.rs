@@ -15,8 +15,6 @@ const CQE_BYTES: u64 = 64;
 impl World {
     /// Writes a completion to a queue, after `earliest`.
     pub(crate) fn write_completion(&mut self, node: usize, cq: usize, cqe: Cqe, earliest: Ps) {
-        let completion = self.parameters.completion_ns;
-        let begin = self.now.max(earliest);
         let host = &mut self.nodes[node];
         let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
         if queue.len() >= queue.capacity {
@@ -28,7 +26,34 @@ impl World {
             }
             return;
         }
-        let written = host.engines.bus.write(Span::at(begin), CQE_BYTES) + completion;
+        if earliest > self.now || !queue.waiting.is_empty() {
+            // The bus is free for others until then; the completions of a queue keep their order.
+            queue.waiting.push_back((earliest, cqe));
+            let at = earliest.max(self.now);
+            return self.queue.push(at, Event::WriteCompletions { node, cq });
+        }
+        self.write_now(node, cq, cqe);
+    }
+
+    /// Writes the completions whose time has come.
+    pub(crate) fn write_completions(&mut self, node: usize, cq: usize) {
+        loop {
+            let queue = self.nodes[node].cqs.get_mut(cq).and_then(Option::as_mut);
+            let Some(queue) = queue else { return };
+            let Some((earliest, cqe)) = queue.waiting.front().copied() else { return };
+            if earliest > self.now {
+                return;
+            }
+            queue.waiting.pop_front();
+            self.write_now(node, cq, cqe);
+        }
+    }
+
+    fn write_now(&mut self, node: usize, cq: usize, cqe: Cqe) {
+        let completion = self.parameters.completion_ns;
+        let host = &mut self.nodes[node];
+        let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
+        let written = host.engines.bus.write(Span::at(self.now), CQE_BYTES) + completion;
         let at = written.max(queue.last);
         queue.last = at;
         queue.written.push_back(Cqe { at, ..cqe });

@@ -31,6 +31,8 @@ pub(crate) struct CompletionQueue {
     pub(crate) users: usize,
     pub(crate) is_overrun: bool,
     pub(crate) notify: Notify,
+    /// Not written yet, with the time before which they may not be.
+    pub(crate) waiting: VecDeque<(Ps, Cqe)>,
     /// Written, and not visible yet.
     pub(crate) written: VecDeque<Cqe>,
     pub(crate) visible: VecDeque<Cqe>,
@@ -48,6 +50,7 @@ impl CompletionQueue {
             users: 0,
             is_overrun: false,
             notify: Notify::Disarmed,
+            waiting: VecDeque::new(),
             written: VecDeque::new(),
             visible: VecDeque::new(),
             last: Ps::ZERO,
@@ -68,6 +71,7 @@ impl CompletionQueue {
     /// Voids the completions of a queue pair that is destroyed.
     pub(crate) fn purge(&mut self, qp_num: u32) {
         self.visible.retain(|cqe| cqe.wc.qp_num != qp_num);
+        self.waiting.retain(|(_, cqe)| cqe.wc.qp_num != qp_num);
         // Each of these has an event, which takes it.
         for cqe in &mut self.written {
             cqe.is_void |= cqe.wc.qp_num == qp_num;
@@ -76,7 +80,8 @@ impl CompletionQueue {
 
     /// How many it holds.
     pub(crate) fn len(&self) -> usize {
-        self.written.iter().filter(|cqe| !cqe.is_void).count() + self.visible.len()
+        let written = self.written.iter().filter(|cqe| !cqe.is_void).count();
+        self.waiting.len() + written + self.visible.len()
     }
 }
 

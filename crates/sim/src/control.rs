@@ -92,6 +92,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             cookie: want.cookie,
             freed: 0,
             is_queued: false,
+            told: 0,
             asked: 0,
             request_departs: Ps::ZERO,
             response_departs: Ps::ZERO,
@@ -137,7 +138,13 @@ pub(crate) fn modify_qp(
             if state == Ok(QpState::Reset) {
                 // What the adapter still did for the queue pair is void.
                 world.queue.drop_events_of(id);
-                (qp.freed, qp.asked, qp.timer) = (0, 0, None);
+                for cq in [qp.send_cq, qp.recv_cq] {
+                    if let Some(cq) = world.nodes[id.node].cqs[cq].as_mut() {
+                        cq.purge(qp.qp.qpn.get());
+                    }
+                }
+                (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
+                (qp.request_departs, qp.response_departs) = (Ps::ZERO, Ps::ZERO);
                 qp.inbox.clear();
                 qp.recv_reader.reset();
             }

@@ -1,7 +1,9 @@
 //! What an adapter reads from memory and writes to it, at the time of the read or write.
 
+use rdmalab_engine::mr::{KeyEntry, KeyKind};
+
 use crate::kernel::World;
-use crate::memory::{self, DmaWrite};
+use crate::memory::{self, DmaWrite, From, Piece, covers};
 
 impl World {
     /// Shows the present time in the word that the program has restamped, before it is read.
@@ -16,14 +18,21 @@ impl World {
         self.note(done.node, || format!("{} bytes are in memory", done.payload.len()));
         for piece in &done.pieces {
             let from = match piece.from {
-                Some(at) => &done.payload[at..at + piece.bytes],
-                None => &done.header[..piece.bytes],
+                From::Payload(at) => &done.payload[at..at + piece.bytes],
+                From::Header(at) => &done.header[at..at + piece.bytes],
             };
             // A program that panics does not wait for writes before it gives up its memory.
-            if self.nodes[done.node].keys.contains_key(&piece.key) {
+            let key = self.nodes[done.node].keys.get(&piece.key);
+            if key.is_some_and(|key| may_write(key, piece)) {
                 memory::write(piece.addr, from);
             }
         }
         self.happened(done.node);
     }
+}
+
+/// Whether a key still stands for the memory of a piece: that of a region may have been changed. A
+/// window may be unbound meanwhile; its region is not gone.
+fn may_write(key: &KeyEntry, piece: &Piece) -> bool {
+    key.kind != KeyKind::Region || covers(key, piece.addr, piece.bytes)
 }

@@ -17,7 +17,7 @@ use crate::completion::Cqe;
 use crate::device;
 use crate::ids::QpId;
 use crate::kernel::World;
-use crate::memory::{self, Piece};
+use crate::memory::{self, From, Piece};
 use crate::time::Ps;
 
 /// What the engine said in one step.
@@ -27,7 +27,7 @@ pub(crate) struct Effects {
     pub(crate) completions: Vec<(bool, Cqe)>,
     /// Places to which payload goes.
     pub(crate) pieces: Vec<Piece>,
-    /// The header before a datagram, if it is written.
+    /// Bytes of these that are not in the payload.
     pub(crate) header: Vec<u8>,
     pub(crate) events: Vec<AsyncEventType>,
     /// The limit of the shared receive queue is reached.
@@ -113,11 +113,7 @@ impl NodeEnv<'_> {
 
     /// Whether a key of the adapter covers these bytes of memory.
     pub(crate) fn covers(&self, key: u32, host_addr: u64, bytes: usize) -> bool {
-        self.keys.get(&key).is_some_and(|entry| {
-            let first = entry.host_address(entry.iova);
-            let offset = host_addr.wrapping_sub(first);
-            offset <= entry.length && bytes as u64 <= entry.length - offset
-        })
+        self.keys.get(&key).is_some_and(|entry| memory::covers(entry, host_addr, bytes))
     }
 
     fn bind(&mut self, bind: &MwBind) -> bool {
@@ -246,13 +242,17 @@ impl Memory for NodeEnv<'_> {
         let (here, rest) = from.split_at(bytes as usize);
         let at = (here.as_ptr() as usize).wrapping_sub(self.payload.as_ptr() as usize);
         let is_payload = at <= self.payload.len() && here.len() <= self.payload.len() - at;
+        let place = match is_payload {
+            true => From::Payload(at),
+            false => From::Header(self.effects.header.len()),
+        };
         if !is_payload {
-            self.effects.header = here.to_vec();
+            self.effects.header.extend_from_slice(here);
         }
         self.effects.pieces.push(Piece {
             addr: host_addr,
             bytes: here.len(),
-            from: is_payload.then_some(at),
+            from: place,
             key: region.key,
         });
         *from = rest;

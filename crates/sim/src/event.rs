@@ -21,6 +21,8 @@ pub(crate) enum Event {
     Doorbell { qp: QpId, posted: u32, wqe: bool },
     /// The adapter has read the send WQEs up to position `posted`.
     SendWqes { qp: QpId, posted: u32 },
+    /// The adapter goes on to read send WQEs.
+    MoreSendWqes { qp: QpId },
     /// The send engine of an adapter takes its next queue pair.
     SendTurn { node: usize },
     /// The payload of planned packets is read from memory now.
@@ -29,6 +31,8 @@ pub(crate) enum Event {
     Depart(Box<Packets>),
     /// The first packet has reached the switch.
     AtSwitch(Box<Packets>),
+    /// The switch sends a multicast to all its destinations.
+    Replicate(Box<Packets>),
     /// The last packet has reached the adapter of node `node`.
     Arrive { node: usize, packets: Box<Packets> },
     /// The receive engine offers the oldest packets of a queue pair to it.
@@ -39,6 +43,8 @@ pub(crate) enum Event {
     SrqWqes { node: usize, srq: usize, count: u32 },
     /// Bytes that the adapter wrote are in memory.
     Write(Box<DmaWrite>),
+    /// The adapter writes the completions of a queue whose time has come.
+    WriteCompletions { node: usize, cq: usize },
     /// The oldest completion that was written to a completion queue can be polled.
     Completion { node: usize, cq: usize },
     /// The timer of a queue pair may be due.
@@ -51,6 +57,7 @@ impl Event {
         match self {
             Event::Doorbell { qp, .. }
             | Event::SendWqes { qp, .. }
+            | Event::MoreSendWqes { qp }
             | Event::Offer { qp }
             | Event::RecvWqes { qp, .. }
             | Event::Timer { qp } => *qp == id,

@@ -6,6 +6,7 @@
 
 use std::ptr;
 
+use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::AtomicOp;
 
 /// Bytes that an adapter writes to memory at once.
@@ -16,8 +17,15 @@ pub(crate) struct DmaWrite {
     pub(crate) pieces: Vec<Piece>,
     /// The payload that arrived.
     pub(crate) payload: Vec<u8>,
-    /// Bytes that are not in the payload: the header before a datagram.
+    /// Bytes that are not in the payload: the header before a datagram, the result of an atomic.
     pub(crate) header: Vec<u8>,
+}
+
+/// Where bytes for memory are, and from which one on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    Payload(usize),
+    Header(usize),
 }
 
 /// A place in memory that an adapter writes.
@@ -25,10 +33,15 @@ pub(crate) struct DmaWrite {
 pub(crate) struct Piece {
     pub(crate) addr: u64,
     pub(crate) bytes: usize,
-    /// Where its bytes begin in the payload; `None`: it gets the header.
-    pub(crate) from: Option<usize>,
+    pub(crate) from: From,
     /// The region that the place belongs to.
     pub(crate) key: u32,
+}
+
+/// Whether a key covers these bytes of memory.
+pub(crate) fn covers(key: &KeyEntry, host_addr: u64, bytes: usize) -> bool {
+    let offset = host_addr.wrapping_sub(key.host_address(key.iova));
+    offset <= key.length && bytes as u64 <= key.length - offset
 }
 
 /// Copies bytes of a registered region.

@@ -43,30 +43,31 @@ impl World {
                 qp.qp.sq.fetch(unread);
                 return world.wants_turn(id, qp);
             }
-            let new = unread.saturating_sub(reads);
-            if new == 0 {
-                return;
+            if reads == 0 {
+                qp.asked = posted.wrapping_sub(unread);
             }
-            world.read_send_wqes(id, qp, (posted, new));
+            qp.told = posted;
+            // An adapter that reads a few at once goes on when it has those.
+            if world.parameters.wqes_per_read == 0 || reads == 0 {
+                world.read_send_wqes(id, qp);
+            }
         });
     }
 
-    /// Begins to read the `new` send WQEs up to position `posted`.
-    fn read_send_wqes(&mut self, id: QpId, qp: &mut SimQp, (posted, new): (u32, u32)) {
-        let all = &self.parameters;
-        let at_once = if all.wqes_per_read == 0 { new } else { all.wqes_per_read };
-        let block = all.inline_block_bytes;
-        let mut left = new;
-        while left > 0 {
-            let count = at_once.min(left);
-            let positions = (0..count).map(|index| posted.wrapping_sub(left - index));
-            let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
-            left -= count;
-            let read = self.nodes[id.node].engines.bus.read(self.now, bytes);
-            let event = Event::SendWqes { qp: id, posted: posted.wrapping_sub(left) };
-            self.queue.push(read.last, event);
+    /// Begins to read the next send WQEs that doorbells told of.
+    pub(crate) fn read_send_wqes(&mut self, id: QpId, qp: &mut SimQp) {
+        let new = qp.told.wrapping_sub(qp.asked);
+        if new == 0 || new > qp.qp.sq.unfetched() {
+            return; // There is none, or the queue was flushed.
         }
-        qp.asked = posted;
+        let all = &self.parameters;
+        let count = if all.wqes_per_read == 0 { new } else { all.wqes_per_read.min(new) };
+        let block = all.inline_block_bytes;
+        let positions = (0..count).map(|index| qp.asked.wrapping_add(index));
+        let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
+        qp.asked = qp.asked.wrapping_add(count);
+        let read = self.nodes[id.node].engines.bus.read(self.now, bytes);
+        self.queue.push(read.last, Event::SendWqes { qp: id, posted: qp.asked });
     }
 
     /// The adapter has read send WQEs.
@@ -75,7 +76,16 @@ impl World {
         self.with_qp(id, |world, qp| {
             qp.qp.sq.fetch(unread(qp, posted));
             world.wants_turn(id, qp);
+            if qp.told != qp.asked && world.parameters.wqes_per_read > 0 {
+                // After the payload of what is read, which goes first on the bus.
+                world.queue.push(world.now, Event::MoreSendWqes { qp: id });
+            }
         });
+    }
+
+    /// The adapter goes on to read send WQEs.
+    pub(crate) fn more_send_wqes(&mut self, id: QpId) {
+        self.with_qp(id, |world, qp| world.read_send_wqes(id, qp));
     }
 
     /// Puts a queue pair that may send in line for the send engine, and arms its timer.

@@ -35,10 +35,15 @@ impl Timeline {
 
     /// Whether the wanted post has begun and the next one has not.
     pub(crate) fn is_open(&self) -> bool {
-        self.posts == self.wanted + 1 && self.steps.len() < MAX_STEPS
+        self.posts.checked_sub(1) == Some(self.wanted) && self.steps.len() < MAX_STEPS
     }
 
-    pub(crate) fn into_steps(self) -> Vec<Step> {
+    pub(crate) fn into_steps(mut self) -> Vec<Step> {
+        if self.steps.len() == MAX_STEPS
+            && let Some(last) = self.steps.last_mut()
+        {
+            last.what = format!("the first {MAX_STEPS} steps end here");
+        }
         self.steps
     }
 }

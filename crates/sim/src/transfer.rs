@@ -37,15 +37,21 @@ impl World {
     pub(crate) fn at_switch(&mut self, packets: Box<Packets>) {
         match packets.to {
             To::Node(to) => self.leave_switch(to, packets),
-            To::Group(group) => {
-                let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
-                let to: Vec<usize> = (0..self.nodes.len()).filter(has_members).collect();
+            To::Group(_) => {
                 let mut packets = packets;
                 packets.span = packets.span.after(self.parameters.multicast_ns);
-                to.into_iter().for_each(|to| self.leave_switch(to, packets.clone()));
+                self.queue.push(self.now + self.parameters.multicast_ns, Event::Replicate(packets));
             }
             To::Nowhere => {}
         }
+    }
+
+    /// The switch sends a multicast to every node with a member of its group.
+    pub(crate) fn replicate(&mut self, packets: &Packets) {
+        let To::Group(group) = packets.to else { return };
+        let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
+        let to: Vec<usize> = (0..self.nodes.len()).filter(has_members).collect();
+        to.into_iter().for_each(|to| self.leave_switch(to, Box::new(packets.clone())));
     }
 
     fn leave_switch(&mut self, to: usize, mut packets: Box<Packets>) {

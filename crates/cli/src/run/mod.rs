@@ -62,6 +62,9 @@ pub fn run(args: &RunArgs) -> Outcome {
 fn show_plan(args: &RunArgs, points: &[Point], ranks: usize) -> Outcome {
     let device = args.how.device();
     args.how.link.take_device().map_err(usage)?;
+    if let Some(profile) = simulated::profile(&device)? {
+        simulated::check(profile, points)?;
+    }
     let found = crate::soft::find(&device)?;
     args.how.link.check(&found).map_err(usage)?;
     let context = found.open().map_err(failed)?;
@@ -105,7 +108,7 @@ pub fn run_points(
     for line in spent.iter().flatten().filter(|_| how.part.is_none()) {
         errln!("{line}");
     }
-    let steps = session.print_timeline();
+    let steps = session.print_timeline(how.format == Format::Table);
     drop((session, hold));
     let shown = show(&mut keep, how, gbits).and(steps);
     if how.part.is_none() {

@@ -115,14 +115,15 @@ impl Session {
         }
     }
 
-    /// Prints the steps of the message that `--timeline` names.
+    /// Prints the steps of the message that `--timeline` names: with the results if these are
+    /// tables, else beside them.
     ///
     /// # Errors
     /// There is no such message.
-    pub fn print_timeline(&self) -> Outcome {
+    pub fn print_timeline(&self, is_table: bool) -> Outcome {
         match &self.ranks {
             Ranks::Processes(_) => Ok(()),
-            Ranks::Simulated(ranks) => ranks.print_timeline(),
+            Ranks::Simulated(ranks) => ranks.print_timeline(is_table),
         }
     }
 

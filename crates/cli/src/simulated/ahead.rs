@@ -2,6 +2,7 @@
 //! each other, since their time is virtual.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -12,6 +13,10 @@ use super::job::{Done, Setup};
 
 /// How many results may wait to be taken, for each thread.
 const WAITING_PER_THREAD: usize = 2;
+
+/// Most stacks of ranks at a time: each has two mappings, and Linux allows 65 530 of them unless
+/// `vm.max_map_count` says otherwise.
+const STACKS: usize = 16_000;
 
 /// Threads that simulate points in their order.
 pub struct Ahead {
@@ -59,7 +64,12 @@ impl Shared {
 
     fn work(&self) {
         while let Some(index) = self.begin() {
-            let done = self.setup.simulate(&self.points[index]);
+            let simulated = AssertUnwindSafe(|| self.setup.simulate(&self.points[index]));
+            // Whoever waits for the result must get one.
+            let done = catch_unwind(simulated).unwrap_or_else(|_| Done {
+                why: Some("the simulation panicked: this is a fault of rdmalab".to_owned()),
+                ..Done::default()
+            });
             self.lock().done.insert(index, done);
             self.changed.notify_all();
         }
@@ -69,7 +79,8 @@ impl Shared {
 impl Ahead {
     /// Begins to simulate these points.
     pub fn new(setup: Setup, points: Vec<Point>) -> Ahead {
-        let count = available_cores().map_or(1, |cores| cores.len()).clamp(1, points.len().max(1));
+        let cores = available_cores().map_or(1, |cores| cores.len());
+        let count = cores.min(STACKS / setup.ranks.max(1)).clamp(1, points.len().max(1));
         let shared = Arc::new(Shared {
             setup,
             points,

@@ -7,7 +7,7 @@ use rdmalab_measure::Outcome as Measured;
 
 /// The results of points, by their options without `--sim`, and by that.
 #[derive(Default)]
-pub struct Effects(BTreeMap<String, BTreeMap<String, String>>);
+pub struct Effects(BTreeMap<String, BTreeMap<String, u64>>);
 
 impl Effects {
     /// Notes the results of a point.
@@ -16,15 +16,17 @@ impl Effects {
         let others = options.iter().filter(|option| option.name != "sim");
         let others: Vec<String> =
             others.map(|option| format!("{}={}", option.name, option.get(point))).collect();
-        let results = measured.iter().map(|(_, one)| format!("{:?}{:?}", one.series, one.figures));
+        let samples = measured.iter().flat_map(|(_, one)| &one.series).flat_map(|s| &s.samples);
+        let figures = measured.iter().flat_map(|(_, one)| &one.figures).map(|f| &f.value);
         let of_point = self.0.entry(others.join(" ")).or_default();
-        of_point.insert(point.common.model.to_string(), digest(&results.collect::<String>()));
+        let digest = samples.chain(figures).fold(0xcbf2_9ce4_8422_2325, digested);
+        of_point.insert(point.common.model.to_string(), digest);
     }
 
     /// The changes that changed no result, beside another change of the same points.
     pub fn idle(&self) -> Vec<String> {
         let all: BTreeSet<&String> = self.0.values().flat_map(BTreeMap::keys).collect();
-        let first = |models: &BTreeMap<String, String>, model: &str| {
+        let first = |models: &BTreeMap<String, u64>, model: &str| {
             let base = models.get("profile").or_else(|| models.values().next());
             base.is_some() && models.get(model) == base
         };
@@ -34,17 +36,15 @@ impl Effects {
             others && *model.as_str() != *"profile" && seen.clone().all(|m| first(m, model))
         };
         let idle: Vec<String> = all.iter().filter(is_idle).map(|model| (*model).clone()).collect();
-        // If all are alike, it is the parameter that does nothing; if only the first one is like
-        // itself, there is nothing to say.
+        // Without the profile to compare with, only a parameter that changes nothing at all counts.
         let has_profile = self.0.values().any(|models| models.contains_key("profile"));
-        if has_profile || idle.len() > 1 { idle } else { Vec::new() }
+        if has_profile || (idle.len() > 1 && idle.len() == all.len()) { idle } else { Vec::new() }
     }
 }
 
-/// A short text that stands for a long one (FNV-1a, 64 bits).
-fn digest(text: &str) -> String {
-    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+/// A number that stands for all numbers so far (FNV-1a, by words).
+fn digested(digest: u64, number: &f64) -> u64 {
+    (digest ^ number.to_bits()).wrapping_mul(0x100_0000_01b3).rotate_left(17)
 }
 
 #[cfg(test)]
@@ -71,6 +71,7 @@ mod tests {
         assert_eq!(noted(&[("profile", 1.0), ("a=1", 1.0), ("b=1", 2.0)]), ["a=1"]);
         assert_eq!(noted(&[("a=1", 1.0), ("a=2", 1.0)]), ["a=1", "a=2"]);
         assert!(noted(&[("a=1", 1.0), ("a=2", 2.0)]).is_empty());
+        assert!(noted(&[("a=1", 1.0), ("a=2", 1.0), ("a=3", 2.0)]).is_empty());
         assert!(noted(&[("a=1", 1.0)]).is_empty() && noted(&[("profile", 1.0)]).is_empty());
     }
 }

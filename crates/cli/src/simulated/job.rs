@@ -54,14 +54,31 @@ impl Setup {
     /// The model of a point: the profile with the changes of its `--sim`.
     ///
     /// # Errors
-    /// There is no such parameter, or its value is out of range.
+    /// There is no such parameter, its value is out of range, or the point cannot be simulated.
     pub fn model_of(&self, point: &Point) -> Outcome<Profile> {
+        if point.common.share_qp && point.common.threads > 1 {
+            return Err(usage("--share-qp: threads that share queue pairs are not simulated yet"));
+        }
         let mut model = self.profile.clone();
         for (name, value) in point.common.model.changes() {
+            if name.starts_with("max_") || name == "mtu_bytes" {
+                return Err(usage(format!(
+                    "--sim {name}={value}: this is a limit of the device, which points are checked \
+                     against: change it in a profile of your own"
+                )));
+            }
             let set = model.parameters.set(name, value);
             set.map_err(|why| usage(format!("--sim {name}={value}: {why}")))?;
         }
         Ok(model)
+    }
+
+    /// Checks the models of all points.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn check(&self, points: &[Point]) -> Outcome {
+        points.iter().try_for_each(|point| self.model_of(point).map(drop))
     }
 
     /// Measures a point.
@@ -71,9 +88,6 @@ impl Setup {
     }
 
     fn try_simulate(&self, point: &Point) -> Outcome<Done> {
-        if point.common.share_qp && point.common.threads > 1 {
-            return Err(usage("--share-qp: threads that share queue pairs are not simulated yet"));
-        }
         let model = self.model_of(point)?;
         let mut simulation = Simulation::new(&model, self.ranks, self.asked.clone());
         if let Some(message) = self.timeline {

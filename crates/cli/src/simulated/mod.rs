@@ -65,6 +65,14 @@ pub fn device(profile: &Profile) -> Outcome<Device> {
     job::device_of(&Simulation::new(profile, 1, Arc::default()))
 }
 
+/// Checks the models of points on a profile.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub fn check(profile: Profile, points: &[Point]) -> Outcome {
+    Setup { profile, ranks: 1, asked: Arc::default(), timeline: None }.check(points)
+}
+
 impl Simulated {
     /// Ranks of this number, on adapters as the profile says.
     pub fn new(profile: Profile, ranks: usize, interrupt: &Interrupt) -> Simulated {
@@ -100,7 +108,7 @@ impl Simulated {
     /// # Errors
     /// What is wrong with one of them.
     pub fn check(&self, points: &[Point]) -> Outcome {
-        points.iter().try_for_each(|point| self.setup.model_of(point).map(drop))
+        self.setup.check(points)
     }
 
     /// Begins to simulate points, which will be asked for in this order.
@@ -128,12 +136,12 @@ impl Simulated {
     ///
     /// # Errors
     /// Rank 0 has not posted so many.
-    pub fn print_timeline(&self) -> Outcome {
+    pub fn print_timeline(&self, is_table: bool) -> Outcome {
         let Some(message) = self.setup.timeline else { return Ok(()) };
         let Some(first) = self.steps.first() else {
             return Err(usage(format!("--timeline {message}: rank 0 has not posted so many")));
         };
-        outln!("from post {message} of rank 0 to its next one, in virtual time [ns]");
+        let head = format!("from post {message} of rank 0 to its next one, in virtual time [ns]");
         let mut rows = Rows::new(&["rank", "what", "at", "step"], 2);
         let mut before = first.at;
         for step in &self.steps {
@@ -145,7 +153,10 @@ impl Simulated {
             ]);
             before = step.at;
         }
-        outln!("{}", rows.text());
+        match is_table {
+            true => outln!("{head}\n{}", rows.text()),
+            false => errln!("{head}\n{}", rows.text()),
+        }
         Ok(())
     }
 

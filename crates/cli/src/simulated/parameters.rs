@@ -1,22 +1,29 @@
 //! The parameters of simulated devices: a list of them, and the sweep that leaves out each.
 
-use rdmalab_sim::{Parameter, Parameters};
+use rdmalab_sim::{Parameter, Parameters, name_of_device};
 
 use super::{names, profile};
 use crate::failure::{Outcome, usage};
 use crate::table::Rows;
 
+/// The value of `--sim` that leaves out the time of each part in turn.
+const ABLATE: &str = "ablate";
+
 /// The options of a sweep, with `--sim ablate` replaced by the profile, and the profile without the
 /// time of each of its parts.
 ///
 /// # Errors
-/// The profile is wrong.
+/// The profile is wrong, or the device is not simulated.
 pub fn ablated(device: &str, options: &[(String, String)]) -> Outcome<Vec<(String, String)>> {
     let mut options = options.to_vec();
-    if let Some((_, text)) =
-        options.iter_mut().find(|(name, text)| name == "sim" && text == "ablate")
-        && let Some(profile) = profile(device)?
-    {
+    let is_it = |(name, text): &&mut (String, String)| name == "sim" && text.contains(ABLATE);
+    if let Some((_, text)) = options.iter_mut().find(is_it) {
+        if text != ABLATE {
+            return Err(usage(format!("--sim {text}: {ABLATE} stands alone")));
+        }
+        let profile = profile(device)?.ok_or_else(|| {
+            usage(format!("--sim {ABLATE}: {device} is not simulated: choose --device sim:ideal"))
+        })?;
         let takes_time = |parameter: &&Parameter| {
             let value = profile.parameters.get(parameter.name);
             !parameter.is_whole && value.is_some_and(|value| value > parameter.min)
@@ -33,12 +40,10 @@ pub fn ablated(device: &str, options: &[(String, String)]) -> Outcome<Vec<(Strin
 /// # Errors
 /// There is no such profile.
 pub fn list_parameters(device: &str, is_json: bool) -> Outcome {
-    let Some(found) = profile(device)? else {
-        let names = names().join(", ");
-        return Err(usage(format!(
-            "--parameters {device}: it is not simulated; there are {names}"
-        )));
-    };
+    let wrong = |why: String| usage(format!("--parameters {device}: {why}"));
+    let name = name_of_device(device)
+        .ok_or_else(|| wrong(format!("it is not simulated; there are {}", names().join(", "))))?;
+    let found = rdmalab_sim::find(name).map_err(|error| wrong(error.to_string()))?;
     // Rates are kept in whole picoseconds for 2^20 bytes.
     let value = |name| (found.parameters.get(name).unwrap_or(0.0) * 1e3).round() / 1e3;
     let mark = |name| found.entries.get(name).map(|entry| entry.mark.name());

@@ -57,15 +57,19 @@ impl Opt {
         let mut name = "";
         for part in text.split(',').map(str::trim) {
             // The values of NAME=A,B are NAME=A and NAME=B.
-            if let Some(at) = part.rfind('=').filter(|_| !self.is_number) {
-                name = &part[..=at];
-            } else if !name.is_empty() {
-                found.push(format!("{name}{part}"));
-                continue;
+            let is_change = !self.is_number && part.contains('=');
+            if is_change {
+                name = &part[..=part.rfind('=').unwrap_or(0)];
             }
-            if let Some((from, range)) = part.rsplit_once('=').filter(|(_, r)| r.contains("..")) {
-                let numbers = number::range(range, false).map_err(|reason| self.error(reason))?;
-                found.extend(numbers.iter().map(|number| format!("{from}={number}")));
+            if is_change || (!name.is_empty() && !self.words.contains(&part)) {
+                let value = part.rsplit('=').next().unwrap_or(part);
+                if value.contains("..") {
+                    let numbers =
+                        number::range(value, false).map_err(|reason| self.error(reason))?;
+                    found.extend(numbers.iter().map(|number| format!("{name}{number}")));
+                } else {
+                    found.push(format!("{name}{value}"));
+                }
                 continue;
             }
             if self.is_number && part.contains("..") {

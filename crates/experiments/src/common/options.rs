@@ -354,8 +354,8 @@ pub const SIM: Field<Common> = Field {
         value_name: "NAME=VALUES",
         unit: "",
         help: "a parameter of a simulated adapter that differs from its profile, as \
-               bus_read_ns=300,500 or '...;blue_flame=0'; `rdmalab devices --parameters` \
-               lists them",
+               bus_read_ns=300,500 or '...;blue_flame=0'; ablate leaves out the time of each part \
+               in turn; `rdmalab devices --parameters` lists them",
         is_number: false,
         words: &["profile"],
         bare: None,

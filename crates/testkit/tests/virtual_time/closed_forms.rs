@@ -3,7 +3,10 @@
 use rdmalab_measure::Stamp;
 use rdmalab_rank::Rank;
 use rdmalab_sim::Profile;
-use rdmalab_verbs::{QpType, RecvRequest, SendRequest};
+use rdmalab_verbs::{
+    Access, Buffer, Path, Qp, QpEndpoint, QpType, ReadyToReceive, ReadyToSend, RecvRequest,
+    SendRequest,
+};
 
 use crate::lab::{Shape, connect, lab, model, wait};
 
@@ -185,4 +188,48 @@ fn an_unreliable_send_completes_when_it_leaves_and_a_reliable_one_when_it_is_ack
         let took_ns = *results[0].as_ref().unwrap() as f64 / 1e3;
         assert!((took_ns - expected).abs() < 5.0, "{took_ns} ns, not {expected} ns");
     }
+}
+
+/// The 40 bytes before a datagram, and its payload, go to the pieces of the receive in order.
+#[test]
+fn a_datagram_is_scattered_over_pieces_that_split_its_header() {
+    let (simulation, device) = lab(&model(&[("propagation_ns", 100.0)]), 2);
+    let (results, _) = simulation.run(|rank| {
+        let context = device.open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(8, None).unwrap();
+        let mr = pd.register(&Buffer::private(4096).unwrap(), Access::LOCAL_WRITE).unwrap();
+        let qp = Qp::builder(QpType::Ud, &cq, &cq).max_sge(1, 3).build(&pd).unwrap();
+        qp.to_init(1, Access::LOCAL_WRITE, 7).unwrap();
+        let path = Path::by_gid(1, 0);
+        let own = qp.endpoint(&path, 0).unwrap();
+        let all = rank.exchange(own.to_string().as_bytes())?;
+        let theirs: QpEndpoint = str::from_utf8(&all[1 - rank.index()]).unwrap().parse().unwrap();
+        let mtu = context.query_port(1).unwrap().active_mtu;
+        qp.to_rtr(&ReadyToReceive::new(theirs, path, mtu)).unwrap();
+        qp.to_rts(&ReadyToSend::new(0)).unwrap();
+        if rank.index() == 1 {
+            let sges = [mr.sge(0, 16), mr.sge(100, 30), mr.sge(200, 50)];
+            qp.post_recv(&[RecvRequest::new(&sges)]).unwrap();
+        }
+        rank.barrier()?;
+        if rank.index() == 0 {
+            mr.buffer().copy_in(0, b"0123456789");
+            let ah = pd.create_ah(&theirs, &path).unwrap();
+            let sges = [mr.sge(0, 10)];
+            let request = SendRequest::send(&sges).to(&ah, theirs.qpn, 7).signaled();
+            qp.post_send(&[request]).unwrap();
+        }
+        wait(rank, &cq);
+        rank.barrier()?;
+        let mut bytes = vec![0; 16 + 30 + 50];
+        for (at, part) in [(0, 0..16), (100, 16..46), (200, 46..96)] {
+            mr.buffer().read_bytes(at, &mut bytes[part]);
+        }
+        Ok(bytes)
+    });
+    let bytes = results[1].as_ref().unwrap();
+    // The version in front, the GID of the destination at its end, and then the payload.
+    assert_eq!((bytes[0] >> 4, bytes[24], bytes[25]), (6, 0xfe, 0x80), "{bytes:?}");
+    assert_eq!(&bytes[40..50], b"0123456789");
 }
