@@ -51,7 +51,7 @@ pub fn worker(device: Option<&str>, link: &LinkArgs) -> Outcome<WorkerCommand> {
     let mut words = link.worker();
     words.extend(["--server".to_owned(), std::process::id().to_string()]);
     if let Some(name) = device {
-        link.check(&crate::soft::find(name)?).map_err(usage)?;
+        link.check(&crate::soft::between_processes(name, "serving")?).map_err(usage)?;
         words.extend(["--device".to_owned(), name.to_owned()]);
     }
     link.make_room(&[0]).map_err(usage)?;

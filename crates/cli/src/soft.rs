@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::ptr::NonNull;
 
+use rdmalab_sim::name_of_device;
 use rdmalab_softnic::{Profile, SoftNic, management_c};
 use rdmalab_verbs::{
     CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, PortState, SoftHooks,
@@ -72,6 +73,20 @@ pub fn find(name: &str) -> Result<Device, Failure> {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") },
         simulated::names().join(", ")
     )))
+}
+
+/// As [`find`], for `what`, which is between processes; all ranks of a simulated device are in one.
+///
+/// # Errors
+/// There is no such device, or it is simulated.
+pub fn between_processes(name: &str, what: &str) -> Result<Device, Failure> {
+    if name_of_device(name).is_some() {
+        return Err(usage(format!(
+            "--device {name}: {what} is between processes, and all ranks of a simulated device are \
+             in one: choose another device, or use `rdmalab run EXPERIMENT --device {name}`"
+        )));
+    }
+    find(name)
 }
 
 /// The profile of a device in this process; only soft devices have one.

@@ -54,6 +54,24 @@ fn the_steps_of_a_message_are_shown() {
 }
 
 #[test]
+fn what_is_between_processes_is_refused() {
+    let calls: [&[&str]; 3] = [
+        &["serve", "--device", "sim:ideal"],
+        &["ib_send_lat", "-d", "sim:ideal"],
+        &["bench", "self", "--device", "sim:ideal"],
+    ];
+    for arguments in calls {
+        let ended = said(&mut rdmalab(arguments));
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("is between processes"), "{arguments:?}: {}", ended.stderr);
+    }
+    let connect = ["run", "connect", "--device", "sim:ideal", "--by", "rdma_cm"];
+    let ended = run(&connect);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("has no connection manager"), "{}", ended.stderr);
+}
+
+#[test]
 fn wrong_calls_say_what_there_is() {
     let shares = ["run", "ping", "--device", "sim:ideal", "--threads", "2", "--share-qp", "yes"];
     let wrong: [(&[&str], &str); 10] = [

@@ -44,7 +44,7 @@ impl Library {
             (Some(hooks), _) => (hooks.load_cm)()?,
             (None, None) => CmTable::load()?,
             (None, Some(_)) => {
-                let reason = "the devices of an instance have no connection manager".to_owned();
+                let reason = "this kind of device has no connection manager".to_owned();
                 return Err(LoadError::Open { library: "librdmacm".to_owned(), reason });
             }
         };

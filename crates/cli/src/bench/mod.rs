@@ -43,7 +43,7 @@ pub fn run(args: &BenchCommand) -> Outcome {
 fn run_self(args: &BenchArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let cores = cores(args)?;
-    let device = crate::soft::find(&args.device)?;
+    let device = crate::soft::between_processes(&args.device, "the benchmark")?;
     if let Some(profile) = crate::soft::profile(&device) {
         return Err(usage(format!(
             "RDMALAB_PROFILE: {}: `bench self` compares the device without a profile with this \
