@@ -42,6 +42,10 @@ pub(crate) struct SimQp {
     pub(crate) request_departs: Ps,
     /// The same of responses.
     pub(crate) response_departs: Ps,
+    /// The place on the bus of the read for the request that is being sent.
+    pub(crate) request_place: usize,
+    /// The same for the response.
+    pub(crate) response_place: usize,
     /// Packets that arrived and are not accepted.
     pub(crate) inbox: VecDeque<Inbound>,
     /// The adapter's reads of receive WQEs.

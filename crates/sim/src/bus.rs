@@ -63,19 +63,25 @@ impl Bus {
         }
     }
 
-    /// Reads bytes, from `now` on: when they are in the adapter.
-    pub(crate) fn read(&mut self, now: Ps, bytes: u64) -> Span {
+    /// Reads bytes, from `now` on: when they are in the adapter, and the place of the read.
+    pub(crate) fn read(&mut self, now: Ps, bytes: u64) -> (Span, usize) {
+        let place = self.next;
+        self.next = (place + 1) % self.places.len().max(1);
+        let free = self.places.get(place).copied().unwrap_or(Ps::ZERO);
+        (self.read_more(now.max(free), bytes, place), place)
+    }
+
+    /// Reads more bytes for the read that has a place already.
+    pub(crate) fn read_more(&mut self, now: Ps, bytes: u64, place: usize) -> Span {
         let (first, all) = (self.rate.time(bytes.min(self.mtu)), self.rate.time(bytes));
-        let place = self.places.get(self.next).copied().unwrap_or(Ps::ZERO);
-        let span = Span::at(now.max(place)).through(self.read_free, first, all);
+        let span = Span::at(now).through(self.read_free, first, all);
         self.read_free = span.last;
         if self.is_half_duplex {
             self.write_free = self.write_free.max(span.last);
         }
         let read = span.after(self.read_ns);
-        if !self.places.is_empty() {
-            self.places[self.next] = read.last;
-            self.next = (self.next + 1) % self.places.len();
+        if let Some(free) = self.places.get_mut(place) {
+            *free = read.last;
         }
         read
     }
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_read_takes_its_round_trip_and_its_bytes() {
-        let span = bus(0).read(NOW, 4096);
+        let (span, _) = bus(0).read(NOW, 4096);
         let expected = [1000 + 300 + 1024, 1000 + 300 + 4096].map(Ps::from_whole_ns);
         assert_eq!([span.first, span.last], expected);
     }
@@ -134,16 +140,25 @@ mod tests {
     fn a_second_read_waits_for_the_bytes_only() {
         let mut bus = bus(0);
         bus.read(NOW, 1000);
-        assert_eq!(bus.read(NOW, 1000).last, Ps::from_whole_ns(1000 + 2000 + 300));
+        assert_eq!(bus.read(NOW, 1000).0.last, Ps::from_whole_ns(1000 + 2000 + 300));
     }
 
     #[test]
     fn a_read_waits_for_a_place() {
         let mut bus = bus(0);
         bus.places = vec![Ps::ZERO; 2];
-        let ends = [0, 1, 2, 3].map(|_| bus.read(NOW, 10).last.whole_ns());
+        let ends = [0, 1, 2, 3].map(|_| bus.read(NOW, 10).0.last.whole_ns());
         // Two at a time, each of 300 ns and 10 bytes; the bytes come one after the other.
         assert_eq!(ends, [1310, 1320, 1620, 1630]);
+    }
+
+    #[test]
+    fn more_bytes_of_a_read_keep_its_place() {
+        let mut bus = bus(0);
+        bus.places = vec![Ps::ZERO];
+        let (_, place) = bus.read(NOW, 1000);
+        assert_eq!(bus.read_more(NOW, 500, place).last.whole_ns(), 1000 + 1500 + 300);
+        assert_eq!(bus.read(NOW, 100).0.last.whole_ns(), 2800 + 100 + 300);
     }
 
     #[test]

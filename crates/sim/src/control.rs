@@ -96,6 +96,8 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             asked: 0,
             request_departs: Ps::ZERO,
             response_departs: Ps::ZERO,
+            request_place: 0,
+            response_place: 0,
             inbox: VecDeque::new(),
             recv_reader: reader,
             timer: None,

@@ -155,7 +155,8 @@ parameters! {
     bus_mb_per_s: Rate, 0 ..= 1e7, default 0;
     /// 1: reads and writes share the rate of the bus. 0: they do not.
     bus_half_duplex: u32, 0 ..= 1, default 0;
-    /// Most reads by the adapter that are under way on the bus; 0: any number.
+    /// Most reads by the adapter that are under way on the bus; 0: any number. The payload of a
+    /// message is one read.
     bus_reads: u32, 0 ..= 256, default 0;
     /// Most send WQEs that the adapter reads at once; 0: all that a doorbell tells of.
     wqes_per_read: u32, 0 ..= 64, default 0;
@@ -169,20 +170,24 @@ parameters! {
     inline_block_bytes: u32, 0 ..= 4096, default 0;
     /// 1: the adapter reads WQEs and payload over the bus. 0: it has them without a read.
     wqe_read: u32, 0 ..= 1, default 1;
+    /// Most bytes of consecutive packets of a message that take one turn at the engines, and move
+    /// together. Fewer bytes let queue pairs and directions alternate more often, and cost time to
+    /// simulate; where nothing contends and a turn takes no time, the results are the same.
+    turn_bytes: u32, 256 ..= 65536, default 65536;
     /// Delay of a message, response or acknowledgement in the adapter that sends it.
     /// It does not hold up the next one.
     send_ns: Ps, 0 ..= 1e6, default 0;
     /// Delay of a message, response or acknowledgement in the adapter that receives it, after its
     /// last packet arrived. It does not hold up the next one.
     receive_ns: Ps, 0 ..= 1e6, default 0;
-    /// Time for which a request occupies the send engine, for each 64 KiB.
+    /// Time for which a request occupies the send engine, for each turn.
     send_gap_ns: Ps, 0 ..= 1e6, default 0;
-    /// Time for which a message occupies the receive engine, for each 64 KiB.
+    /// Time for which a message occupies the receive engine, for each turn.
     /// Acknowledgements take none.
     receive_gap_ns: Ps, 0 ..= 1e6, default 0;
     /// Delay of an acknowledgement in the adapter that sends it.
     ack_delay_ns: Ps, 0 ..= 1e9, default 0;
-    /// Time for which the answer to a READ or an atomic occupies the send engine, for each 64 KiB.
+    /// Time for which the answer to a READ or an atomic occupies the send engine, for each turn.
     read_answer_gap_ns: Ps, 0 ..= 1e6, default 0;
     /// Time until a completion is visible, besides its write over the bus.
     completion_ns: Ps, 0 ..= 1e6, default 0;

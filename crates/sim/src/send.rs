@@ -9,7 +9,7 @@ use rdmalab_engine::vocab::{AhAttr, QpState, QpType, UdAddress};
 use rdmalab_wire::ids::{Qpn, RKey};
 
 use crate::adapter::SimQp;
-use crate::bus::Span;
+use crate::bus::{Bus, Span};
 use crate::device;
 use crate::event::Event;
 use crate::ids::QpId;
@@ -20,8 +20,6 @@ use crate::time::Ps;
 use crate::timeline::kind_name;
 use crate::work_queue::wqe_bytes;
 
-/// Most bytes of consecutive packets that take one turn at the send engine and move together.
-const TURN_BYTES: u32 = 64 << 10;
 /// When the timer of a queue pair without a time-out is looked at again.
 const NO_TIMEOUT_NS: u64 = 30_000_000_000;
 
@@ -66,7 +64,7 @@ impl World {
         let positions = (0..count).map(|index| qp.asked.wrapping_add(index));
         let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
         qp.asked = qp.asked.wrapping_add(count);
-        let read = self.nodes[id.node].engines.bus.read(self.now, bytes);
+        let (read, _) = self.nodes[id.node].engines.bus.read(self.now, bytes);
         self.queue.push(read.last, Event::SendWqes { qp: id, posted: qp.asked });
     }
 
@@ -127,19 +125,21 @@ impl World {
     /// When the send engine may go on, as far as bus and link are concerned: it is ahead of them by
     /// one turn at most, so that queue pairs take turns there too.
     fn may_send_again(&self, node: usize) -> Ps {
-        let bus = self.nodes[node].engines.bus.read_backlog_end(TURN_BYTES.into());
-        bus.max(self.fabric.backlog_end(node, TURN_BYTES.into()))
+        let bytes = self.parameters.turn_bytes.into();
+        let bus = self.nodes[node].engines.bus.read_backlog_end(bytes);
+        bus.max(self.fabric.backlog_end(node, bytes))
     }
 
     /// Sends the next response or request: how long the engine is busy; `None` if there is none.
     fn send_one(&mut self, id: QpId, qp: &mut SimQp) -> Option<Ps> {
+        let most_bytes = self.parameters.turn_bytes.max(self.parameters.mtu_bytes);
         if qp.qp.has_response() {
             let (response, mut effects) =
-                self.engine(id, qp, |qp, env| qp.next_response(TURN_BYTES, env));
+                self.engine(id, qp, |qp, env| qp.next_response(most_bytes, env));
             self.apply(id, qp, &mut effects, Ps::ZERO);
             return response.map(|response| self.respond(id, qp, response));
         }
-        match qp.qp.plan(TURN_BYTES) {
+        match qp.qp.plan(most_bytes) {
             Plan::Idle => None,
             Plan::Local { position } => {
                 let ((), mut effects) = self.engine(id, qp, |qp, env| {
@@ -224,7 +224,10 @@ impl World {
         };
         let (mut span, answer_time) = match is_in_wqe || self.parameters.wqe_read == 0 {
             true => (Span::at(ready), Ps::ZERO),
-            false => (node.engines.bus.read(ready, bytes), node.engines.bus.answer_time()),
+            false => {
+                let bus = &mut node.engines.bus;
+                (read_of_message(bus, qp, &packets, ready), bus.answer_time())
+            }
         };
         let mut read_at = (span.first - answer_time).max(self.now);
         if let Source::Answer { .. } = packets.source
@@ -404,4 +407,19 @@ fn address(train: &mut Train, to: &UdAddress, node: usize) {
             [0, 8].map(|at| u64::from_be_bytes(std::array::from_fn(|i| to.ah.dgid.0[at + i])));
         (train.remote_addr, train.swap_add) = (upper, lower);
     }
+}
+
+/// Reads the payload of packets, from `ready` on. All packets of a message are one read.
+fn read_of_message(bus: &mut Bus, qp: &mut SimQp, packets: &Packets, ready: Ps) -> Span {
+    let bytes = packets.train.payload_bytes.into();
+    let place = match packets.is_response() {
+        true => &mut qp.response_place,
+        false => &mut qp.request_place,
+    };
+    if !packets.train.flags.has(TrainFlags::FIRST) {
+        return bus.read_more(ready, bytes, *place);
+    }
+    let (span, new) = bus.read(ready, bytes);
+    *place = new;
+    span
 }

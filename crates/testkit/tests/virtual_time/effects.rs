@@ -187,7 +187,9 @@ fn each_parameter_matters_somewhere() {
     );
     let before = battery(&base);
     let mut idle = Vec::new();
-    for parameter in Parameters::ALL {
+    // Only queue pairs with messages of different lengths notice the length of a turn; see
+    // `a_small_message_waits_for_turns_of_a_long_one`.
+    for parameter in Parameters::ALL.iter().filter(|parameter| parameter.name != "turn_bytes") {
         let value = base.parameters.get(parameter.name).unwrap();
         // Another value nearby, or of two values the other.
         let other = match (parameter.is_whole, parameter.max) {
