@@ -59,6 +59,9 @@ impl Setup {
         if point.common.share_qp && point.common.threads > 1 {
             return Err(usage("--share-qp: threads that share queue pairs are not simulated yet"));
         }
+        if point.get("by").is_some_and(|by| by == "rdma_cm") {
+            return Err(usage("--by rdma_cm: the connection manager is not simulated: use plain"));
+        }
         let mut model = self.profile.clone();
         for (name, value) in point.common.model.changes() {
             if name.starts_with("max_") || name == "mtu_bytes" {
