@@ -1,6 +1,10 @@
 //! The vocabulary of the verbs, with the numbers of libibverbs, shared by engine and backends.
 
+mod qp_cap;
+
 use rdmalab_wire::ids::{Gid, Lid, PKey, Qpn};
+
+pub use qp_cap::QpCap;
 
 /// Declares an enum whose discriminants are those of a C enum, with a checked conversion.
 macro_rules! c_enum {
@@ -348,6 +352,25 @@ pub struct Wc {
     pub dlid_path_bits: u8,
 }
 
+impl Wc {
+    /// A SEND that succeeded; every number is 0.
+    pub const BLANK: Wc = Wc {
+        wr_id: 0,
+        status: WcStatus::Success,
+        opcode: WcOpcode::Send,
+        vendor_err: 0,
+        byte_len: 0,
+        imm_or_rkey: 0,
+        qp_num: 0,
+        src_qp: 0,
+        wc_flags: WcFlags::NONE,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    };
+}
+
 /// An address vector, with the members of `struct ibv_ah_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AhAttr {
@@ -373,21 +396,6 @@ pub struct AhAttr {
     pub is_global: bool,
     /// Local port, from 1.
     pub port_num: u8,
-}
-
-/// Capacities of a queue pair (`struct ibv_qp_cap`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QpCap {
-    /// Send WQEs.
-    pub max_send_wr: u32,
-    /// Receive WQEs.
-    pub max_recv_wr: u32,
-    /// Scatter/gather elements of a send WQE.
-    pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive WQE.
-    pub max_recv_sge: u32,
-    /// Bytes that can be sent inline.
-    pub max_inline_data: u32,
 }
 
 c_bits! {

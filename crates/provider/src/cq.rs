@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use rdmalab_abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use rdmalab_engine::backend::{Backend, CqInit, ExtendedWc, VerbsError, VerbsResult};
-use rdmalab_engine::vocab::{Wc, WcFlags, WcOpcode, WcStatus};
+use rdmalab_engine::vocab::Wc;
 
 use crate::context::{self, COMP_VECTORS};
 use crate::cq_ex;
@@ -72,7 +72,7 @@ pub(crate) unsafe fn create<B: Backend>(
     public.cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX);
     cq_ex::fill::<B>(&mut public, wanted.wc_flags);
     let lock = (!wanted.single_threaded).then(CriticalSection::default);
-    let current = UnsafeCell::new(ExtendedWc { wc: NOTHING, timestamp: 0 });
+    let current = UnsafeCell::new(ExtendedWc { wc: Wc::BLANK, timestamp: 0 });
     let cq = CqObject::<B>::leak(
         public,
         CqOwn { backend, channel: wanted.channel, cookie, lock, current },
@@ -86,23 +86,6 @@ pub(crate) unsafe fn create<B: Backend>(
     own.registry.add(cookie, Element::Cq(cq.cast()));
     Ok(cq)
 }
-
-/// The completion that readers of an extended CQ get before the first poll.
-const NOTHING: Wc = Wc {
-    wr_id: 0,
-    status: WcStatus::Success,
-    opcode: WcOpcode::Send,
-    vendor_err: 0,
-    byte_len: 0,
-    imm_or_rkey: 0,
-    qp_num: 0,
-    src_qp: 0,
-    wc_flags: WcFlags::NONE,
-    pkey_index: 0,
-    slid: 0,
-    sl: 0,
-    dlid_path_bits: 0,
-};
 
 /// Destroys a CQ, once the program has acknowledged its events; on an error it stays.
 ///

@@ -88,24 +88,9 @@ impl CompletionQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmalab_engine::vocab::{WcFlags, WcOpcode, WcStatus};
 
     fn cqe(wr_id: u64, qp_num: u32) -> Cqe {
-        let wc = Wc {
-            wr_id,
-            status: WcStatus::Success,
-            opcode: WcOpcode::Send,
-            vendor_err: 0,
-            byte_len: 0,
-            imm_or_rkey: 0,
-            qp_num,
-            src_qp: 0,
-            wc_flags: WcFlags::NONE,
-            pkey_index: 0,
-            slid: 0,
-            sl: 0,
-            dlid_path_bits: 0,
-        };
+        let wc = Wc { wr_id, qp_num, ..Wc::BLANK };
         Cqe { wc, solicited: false, frees: None, at: Ps::ZERO, is_void: false }
     }
 

@@ -22,10 +22,13 @@ const PAGE: u64 = 4096;
 /// Refuses a value beyond the limit of the device.
 pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
     if asked > limit {
-        let said = format!("{what} {asked}: this simulated device allows up to {limit}");
-        return Err(VerbsError::invalid(said));
+        return Err(limit_error((what, asked, limit)));
     }
     Ok(())
+}
+
+fn limit_error((what, asked, limit): (&str, u32, u32)) -> VerbsError {
+    VerbsError::invalid(format!("{what} {asked}: this simulated device allows up to {limit}"))
 }
 
 /// What a queue pair is created with.
@@ -43,20 +46,15 @@ pub(crate) struct NewQp {
 
 /// Checks the capacities that a program wants, and says which it gets.
 fn granted(sim: &Sim, want: &NewQp) -> VerbsResult<QpCap> {
-    let (cap, all) = (want.cap, &sim.parameters);
-    check_limit("max_send_wr", cap.max_send_wr, all.max_wr)?;
-    check_limit("max_recv_wr", cap.max_recv_wr, all.max_wr)?;
-    check_limit("max_send_sge", cap.max_send_sge, all.max_sge)?;
-    check_limit("max_recv_sge", cap.max_recv_sge, all.max_sge)?;
-    check_limit("max_inline_data", cap.max_inline_data, all.max_inline_bytes)?;
-    let own = want.srq.is_none();
-    Ok(QpCap {
-        max_send_wr: cap.max_send_wr.max(1),
-        max_recv_wr: if own { cap.max_recv_wr.max(1) } else { 0 },
-        max_send_sge: cap.max_send_sge.max(1),
-        max_recv_sge: if own { cap.max_recv_sge.max(1) } else { 0 },
-        max_inline_data: cap.max_inline_data,
-    })
+    let all = &sim.parameters;
+    let most = QpCap {
+        max_send_wr: all.max_wr,
+        max_recv_wr: all.max_wr,
+        max_send_sge: all.max_sge,
+        max_recv_sge: all.max_sge,
+        max_inline_data: all.max_inline_bytes,
+    };
+    want.cap.grant(&most, want.srq.is_none()).map_err(limit_error)
 }
 
 /// Creates a queue pair.

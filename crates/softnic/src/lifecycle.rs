@@ -10,7 +10,7 @@ use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
 use crate::device;
-use crate::handles::{Cq, Pd, SoftQp, Srq, alive, check_limit};
+use crate::handles::{Cq, Pd, SoftQp, Srq, alive, limit_error};
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
@@ -254,20 +254,19 @@ fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
 
 /// Checks the requested capacities against the device's limits, and returns the granted ones.
 fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
-    let (cap, limits) = (init.cap, limits());
-    check_limit("max_send_wr", cap.max_send_wr, limits.max_qp_wr)?;
-    check_limit("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr)?;
-    check_limit("max_send_sge", cap.max_send_sge, limits.max_sge)?;
-    check_limit("max_recv_sge", cap.max_recv_sge, limits.max_sge)?;
-    check_limit("max_inline_data", cap.max_inline_data, limits.max_inline_data)?;
-    let own_receives = init.srq.is_none();
-    Ok(QpCap {
-        max_send_wr: cap.max_send_wr.max(1),
-        max_recv_wr: if own_receives { cap.max_recv_wr.max(1) } else { 0 },
-        max_send_sge: cap.max_send_sge.max(1),
-        max_recv_sge: if own_receives { cap.max_recv_sge.max(1) } else { 0 },
-        max_inline_data: cap.max_inline_data.next_multiple_of(8).min(limits.max_inline_data),
-    })
+    let limits = limits();
+    let most = QpCap {
+        max_send_wr: limits.max_qp_wr,
+        max_recv_wr: limits.max_qp_wr,
+        max_send_sge: limits.max_sge,
+        max_recv_sge: limits.max_sge,
+        max_inline_data: limits.max_inline_data,
+    };
+    let refused =
+        |(what, asked, limit): (&str, u32, u32)| limit_error(what, asked.into(), limit.into());
+    let mut cap = init.cap.grant(&most, init.srq.is_none()).map_err(refused)?;
+    cap.max_inline_data = cap.max_inline_data.next_multiple_of(8).min(limits.max_inline_data);
+    Ok(cap)
 }
 
 /// Completes the handshake with the peer's process. If that fails, the QP has no peer and its

@@ -13,21 +13,7 @@ use super::objects::{Cqe, Posted, Qp, Region, World, lock};
 
 /// A completion with nothing in it.
 pub fn blank_wc(wr_id: u64, status: WcStatus, opcode: WcOpcode, qp_num: u32) -> Wc {
-    Wc {
-        wr_id,
-        status,
-        opcode,
-        vendor_err: 0,
-        byte_len: 0,
-        imm_or_rkey: 0,
-        qp_num,
-        src_qp: 0,
-        wc_flags: WcFlags::NONE,
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
-    }
+    Wc { wr_id, status, opcode, qp_num, ..Wc::BLANK }
 }
 
 /// The checks that need no access to memory.
