@@ -74,7 +74,7 @@ fn wrong_calls_say_what_there_is() {
         (&shares, "are not simulated yet"),
         (
             &["run", "connect", "--device", "sim:ideal", "--by", "rdma_cm"],
-            "the connection manager is not simulated",
+            "has no connection manager",
         ),
         (&["run", "ping", "--device", "sim:foo"], "there are ideal, connectx2"),
         (&["run", "ping", "--device", "sim"], "simulated ones: sim:ideal"),

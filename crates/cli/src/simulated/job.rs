@@ -54,14 +54,8 @@ impl Setup {
     /// The model of a point: the profile with the changes of its `--sim`.
     ///
     /// # Errors
-    /// There is no such parameter, its value is out of range, or the point cannot be simulated.
+    /// There is no such parameter, or its value is out of range.
     pub fn model_of(&self, point: &Point) -> Outcome<Profile> {
-        if point.common.share_qp && point.common.threads > 1 {
-            return Err(usage("--share-qp: threads that share queue pairs are not simulated yet"));
-        }
-        if point.get("by").is_some_and(|by| by == "rdma_cm") {
-            return Err(usage("--by rdma_cm: the connection manager is not simulated: use plain"));
-        }
         let mut model = self.profile.clone();
         for (name, value) in point.common.model.changes() {
             if name.starts_with("max_") || name == "mtu_bytes" {
@@ -71,7 +65,7 @@ impl Setup {
                 )));
             }
             let set = model.parameters.set(name, value);
-            set.map_err(|why| usage(format!("--sim {name}={value}: {why}")))?;
+            set.map_err(|why| usage(format!("--sim {why}")))?;
         }
         Ok(model)
     }

@@ -43,7 +43,7 @@ pub fn list_parameters(device: &str, is_json: bool) -> Outcome {
     let wrong = |why: String| usage(format!("--parameters {device}: {why}"));
     let name = name_of_device(device)
         .ok_or_else(|| wrong(format!("it is not simulated; there are {}", names().join(", "))))?;
-    let found = rdmalab_sim::find(name).map_err(|error| wrong(error.to_string()))?;
+    let found = rdmalab_sim::find(name).map_err(|error| usage(format!("--parameters {error}")))?;
     // Rates are kept in whole picoseconds for 2^20 bytes.
     let value = |name| (found.parameters.get(name).unwrap_or(0.0) * 1e3).round() / 1e3;
     let mark = |name| found.entries.get(name).map(|entry| entry.mark.name());

@@ -68,7 +68,9 @@ impl FromStr for Model {
         }
         let mut parts = Vec::new();
         for part in text.split(AND) {
-            let wrong = || format!("{part:?} is no change of a parameter: write NAME=NUMBER");
+            let wrong = || {
+                format!("{part:?} is no change of a parameter: write NAME=NUMBER, or ablate alone")
+            };
             let (name, number) = part.split_once('=').ok_or_else(wrong)?;
             let number: f64 = number.trim().parse().map_err(|_| wrong())?;
             if name.trim().is_empty() || !number.is_finite() {

@@ -50,12 +50,15 @@ impl Workload for Connect {
     const OWN: Self = Self { by: By::Plain };
     const WAITS: bool = false;
 
-    fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
+    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
         must(common.transport != Transport::Ud, "transport", || {
             "datagrams need no connection: choose rc or uc".to_owned()
         })?;
         must(self.by != By::RdmaCm || common.transport == Transport::Rc, "by", || {
             "it makes reliable connections: choose --transport rc, or --by plain".to_owned()
+        })?;
+        must(self.by != By::RdmaCm || limits.kind != "sim", "by", || {
+            format!("{} has no connection manager: choose plain", limits.device)
         })
     }
 
