@@ -113,7 +113,16 @@ impl Qp {
                 TimerKind::Ack if self.attr.timeout == 0 => infinite_ns,
                 TimerKind::Ack => self.ack_period_ns(),
             };
-            self.req.timer = Timer::At(kind, now_ns.saturating_add(wait_ns));
+            self.arm_timer_at(now_ns.saturating_add(wait_ns));
+        }
+    }
+
+    /// Sets the deadline of a wanted timer, for a device whose timers differ from
+    /// [`Qp::arm_timer`]: IBA lets T_o be up to four times T_tr, and an RNR wait be longer than
+    /// the NAK asks for.
+    pub fn arm_timer_at(&mut self, deadline_ns: u64) {
+        if let Timer::Wanted(kind) = self.req.timer {
+            self.req.timer = Timer::At(kind, deadline_ns);
         }
     }
 
