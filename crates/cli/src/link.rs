@@ -1,6 +1,7 @@
 //! Options of a soft device and its link: profile, network interface, capture, fault injection. The
 //! processes that measure get them in their environment, as `exec` passes them to its program; the
-//! process of the command itself captures nothing and injects no faults.
+//! process of the command itself captures nothing and injects no faults. Simulated devices support
+//! the last two.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -24,15 +25,19 @@ pub struct LinkArgs {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub udp_port: Option<u16>,
     /// Write every packet that a process sends or receives to a pcapng file. The first process
-    /// (rank 0 of a run) writes FILE, the others add their number before the suffix [default:
-    /// RDMALAB_CAPTURE, else none]
+    /// (rank 0 of a run) writes FILE, the others add their number before the suffix. Simulated
+    /// devices do it too, in virtual time [default: RDMALAB_CAPTURE, else none]
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Inject faults into the packets that processes of this command send, as in 'seed=7; drop 1%
-    /// of request; delay 50us of ack' [default: RDMALAB_FAULTS, else none]
+    /// of request; delay 50us of ack'. Simulated devices do it too, in virtual time [default:
+    /// RDMALAB_FAULTS, else none]
     #[arg(long, value_name = "RULES", value_parser = faults)]
     pub faults: Option<String>,
 }
+
+/// The options that simulated devices support too.
+const SIMULATED: [&str; 2] = ["--capture", "--faults"];
 
 /// Checks fault rules.
 fn faults(text: &str) -> Result<String, String> {
@@ -54,8 +59,8 @@ pub fn profile(text: &str) -> Result<String, String> {
 pub type Variables = Vec<(OsString, OsString)>;
 
 impl LinkArgs {
-    /// The first option that was given; only soft devices support it.
-    pub fn first(&self) -> Option<&'static str> {
+    /// The options that were given; only soft devices support all of them.
+    fn all(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             ("--capture", self.capture.is_some()),
             ("--faults", self.faults.is_some()),
@@ -63,7 +68,12 @@ impl LinkArgs {
             ("--udp-port", self.udp_port.is_some()),
             ("--profile", self.profile.is_some()),
         ];
-        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// The first option that was given.
+    pub fn first(&self) -> Option<&'static str> {
+        self.all().next()
     }
 
     /// Gives this process the same view of the device as the processes that it starts: the same
@@ -78,12 +88,14 @@ impl LinkArgs {
         rdmalab_softnic::choose_interface(self.interface.as_deref(), self.udp_port)
     }
 
-    /// Refuses a device that is not soft if one of these options was given.
+    /// Refuses a device that does not support one of the options that were given.
     ///
     /// # Errors
     /// The option, and what to do, in one line.
     pub fn check(&self, device: &Device) -> Result<(), String> {
-        self.first().map_or(Ok(()), |option| check_soft(option, device))
+        let is_simulated = device.kind() == Kind::Sim;
+        let mut refused = self.all().filter(|name| !is_simulated || !SIMULATED.contains(name));
+        refused.next().map_or(Ok(()), |option| check_soft(option, device))
     }
 
     /// Applies all options to this process, which is itself a rank: mpirun or srun started it, and
@@ -178,10 +190,13 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
         return Ok(());
     }
     let name = device.name();
+    let instead = match device.kind() {
+        Kind::Sim => "--device sim:FILE takes a profile of a simulated adapter",
+        _ => "packets of an adapter are captured with ibdump or tcpdump",
+    };
     Err(format!(
         "{option}: {name} is not a soft device, and this option is for soft devices only: name one \
-         (--device soft0), or leave {option} out; packets of an adapter are captured with ibdump \
-         or tcpdump"
+         (--device soft0), or leave {option} out; {instead}"
     ))
 }
 

@@ -103,6 +103,46 @@ fn a_run_is_captured_and_disturbed_and_says_so_everywhere() {
 }
 
 #[test]
+fn a_simulated_run_is_captured_and_disturbed_the_same_each_time() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |name: &str| {
+        let file = home.path().join(name);
+        let mut command = rdmalab(&["run", "ping", "--device", "sim:connectx4", "--no-record"]);
+        command.args(SHORT).args(["--size", "32,9000", "--format", "json"]);
+        let rules = ["--faults", "seed=5; drop 3% of send"];
+        let ended = said(command.args(rules).arg("--capture").arg(&file));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        (json(&ended.stdout)["points"].as_array().unwrap().clone(), file)
+    };
+    let ((points, file), (again, other)) = (run("a.pcapng"), run("b.pcapng"));
+    for (one, two) in points.iter().zip(&again) {
+        assert!(one["series"] == two["series"] && one["counts"] == two["counts"], "{one} {two}");
+    }
+    let files = [file.clone(), of_rank_1(&file)];
+    for (file, other) in files.iter().zip([other.clone(), of_rank_1(&other)]) {
+        assert!(std::fs::read(file).unwrap() == std::fs::read(other).unwrap(), "other packets");
+    }
+    assert_eq!(points[0]["facts"]["capture"], "a.pcapng", "{}", points[0]);
+    let [here, there] = files.map(|file| whole(&file));
+    let rows = |trace: &Trace, from: Direction| -> Vec<Row> {
+        let all = trace.conversations.iter().flat_map(|found| found.rows.iter());
+        all.filter(|row| row.direction == from).cloned().collect()
+    };
+    let ends = [
+        (Direction::Forward, "disturbed_packets", &here, &there),
+        (Direction::Back, "disturbed_packets_at_rank_1", &there, &here),
+    ];
+    for (from, count, sender, receiver) in ends {
+        let sent = rows(sender, from);
+        let lost = sent.iter().filter(|row| row.packet.comment.contains("drop")).count();
+        assert_eq!(rows(receiver, from).len(), sent.len() - lost, "what is not lost arrives");
+        let counted = points.iter().map(|point| point["counts"][count].as_u64().unwrap());
+        assert_eq!(counted.sum::<u64>() as usize, lost, "{count}");
+        assert!(lost > 10, "{lost}");
+    }
+}
+
+#[test]
 fn a_run_without_them_says_nothing_of_them() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = rdmalab(&["run", "ping", "--no-record", "--format", "json"]);

@@ -12,6 +12,7 @@ use crate::bus::Bus;
 use crate::channel::Channel;
 use crate::completion::CompletionQueue;
 use crate::context_cache::ContextCache;
+use crate::faults::Faults;
 use crate::ids::{QP_BITS, QpId};
 use crate::packets::Packets;
 use crate::parameters::Parameters;
@@ -64,6 +65,8 @@ pub(crate) struct Inbound {
     pub(crate) packets: Packets,
     /// Whether an atomic waits for the writes before it already.
     pub(crate) waits_for_writes: bool,
+    /// Whether fault rules let them through already.
+    pub(crate) is_passed: bool,
 }
 
 /// A place for a queue pair.
@@ -124,6 +127,8 @@ pub(crate) struct Node {
     pub(crate) tasks: usize,
     /// The word of the program that always shows the present time.
     pub(crate) restamped: Option<u64>,
+    /// Fault rules, if there are some.
+    pub(crate) faults: Option<Box<Faults>>,
 }
 
 impl Node {
@@ -151,7 +156,13 @@ impl Node {
             written: Ps::ZERO,
             tasks: 0,
             restamped: None,
+            faults: None,
         }
+    }
+
+    /// How many packets fault rules applied to.
+    pub(crate) fn disturbed_packets(&self) -> u64 {
+        self.faults.as_ref().map_or(0, |faults| faults.disturbed)
     }
 
     /// A place for a new queue pair; `None` when there are too many.

@@ -76,6 +76,7 @@ impl World {
             queue.notify = Notify::Disarmed;
         }
         self.note(node, || format!("the completion of the {of} is visible"));
+        self.tell_completion(node, &cqe.wc, cqe.frees.is_none());
         if let Some(channel) = channel.filter(|_| is_due) {
             self.raise(node, channel, cookie);
         }

@@ -147,6 +147,7 @@ pub(crate) fn modify_qp(
                 (qp.request_departs, qp.response_departs) = (Ps::ZERO, Ps::ZERO);
                 qp.inbox.clear();
                 qp.recv_reader.reset();
+                world.tell_reset(id.node, qp.qp.qpn);
             }
             world.wants_turn(id, qp);
             state
@@ -179,6 +180,7 @@ pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
             node.bindings.remove(key);
         }
         node.free_qp(id);
+        world.tell_reset(id.node, qpn);
         Ok(())
     });
     sim.work_in_kernel(sim.parameters.verb_ns);

@@ -97,7 +97,7 @@ pub(crate) fn caps(node: usize, parameters: &Parameters) -> DeviceCaps {
         max_srq_wr: parameters.max_wr,
         max_srq_sge: parameters.max_sge,
         max_pkeys: 1,
-        local_ca_ack_delay: 0,
+        local_ca_ack_delay: parameters.ack_timeout_min_code as u8,
         phys_port_cnt: 1,
         max_inline_data: parameters.max_inline_bytes,
         completion_timestamp_mask: u64::MAX,

@@ -29,6 +29,8 @@ pub(crate) enum Event {
     PayloadRead(Box<Packets>),
     /// Packets have their payload, and leave the adapter as soon as the link is free.
     Depart(Box<Packets>),
+    /// A packet that fault rules deferred is due.
+    Deferred { node: usize },
     /// The first packet has reached the switch.
     AtSwitch(Box<Packets>),
     /// The switch sends a multicast to all its destinations.

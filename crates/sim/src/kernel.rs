@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rdmalab_rank::Stopped;
 
 use crate::adapter::{Node, SimQp};
+use crate::capture::Capture;
 use crate::event::{Event, EventQueue};
 use crate::exchange::Exchange;
 use crate::fabric::Fabric;
@@ -89,6 +90,8 @@ pub(crate) struct World {
     pub(crate) exchange: Exchange,
     /// The steps of one message, if somebody wants them.
     pub(crate) timeline: Option<Timeline>,
+    /// The packets of all adapters, if somebody wants them.
+    pub(crate) capture: Option<Box<Capture>>,
     /// Why all ranks have to end.
     stopped: Option<Stopped>,
     asked: Arc<AtomicBool>,
@@ -112,6 +115,7 @@ impl Sim {
             looks: 0,
             exchange: Exchange::default(),
             timeline: None,
+            capture: None,
             stopped: None,
             asked,
         };
@@ -463,6 +467,7 @@ impl World {
             Event::SendTurn { node } => self.send_turn(node),
             Event::PayloadRead(packets) => self.read_payload(packets),
             Event::Depart(packets) => self.depart(packets),
+            Event::Deferred { node } => self.release_deferred(node),
             Event::AtSwitch(packets) => self.at_switch(packets),
             Event::Replicate(packets) => self.replicate(&packets),
             Event::Arrive { node, packets } => self.arrive(node, *packets),

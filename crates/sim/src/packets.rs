@@ -1,9 +1,11 @@
 //! Packets on their way.
 
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
-use rdmalab_wire::ids::Gid;
+use rdmalab_wire::ids::{Gid, PathMtu};
+use rdmalab_wire::opcode::Transport;
 
 use crate::bus::Span;
+use crate::device;
 use crate::ids::QpId;
 
 /// Where packets go.
@@ -24,11 +26,18 @@ pub(crate) struct Packets {
     pub(crate) payload: Vec<u8>,
     /// The queue pair that sends them.
     pub(crate) from: QpId,
+    pub(crate) transport: Transport,
+    /// The path MTU of that queue pair.
+    pub(crate) mtu: PathMtu,
     pub(crate) to: To,
+    /// Where they are sent to; packets that are lost on their way go nowhere.
+    pub(crate) destination: Gid,
     /// When the first and the last packet are where they are.
     pub(crate) span: Span,
     /// How their payload is read from memory.
     pub(crate) source: Source,
+    /// Their payload is part of the WQE.
+    pub(crate) is_inline: bool,
 }
 
 /// Where the payload of packets is.
@@ -40,6 +49,17 @@ pub(crate) enum Source {
     Request { position: u32, offset: u32 },
     /// In memory at this address, for the answer to a READ.
     Answer { addr: u64, key: u32 },
+}
+
+impl To {
+    /// The GID of the destination.
+    pub(crate) fn gid(self) -> Gid {
+        match self {
+            To::Node(node) => device::gid_of(node),
+            To::Group(group) => group,
+            To::Nowhere => Gid::default(),
+        }
+    }
 }
 
 impl Packets {

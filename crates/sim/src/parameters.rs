@@ -210,6 +210,14 @@ parameters! {
     srq_stride_bytes: u32, 16 ..= 4096, default 32;
     /// Bytes of a receive WQE in a shared receive queue before its pieces.
     srq_header_bytes: u32, 0 ..= 4096, default 16;
+    /// The least code of a local ACK time-out: an adapter takes smaller codes for this one. It is
+    /// also the local_ca_ack_delay of the device.
+    ack_timeout_min_code: u32, 0 ..= 31, default 0;
+    /// 1: the adapter looks at the time-outs of its queue pairs once in T_tr, and sends again when
+    /// nothing came for a whole period: after T_tr to 2 T_tr. 0: it does so after T_tr.
+    ack_timeout_scan: u32, 0 ..= 1, default 0;
+    /// The wait after an RNR NAK, in percent of the time that the NAK asks for.
+    rnr_wait_percent: u32, 100 ..= 10000, default 100;
     /// Rate of the link for the bytes of packets.
     link_mb_per_s: Rate, 0 ..= 1e7;
     /// Time of a signal on a cable; with a switch there are two cables.

@@ -20,6 +20,7 @@ impl World {
     /// The last packet has arrived at a node.
     pub(crate) fn arrive(&mut self, node: usize, packets: Packets) {
         self.note(node, || format!("the {} has arrived", kind_name(packets.train.kind)));
+        self.capture_arrival(node, &packets);
         match packets.to {
             To::Group(group) => {
                 let members = self.nodes[node].members(group);
@@ -48,7 +49,8 @@ impl World {
         };
         let ready = begin + time;
         if let Some(qp) = node.qp(id) {
-            qp.inbox.push_back(Inbound { ready, packets, waits_for_writes: false });
+            let (waits_for_writes, is_passed) = (false, false);
+            qp.inbox.push_back(Inbound { ready, packets, waits_for_writes, is_passed });
         }
         self.queue.push(ready, Event::Offer { qp: id });
     }
@@ -65,9 +67,13 @@ impl World {
                     break;
                 }
                 let Some(inbound) = qp.inbox.pop_front() else { break };
-                let Inbound { ready, packets, waits_for_writes } = inbound;
+                let Inbound { ready, packets, waits_for_writes, is_passed } = inbound;
+                if !is_passed && !world.ask_at_arrival(id, qp, &packets) {
+                    continue;
+                }
                 if let Some(packets) = world.accept(id, qp, packets) {
-                    qp.inbox.push_front(Inbound { ready, packets, waits_for_writes });
+                    let is_passed = true;
+                    qp.inbox.push_front(Inbound { ready, packets, waits_for_writes, is_passed });
                     world.wait_for_recv_wqe(id, qp);
                     break;
                 }

@@ -1,12 +1,13 @@
-//! The sending side of an adapter: doorbells, reads of WQEs, turns of queue pairs, reads of
-//! payload, and timers.
+//! The sending side of an adapter: doorbells, reads of WQEs, turns of queue pairs, and reads of
+//! payload.
 
 use rdmalab_driver::{self as driver, Host};
 use rdmalab_engine::qp::send_queue::SendQueue;
-use rdmalab_engine::qp::{CopyError, Plan, Response, Timer, TimerKind};
+use rdmalab_engine::qp::{CopyError, Plan, Response};
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::{AhAttr, QpState, QpType, UdAddress};
 use rdmalab_wire::ids::{Qpn, RKey};
+use rdmalab_wire::opcode::Transport;
 
 use crate::adapter::SimQp;
 use crate::bus::{Bus, Span};
@@ -19,9 +20,6 @@ use crate::packets::{Packets, Source, To};
 use crate::time::Ps;
 use crate::timeline::kind_name;
 use crate::work_queue::wqe_bytes;
-
-/// When the timer of a queue pair without a time-out is looked at again.
-const NO_TIMEOUT_NS: u64 = 30_000_000_000;
 
 impl World {
     /// The processor's write reaches the adapter: requests up to position `posted` are posted.
@@ -132,7 +130,11 @@ impl World {
 
     /// Sends the next response or request: how long the engine is busy; `None` if there is none.
     fn send_one(&mut self, id: QpId, qp: &mut SimQp) -> Option<Ps> {
-        let most_bytes = self.parameters.turn_bytes.max(self.parameters.mtu_bytes);
+        let most_bytes = match self.nodes[id.node].faults {
+            // Rules decide about each packet.
+            Some(_) => qp.qp.mtu.bytes(),
+            None => self.parameters.turn_bytes.max(self.parameters.mtu_bytes),
+        };
         if qp.qp.has_response() {
             let (response, mut effects) =
                 self.engine(id, qp, |qp, env| qp.next_response(most_bytes, env));
@@ -178,7 +180,7 @@ impl World {
             _ => (Ps::ZERO, self.parameters.read_answer_gap_ns),
         };
         let context = self.context_time(id, qp);
-        let packets = self.packets(id, train, to, source);
+        let packets = self.packets((id, qp), train, to, source);
         self.get_payload(qp, packets, self.now + context + delay);
         context + busy
     }
@@ -201,15 +203,36 @@ impl World {
         } else {
             self.node_of(&qp.qp.attr.ah_attr)
         };
-        let packets = self.packets(id, train, to, Source::Request { position, offset });
+        let packets = self.packets((id, qp), train, to, Source::Request { position, offset });
         let context = self.context_time(id, qp);
         self.get_payload(qp, packets, self.now + context);
         context + self.parameters.send_gap_ns
     }
 
-    fn packets(&mut self, from: QpId, train: Train, to: To, source: Source) -> Box<Packets> {
+    fn packets(
+        &mut self,
+        (from, qp): (QpId, &SimQp),
+        train: Train,
+        to: To,
+        source: Source,
+    ) -> Box<Packets> {
         self.note(from.node, || format!("the send engine takes the {}", kind_name(train.kind)));
-        Box::new(Packets { train, payload: Vec::new(), from, to, span: Span::default(), source })
+        let is_inline = match source {
+            Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
+            Source::None | Source::Answer { .. } => false,
+        };
+        Box::new(Packets {
+            train,
+            payload: Vec::new(),
+            from,
+            transport: transport_of(qp.qp.qp_type),
+            mtu: qp.qp.mtu,
+            to,
+            destination: to.gid(),
+            span: Span::default(),
+            source,
+            is_inline,
+        })
     }
 
     /// Reads the payload of packets, from `ready` on, or takes it from the WQE; then they depart.
@@ -219,8 +242,7 @@ impl World {
         let is_in_wqe = match packets.source {
             _ if bytes == 0 => true,
             Source::None => true,
-            Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
-            Source::Answer { .. } => false,
+            Source::Request { .. } | Source::Answer { .. } => packets.is_inline,
         };
         let (mut span, answer_time) = match is_in_wqe || self.parameters.wqe_read == 0 {
             true => (Span::at(ready), Ps::ZERO),
@@ -328,40 +350,6 @@ impl World {
         });
     }
 
-    /// Schedules the timer of a queue pair, unless an earlier event will do that.
-    fn arm_timer(&mut self, id: QpId, qp: &mut SimQp) {
-        if qp.qp.attr.timeout == 0 && qp.qp.timer() == Timer::Wanted(TimerKind::Ack) {
-            // Without a time-out it waits for ever.
-            return;
-        }
-        qp.qp.arm_timer(self.now.whole_ns(), NO_TIMEOUT_NS);
-        if let Timer::At(_, at_ns) = qp.qp.timer() {
-            let at = Ps::from_whole_ns(at_ns).max(self.now);
-            if qp.timer.is_none_or(|scheduled| scheduled > at) {
-                qp.timer = Some(at);
-                self.queue.push(at, Event::Timer { qp: id });
-            }
-        }
-    }
-
-    /// The timer of a queue pair may be due.
-    pub(crate) fn timer(&mut self, id: QpId) {
-        self.with_qp(id, |world, qp| {
-            if qp.timer != Some(world.now) {
-                return; // An earlier event has taken its place.
-            }
-            qp.timer = None;
-            let now_ns = world.now.whole_ns();
-            if let Timer::At(_, at_ns) = qp.qp.timer()
-                && at_ns <= now_ns
-            {
-                let (_, mut effects) = world.engine(id, qp, |qp, env| qp.on_timer(now_ns, env));
-                world.apply(id, qp, &mut effects, Ps::ZERO);
-            }
-            world.wants_turn(id, qp);
-        });
-    }
-
     /// The node that an address vector leads to.
     fn node_of(&self, ah: &AhAttr) -> To {
         let by_gid = || device::node_of_gid(ah.dgid).filter(|_| ah.is_global);
@@ -380,6 +368,14 @@ impl Packets {
             Source::Request { position, .. } => Some(position),
             Source::None | Source::Answer { .. } => None,
         }
+    }
+}
+
+fn transport_of(qp_type: QpType) -> Transport {
+    match qp_type {
+        QpType::Rc => Transport::Rc,
+        QpType::Uc => Transport::Uc,
+        QpType::Ud => Transport::Ud,
     }
 }
 

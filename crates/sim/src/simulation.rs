@@ -8,7 +8,10 @@ use std::sync::atomic::AtomicBool;
 use rdmalab_measure::Clock;
 use rdmalab_rank::Stopped;
 
+use crate::adapter::Node;
 use crate::backend::SimBackend;
+use crate::capture::{Capture, CaptureFile};
+use crate::faults::Faults;
 use crate::kernel::Sim;
 use crate::profile::Profile;
 use crate::rank::SimRank;
@@ -32,6 +35,10 @@ pub struct Report {
     pub time: Ps,
     /// The steps of the message of [`Simulation::with_timeline`].
     pub timeline: Vec<Step>,
+    /// How many packets of each rank one of the rules of [`Simulation::with_faults`] applied to.
+    pub disturbed: Vec<u64>,
+    /// Why a file of [`Simulation::with_capture`] is not whole.
+    pub capture_error: Option<String>,
 }
 
 impl Simulation {
@@ -43,10 +50,42 @@ impl Simulation {
         Simulation { sim: Sim::new(&name, profile.parameters, ranks, asked), ranks }
     }
 
+    /// The name of its devices.
+    #[must_use]
+    pub fn device_name(&self) -> &str {
+        &self.sim.name
+    }
+
     /// Keeps the steps from the post number `message` of rank 0, from 0, to its next post.
     #[must_use]
     pub fn with_timeline(self, message: u64) -> Simulation {
         self.sim.with(|world| world.timeline = Some(Timeline::of_message(message)));
+        self
+    }
+
+    /// Injects faults into the packets of each adapter, as in `drop 1% of request`.
+    ///
+    /// # Errors
+    /// Which rule is wrong: one line.
+    pub fn with_faults(self, rules: &str) -> Result<Simulation, String> {
+        self.sim.with(|world| {
+            world.nodes.iter_mut().try_for_each(|node| {
+                node.faults = Some(Faults::parse(rules)?);
+                Ok::<(), String>(())
+            })
+        })?;
+        Ok(self)
+    }
+
+    /// Writes what each adapter sends and receives to a file for each rank, behind its
+    /// [`capture_head`]. The simulation begins at `begin_ns` of the time in the files.
+    ///
+    /// [`capture_head`]: crate::capture_head
+    #[must_use]
+    pub fn with_capture(self, files: Vec<CaptureFile>, begin_ns: u64) -> Simulation {
+        assert_eq!(files.len(), self.ranks, "a file for each rank");
+        let capture = Some(Box::new(Capture::new(files, begin_ns)));
+        self.sim.with(|world| world.capture = capture);
         self
     }
 
@@ -93,6 +132,12 @@ impl Simulation {
             events: world.events,
             time: world.now,
             timeline: world.timeline.take().map(Timeline::into_steps).unwrap_or_default(),
+            disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
+            capture_error: world
+                .capture
+                .take()
+                .and_then(|capture| capture.close().err())
+                .map(|error| error.to_string()),
         });
         (results, report)
     }

@@ -4,6 +4,7 @@ use crate::bus::Span;
 use crate::event::Event;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
+use crate::time::Ps;
 use crate::timeline::kind_name;
 
 impl World {
@@ -11,13 +12,35 @@ impl World {
     pub(crate) fn depart(&mut self, mut packets: Box<Packets>) {
         let node = packets.from.node;
         let kind = packets.train.kind;
-        self.note(node, || format!("the {} leaves", kind_name(kind)));
-        let (first, all) = self.fabric.times(&packets);
-        let sent = packets.span.through(self.fabric.up_free[node], first, all);
-        self.fabric.up_free[node] = sent.last;
-        self.complete_sent(&packets, sent.last);
+        let departure = self.ask_at_departure(&mut packets);
+        self.capture_departure(&packets, &departure);
+        self.note(node, || match departure.rules.as_str() {
+            "" => format!("the {} leaves", kind_name(kind)),
+            rules => format!("the {} leaves, under the rule {rules}", kind_name(kind)),
+        });
+        if departure.is_deferred {
+            // A sender does not know that.
+            return self.complete_sent(&packets, self.now);
+        }
+        let left = self.occupy_link(&mut packets);
+        self.complete_sent(&packets, left);
+        self.travel(packets);
+    }
+
+    /// Packets occupy the link of their adapter; returns when the last one has left.
+    pub(crate) fn occupy_link(&mut self, packets: &mut Packets) -> Ps {
+        let (first, all) = self.fabric.times(packets);
+        let free = &mut self.fabric.up_free[packets.from.node];
+        let sent = packets.span.through(*free, first, all);
+        *free = sent.last;
         packets.span = sent.after(self.fabric.propagation);
+        sent.last
+    }
+
+    /// Packets that have left their adapter go to where they are sent.
+    pub(crate) fn travel(&mut self, packets: Box<Packets>) {
         if self.fabric.has_switch {
+            let (first, _) = self.fabric.times(&packets);
             // Cut through: the header is there one packet time before the end of the first packet.
             let head = packets.span.first - first;
             return self.queue.push(head.max(self.now), Event::AtSwitch(packets));

@@ -151,6 +151,11 @@ impl Ends {
         self.link.make_room(&self.started()).map_err(usage)
     }
 
+    /// The options of the link.
+    pub fn link(&self) -> &LinkArgs {
+        &self.link
+    }
+
     /// Capture files of the processes that this command starts.
     pub fn captures(&self) -> Vec<PathBuf> {
         self.link.captures(&self.started())

@@ -31,7 +31,7 @@ impl State {
 }
 
 /// The name of a fact at a rank.
-fn at(rank: usize, name: &str) -> String {
+pub fn at(rank: usize, name: &str) -> String {
     match rank {
         0 => name.to_owned(),
         _ => format!("{name}_at_rank_{rank}"),

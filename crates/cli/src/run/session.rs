@@ -9,7 +9,7 @@ use super::job::{Job, JobResult, PATIENCE};
 use crate::bench::task::{Task, Timings};
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
-use crate::simulated::{self, Simulated};
+use crate::simulated::{self, Setup, Simulated};
 
 /// The ranks of a run.
 pub struct Session {
@@ -51,7 +51,8 @@ impl Session {
         match simulated::profile(device)? {
             None => Self::gather(interrupt, device, ends, None),
             Some(profile) => {
-                let ranks = Simulated::new(profile, ends.simulated()?, interrupt);
+                let setup = Setup::new(profile, ends.simulated()?, ends.link(), interrupt);
+                let ranks = Simulated::new(setup, ends.captures());
                 let ranks = Ranks::Simulated(Box::new(ranks));
                 Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
             }

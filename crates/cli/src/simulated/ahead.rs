@@ -64,7 +64,7 @@ impl Shared {
 
     fn work(&self) {
         while let Some(index) = self.begin() {
-            let simulated = AssertUnwindSafe(|| self.setup.simulate(&self.points[index]));
+            let simulated = AssertUnwindSafe(|| self.setup.simulate(&self.points[index], None));
             // Whoever waits for the result must get one.
             let done = catch_unwind(simulated).unwrap_or_else(|_| Done {
                 why: Some("the simulation panicked: this is a fault of rdmalab".to_owned()),

@@ -11,7 +11,11 @@ use rdmalab_rank::Stopped;
 use rdmalab_sim::{Profile, Report, SimBackend, Simulation};
 use rdmalab_verbs::{Device, Instance, Kind, Library};
 
+use super::captures::Captures;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::link::LinkArgs;
+use crate::run::hooks::at;
 
 /// The device that the ranks of a simulation see.
 ///
@@ -38,6 +42,8 @@ pub struct Setup {
     pub asked: Arc<AtomicBool>,
     /// The message of rank 0 whose steps are wanted.
     pub timeline: Option<u64>,
+    /// Fault rules of each adapter.
+    faults: Option<String>,
 }
 
 /// What became of a point.
@@ -51,6 +57,17 @@ pub struct Done {
 }
 
 impl Setup {
+    /// A run of this many ranks, on adapters as the profile says.
+    pub fn new(profile: Profile, ranks: usize, link: &LinkArgs, interrupt: &Interrupt) -> Setup {
+        let (asked, faults) = (interrupt.flag(), link.faults.clone());
+        Setup { profile, ranks, asked, timeline: None, faults }
+    }
+
+    /// A profile alone, of which nothing is measured.
+    pub fn unmeasured(profile: Profile) -> Setup {
+        Setup { profile, ranks: 1, asked: Arc::default(), timeline: None, faults: None }
+    }
+
     /// The model of a point: the profile with the changes of its `--sim`.
     ///
     /// # Errors
@@ -78,17 +95,23 @@ impl Setup {
         points.iter().try_for_each(|point| self.model_of(point).map(drop))
     }
 
-    /// Measures a point.
-    pub fn simulate(&self, point: &Point) -> Done {
-        self.try_simulate(point)
+    /// Measures a point, and captures its packets if there are captures.
+    pub fn simulate(&self, point: &Point, captures: Option<&mut Captures>) -> Done {
+        self.try_simulate(point, captures)
             .unwrap_or_else(|failure| Done { why: Some(failure.to_string()), ..Done::default() })
     }
 
-    fn try_simulate(&self, point: &Point) -> Outcome<Done> {
+    fn try_simulate(&self, point: &Point, mut captures: Option<&mut Captures>) -> Outcome<Done> {
         let model = self.model_of(point)?;
         let mut simulation = Simulation::new(&model, self.ranks, self.asked.clone());
         if let Some(message) = self.timeline {
             simulation = simulation.with_timeline(message);
+        }
+        if let Some(rules) = &self.faults {
+            simulation = simulation.with_faults(rules).map_err(usage)?;
+        }
+        if let Some(captures) = captures.as_deref_mut() {
+            simulation = captures.of(simulation).map_err(failed)?;
         }
         let device = device_of(&simulation)?;
         let (results, report) = simulation.run(|rank| {
@@ -103,8 +126,33 @@ impl Setup {
         };
         let failed = results.iter().find(own).or_else(|| results.iter().find(|r| r.is_err()));
         let why = failed.and_then(|result| result.as_ref().err()).map(Stopped::to_string);
+        let why = why.or_else(|| report.capture_error.clone());
+        let capture = |rank| captures.as_ref().map(|captures| captures.name(rank));
         let numbered = results.into_iter().enumerate();
-        let measured = numbered.filter_map(|(rank, result)| Some((rank, result.ok()?))).collect();
+        let measured = numbered.filter_map(|(rank, result)| {
+            let mut measured = self.labelled(result.ok()?, rank, report.disturbed[rank]);
+            if let Some(name) = capture(rank) {
+                measured.push_fact(&at(rank, "capture"), name);
+            }
+            Some((rank, measured))
+        });
+        let measured = measured.collect();
+        if let Some(captures) = captures {
+            captures.pass(report.time);
+        }
         Ok(Done { measured, why, report })
+    }
+
+    /// Adds which faults the results of a rank are under.
+    fn labelled(&self, mut measured: Measured, rank: usize, disturbed: u64) -> Measured {
+        if let Some(rules) = &self.faults {
+            measured.push_fact(&at(rank, "faults"), rules);
+            measured.push_count(&at(rank, "disturbed_packets"), disturbed);
+            measured.warnings.push(format!(
+                "packets were disturbed on purpose ({rules}): these are numbers of that, not of \
+                 the model without it"
+            ));
+        }
+        measured
     }
 }

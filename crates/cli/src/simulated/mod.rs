@@ -1,12 +1,13 @@
 //! Simulated devices, `sim:PROFILE`: ranks and adapters in virtual time, all in this process.
 
 mod ahead;
+mod captures;
 mod effects;
 mod job;
 mod parameters;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use rdmalab_experiments::{Limits, Point};
@@ -15,17 +16,18 @@ use rdmalab_sim::{Profile, SHIPPED, Simulation, Step, name_of_device};
 use rdmalab_verbs::Device;
 
 use crate::failure::{Outcome, run as failed, usage};
-use crate::interrupt::Interrupt;
 use crate::table::Rows;
 use ahead::Ahead;
+use captures::Captures;
 use effects::Effects;
-use job::Setup;
+pub use job::Setup;
 pub use parameters::{ablated, list_parameters};
 
 /// The ranks of a run in virtual time.
 pub struct Simulated {
     setup: Setup,
     ahead: Option<Ahead>,
+    captures: Option<Captures>,
     began: Instant,
     events: u64,
     virtual_s: f64,
@@ -62,7 +64,7 @@ pub fn titles() -> BTreeMap<String, String> {
 /// # Errors
 /// The device cannot be listed.
 pub fn device(profile: &Profile) -> Outcome<Device> {
-    job::device_of(&Simulation::new(profile, 1, Arc::default()))
+    job::device_of(&Simulation::new(profile, 1, Default::default()))
 }
 
 /// Checks the models of points on a profile.
@@ -70,18 +72,19 @@ pub fn device(profile: &Profile) -> Outcome<Device> {
 /// # Errors
 /// What is wrong with one of them.
 pub fn check(profile: Profile, points: &[Point]) -> Outcome {
-    Setup { profile, ranks: 1, asked: Arc::default(), timeline: None }.check(points)
+    Setup::unmeasured(profile).check(points)
 }
 
 impl Simulated {
-    /// Ranks of this number, on adapters as the profile says.
-    pub fn new(profile: Profile, ranks: usize, interrupt: &Interrupt) -> Simulated {
+    /// The ranks of a run; their packets are captured in these files, by rank, if there are some.
+    pub fn new(setup: Setup, captures: Vec<PathBuf>) -> Simulated {
         if cfg!(debug_assertions) {
             errln!("this is a debug build: simulations take much longer than in a release build");
         }
         Simulated {
-            setup: Setup { profile, ranks, asked: interrupt.flag(), timeline: None },
+            setup,
             ahead: None,
+            captures: (!captures.is_empty()).then(|| Captures::new(captures)),
             began: Instant::now(),
             events: 0,
             virtual_s: 0.0,
@@ -111,15 +114,18 @@ impl Simulated {
         self.setup.check(points)
     }
 
-    /// Begins to simulate points, which will be asked for in this order.
+    /// Begins to simulate points, which will be asked for in this order. Those that are captured
+    /// begin one after the other, since they go to the same files.
     pub fn begin(&mut self, points: Vec<Point>) {
-        self.ahead = Some(Ahead::new(self.setup.clone(), points));
+        if self.captures.is_none() {
+            self.ahead = Some(Ahead::new(self.setup.clone(), points));
+        }
     }
 
     /// Measures a point; returns the results by rank, and the reason if it failed.
     pub fn measure(&mut self, point: &Point) -> (Vec<(usize, Measured)>, Option<String>) {
         let done = self.ahead.as_ref().and_then(|ahead| ahead.take(point));
-        let done = done.unwrap_or_else(|| self.setup.simulate(point));
+        let done = done.unwrap_or_else(|| self.setup.simulate(point, self.captures.as_mut()));
         self.events += done.report.events;
         self.virtual_s += done.report.time.ns() / 1e9;
         self.steps = done.report.timeline;

@@ -148,6 +148,7 @@ const BATTERY: &[Case] = &[
     (Experiment::CONNECT, 2, &[]),
     (Experiment::RECVQ, 2, &[("queue", "srq"), ("rx-depth", "32")]),
     (Experiment::RECVQ, 2, &[("queue", "own"), ("rx-depth", "32")]),
+    (Experiment::TIMEOUT, 2, &[("timeout", "2")]),
     (Experiment::FAN, 9, &[]),
     (Experiment::FAN, 9, &[("op", "read")]),
     (Experiment::FAN, 9, &[("transport", "ud"), ("to", "group")]),
@@ -183,13 +184,16 @@ fn each_parameter_matters_somewhere() {
             ("switch_between_two", 1.0),
             ("recv_stride_bytes", 32.0),
             ("mtu_bytes", 2048.0),
+            ("ack_timeout_min_code", 3.0),
         ],
     );
     let before = battery(&base);
     let mut idle = Vec::new();
     // Only queue pairs with messages of different lengths notice the length of a turn; see
-    // `a_small_message_waits_for_turns_of_a_long_one`.
-    for parameter in Parameters::ALL.iter().filter(|parameter| parameter.name != "turn_bytes") {
+    // `a_small_message_waits_for_turns_of_a_long_one`. No receive is late here; see
+    // `a_wait_after_an_rnr_nak_is_as_long_as_the_adapter_makes_it`.
+    let elsewhere = ["turn_bytes", "rnr_wait_percent"];
+    for parameter in Parameters::ALL.iter().filter(|found| !elsewhere.contains(&found.name)) {
         let value = base.parameters.get(parameter.name).unwrap();
         // Another value nearby, or of two values the other.
         let other = match (parameter.is_whole, parameter.max) {

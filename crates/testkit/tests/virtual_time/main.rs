@@ -4,5 +4,6 @@ mod closed_forms;
 mod effects;
 mod ends;
 mod experiments;
+mod faults;
 mod lab;
 mod random_programs;

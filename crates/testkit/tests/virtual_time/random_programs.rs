@@ -1,7 +1,7 @@
-//! Random programs on random adapters: every byte arrives where it belongs, every request completes
-//! once and in order, and atomics are executed once.
+//! Random programs on random adapters, half of them under fault rules: every byte arrives where it
+//! belongs, every request completes once and in order, and atomics are executed once.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdmalab_random::Random;
 use rdmalab_rank::Rank;
@@ -77,6 +77,8 @@ fn adapter(random: &mut Random) -> Profile {
             "recv_chunk_bytes" => random.pick(&[0.0, 64.0, 512.0]),
             "context_sets" => random.pick(&[0.0, 1.0, 16.0]),
             "max_rd_atomic" => 16.0,
+            // Else a lost packet takes longer than ranks wait.
+            "ack_timeout_min_code" => random.below(15) as f64,
             name if name.starts_with("max_") || name.ends_with("_stride_bytes") => continue,
             name if rates.contains(&name) => random.pick(&[0.0, 800.0, 4000.0, 12_500.0]),
             _ if parameter.is_whole => {
@@ -88,6 +90,18 @@ fn adapter(random: &mut Random) -> Profile {
         profile.set(parameter.name, value).unwrap();
     }
     profile
+}
+
+/// Rules for half of all seeds: losses, damage, copies, delays and reordering.
+fn rules(random: &mut Random) -> Option<String> {
+    let kinds = ["drop", "corrupt", "duplicate", "reorder 2", "delay 7us"];
+    let rule = |random: &mut Random| {
+        let (kind, share) = (random.pick(&kinds), random.between(1, 30));
+        let of = random.pick(&["", " of request", " of response"]);
+        format!("{kind} {}.{}%{of}", share / 10, share % 10)
+    };
+    let rules = (0..random.below(4)).map(|_| rule(random)).collect::<Vec<_>>().join("; ");
+    (!rules.is_empty() && random.chance(667)).then(|| format!("seed={}; {rules}", random.below(99)))
 }
 
 /// Byte `at` of the memory of rank `rank` that it sends from.
@@ -248,18 +262,23 @@ fn play(rank: &SimRank, end: &End, own: &Program, theirs: &Program) {
     play.check_memory();
 }
 
-fn run(seed: u64) -> Result<(), String> {
+/// Returns how many packets were disturbed.
+fn run(seed: u64) -> Result<u64, String> {
     let mut random = Random::new(seed);
     let profile = adapter(&mut random);
     let programs = [program(&mut random), program(&mut random)];
-    let (simulation, device) = lab(&profile, 2);
-    let (results, _) = simulation.run(|rank| {
+    let (mut simulation, device) = lab(&profile, 2);
+    if let Some(rules) = rules(&mut random) {
+        simulation = simulation.with_faults(&rules)?;
+    }
+    let (results, report) = simulation.run(|rank| {
         let shape = Shape { bytes: BYTES, ..Shape::default() };
         let end = connect(rank, &device, shape);
         play(rank, &end, &programs[rank.index()], &programs[1 - rank.index()]);
         Ok(())
     });
-    results.into_iter().collect::<Result<Vec<()>, _>>().map(drop).map_err(|why| why.to_string())
+    let all: Result<Vec<()>, _> = results.into_iter().collect();
+    all.map(|_| report.disturbed.iter().sum()).map_err(|why| why.to_string())
 }
 
 #[test]
@@ -267,11 +286,17 @@ fn random_programs_on_random_adapters_keep_every_byte() {
     let seeds = std::env::var("RDMALAB_SEEDS").ok().and_then(|text| text.parse().ok());
     let seeds = seeds.unwrap_or(SEEDS);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let disturbed = AtomicU64::new(0);
+    let failed = |seed| match run(seed) {
+        Ok(packets) => {
+            disturbed.fetch_add(packets, Ordering::Relaxed);
+            None
+        }
+        Err(why) => Some(format!("seed {seed}: {why}")),
+    };
     let of_thread = |thread: u64| -> Vec<String> {
         let own = (thread..seeds).step_by(threads as usize);
-        own.filter_map(|seed| run(seed).err().map(|why| format!("seed {seed}: {why}")))
-            .take(3)
-            .collect()
+        own.filter_map(failed).take(3).collect()
     };
     let failed: Vec<String> = std::thread::scope(|scope| {
         let all: Vec<_> =
@@ -279,4 +304,5 @@ fn random_programs_on_random_adapters_keep_every_byte() {
         all.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     assert!(failed.is_empty(), "{failed:#?}");
+    assert!(disturbed.into_inner() > seeds, "too few packets were disturbed to prove anything");
 }

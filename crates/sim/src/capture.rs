@@ -1,0 +1,163 @@
+//! Captures: what each adapter sends and receives, as frames of RoCEv2 in pcapng files, whatever
+//! the link is.
+
+use std::io::{self, Write};
+
+use rdmalab_engine::train::{GrhFields, TrainFlags};
+use rdmalab_link::address::{FourTuple, IpFields, address_of, destination_of};
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
+use rdmalab_link::pcapng;
+use rdmalab_wire::ip::ROCE_V2_PORT;
+use rdmalab_wire::opcode::Transport;
+
+use crate::device;
+use crate::faults::Departure;
+use crate::kernel::World;
+use crate::packets::Packets;
+use crate::time::Ps;
+
+/// The largest frame.
+const SNAP_BYTES: usize = 65_535;
+/// The hop limit that frames show if the sender chose none.
+const HOP_LIMIT: u8 = 64;
+
+/// The file of one adapter.
+pub type CaptureFile = Box<dyn Write + Send>;
+
+/// The files of a simulation.
+pub(crate) struct Capture {
+    /// By node.
+    files: Vec<CaptureFile>,
+    /// The time in the files at which the simulation begins, ns.
+    begin_ns: u64,
+    block: Vec<u8>,
+    error: Option<io::Error>,
+}
+
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} files", self.files.len())
+    }
+}
+
+/// The beginning of the file of an adapter.
+#[must_use]
+pub fn capture_head(device: &str, rank: usize) -> Vec<u8> {
+    let mut head = Vec::new();
+    let application = concat!("rdmalab ", env!("CARGO_PKG_VERSION"));
+    let comment = format!(
+        "{device}, the adapter of rank {rank}: simulated, in virtual time from 0 on; packets are \
+         shown as RoCEv2, whatever the link is"
+    );
+    pcapng::section(&mut head, application, &comment);
+    pcapng::interface(&mut head, device, "simulated adapter of rdmalab", SNAP_BYTES as u32);
+    head
+}
+
+/// A packet in a capture, besides its bytes.
+struct Shown<'a> {
+    node: usize,
+    direction: Direction,
+    at: Ps,
+    comment: &'a str,
+    is_spoilt: bool,
+}
+
+impl Capture {
+    pub(crate) fn new(files: Vec<CaptureFile>, begin_ns: u64) -> Capture {
+        Capture { files, begin_ns, block: vec![0; pcapng::BLOCK_OVERHEAD], error: None }
+    }
+
+    /// Writes what is not written yet.
+    ///
+    /// # Errors
+    /// A file could not be written.
+    pub(crate) fn close(mut self) -> io::Result<()> {
+        let flushed: io::Result<()> = self.files.iter_mut().try_for_each(|file| file.flush());
+        self.error.map_or(flushed, Err)
+    }
+
+    fn record(&mut self, shown: &Shown<'_>, packets: &Packets) {
+        let headers = headers(packets);
+        let count = expand::packets_of(&packets.train);
+        for index in 0..count {
+            let (train, at) = match count {
+                1 => (packets.train, 0),
+                _ => packets.train.packet(index, packets.mtu),
+            };
+            let Some(opcode) = expand::opcode_of(&train, packets.transport) else { return };
+            let (from, head) = (at as usize, opcode.header_bytes());
+            let payload = packets.payload.get(from..from + train.payload_bytes as usize);
+            let payload = payload.unwrap_or_default();
+            let record = pcapng::Capture {
+                interface: 0,
+                at_ns: self.begin_ns + shown.at.whole_ns(),
+                direction: shown.direction,
+                headers: &headers,
+                bytes: head + payload.len(),
+                complete: false,
+                spoilt: shown.is_spoilt,
+                comment: shown.comment,
+                dropped: 0,
+                snap: SNAP_BYTES,
+            };
+            self.block.resize(pcapng::BLOCK_OVERHEAD + MAX_OVERHEAD_BYTES + payload.len() + 4, 0);
+            let written = pcapng::packet(&mut self.block, &record, |place| {
+                let (start, rest) = place.split_at_mut(head);
+                expand::write_head(&train, opcode, start);
+                rest.copy_from_slice(payload);
+            });
+            let Some(bytes) = written else { return };
+            pcapng::finish(&mut self.block[..bytes]);
+            if let Err(error) = self.files[shown.node].write_all(&self.block[..bytes]) {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// The headers of the frames of packets.
+fn headers(packets: &Packets) -> FrameHeaders {
+    let chosen = match packets.transport {
+        Transport::Ud if packets.train.flags.has(TrainFlags::GRH) => {
+            GrhFields::unpack(packets.train.compare)
+        }
+        _ => GrhFields { traffic_class: 0, hop_limit: HOP_LIMIT, flow_label: 0 },
+    };
+    let GrhFields { traffic_class, hop_limit, flow_label } = chosen;
+    let tuple = FourTuple {
+        source: address_of(device::gid_of(packets.from.node)),
+        destination: destination_of(packets.destination),
+        source_port: 0xc000 | packets.train.src_qpn.get() as u16 & 0x3fff,
+        destination_port: ROCE_V2_PORT,
+    };
+    FrameHeaders::of(tuple, &IpFields { traffic_class, hop_limit, flow_label, identification: 0 })
+}
+
+impl World {
+    /// Captures packets that leave their adapter.
+    pub(crate) fn capture_departure(&mut self, packets: &Packets, departure: &Departure) {
+        let comment = match departure.rules.as_str() {
+            "" => "",
+            rules => &format!("fault: {rules}"),
+        };
+        let (node, is_spoilt) = (packets.from.node, departure.is_spoilt);
+        let shown = Shown { node, direction: Direction::Out, at: self.now, comment, is_spoilt };
+        self.capture(&shown, packets);
+    }
+
+    /// Captures packets that have arrived at an adapter.
+    pub(crate) fn capture_arrival(&mut self, node: usize, packets: &Packets) {
+        let at = self.now;
+        let shown = Shown { node, direction: Direction::In, at, comment: "", is_spoilt: false };
+        self.capture(&shown, packets);
+    }
+
+    fn capture(&mut self, shown: &Shown<'_>, packets: &Packets) {
+        if let Some(capture) = &mut self.capture {
+            capture.record(shown, packets);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The timers of reliable connections, as adapters have them: time-outs of requests (IBA vol. 1,
+//! 9.7.6.1.3), and waits after RNR NAKs (9.7.5.2.8).
+
+use rdmalab_engine::qp::{Timer, TimerKind};
+
+use crate::adapter::SimQp;
+use crate::event::Event;
+use crate::ids::QpId;
+use crate::kernel::World;
+use crate::parameters::Parameters;
+use crate::time::Ps;
+
+/// T_tr of the time-out code 0, ns.
+const ACK_PERIOD_NS: u64 = 4096;
+
+impl Parameters {
+    /// T_tr: the shortest time that an adapter waits for the answer to a request whose queue pair
+    /// has this code.
+    fn ack_period(&self, code: u8) -> Ps {
+        Ps::from_whole_ns(ACK_PERIOD_NS << u32::from(code).max(self.ack_timeout_min_code).min(31))
+    }
+}
+
+impl World {
+    /// When a timer that is wanted now is due; `None` for a queue pair without a time-out.
+    fn deadline(&self, qp: &SimQp, kind: TimerKind) -> Option<Ps> {
+        let all = &self.parameters;
+        match kind {
+            TimerKind::Rnr(least_ns) => {
+                let wait_ns = least_ns * u64::from(all.rnr_wait_percent) / 100;
+                Some(self.now + Ps::from_whole_ns(wait_ns))
+            }
+            TimerKind::Ack if qp.qp.attr.timeout == 0 => None,
+            TimerKind::Ack => {
+                let period = all.ack_period(qp.qp.attr.timeout);
+                Some(match all.ack_timeout_scan {
+                    0 => self.now + period,
+                    // The next look finds that it waits, and the one after that it still does.
+                    _ => period * (self.now.0 / period.0 + 2),
+                })
+            }
+        }
+    }
+
+    /// Schedules the timer of a queue pair, unless an earlier event will do that.
+    pub(crate) fn arm_timer(&mut self, id: QpId, qp: &mut SimQp) {
+        if let Timer::Wanted(kind) = qp.qp.timer() {
+            // Without a time-out it waits for ever.
+            let Some(deadline) = self.deadline(qp, kind) else { return };
+            qp.qp.arm_timer_at(deadline.whole_ns());
+        }
+        if let Timer::At(_, at_ns) = qp.qp.timer() {
+            let at = Ps::from_whole_ns(at_ns).max(self.now);
+            if qp.timer.is_none_or(|scheduled| scheduled > at) {
+                qp.timer = Some(at);
+                self.queue.push(at, Event::Timer { qp: id });
+            }
+        }
+    }
+
+    /// The timer of a queue pair may be due.
+    pub(crate) fn timer(&mut self, id: QpId) {
+        self.with_qp(id, |world, qp| {
+            if qp.timer != Some(world.now) {
+                return; // An earlier event has taken its place.
+            }
+            qp.timer = None;
+            let now_ns = world.now.whole_ns();
+            if let Timer::At(kind, at_ns) = qp.qp.timer()
+                && at_ns <= now_ns
+            {
+                world.tell_timer(id.node, qp.qp.qpn, kind);
+                let (_, mut effects) = world.engine(id, qp, |qp, env| qp.on_timer(now_ns, env));
+                world.apply(id, qp, &mut effects, Ps::ZERO);
+            }
+            world.wants_turn(id, qp);
+        });
+    }
+}
