@@ -32,6 +32,6 @@ pub mod text;
 pub mod unit;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
-pub use outcome::{Outcome, Series};
+pub use outcome::{Outcome, Series, at_rank};
 pub use quantity::{Better, Quantity};
 pub use summary::Summary;

@@ -285,6 +285,15 @@ impl Series {
     }
 }
 
+/// The name of a fact or a count of a rank, where the plain name is that of rank 0.
+#[must_use]
+pub fn at_rank(name: &str, rank: usize) -> String {
+    match rank {
+        0 => name.to_owned(),
+        _ => format!("{name}_at_rank_{rank}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

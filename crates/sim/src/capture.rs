@@ -13,8 +13,6 @@ use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
 use crate::device;
-use crate::faults::Departure;
-use crate::kernel::World;
 use crate::packets::Packets;
 use crate::time::Ps;
 
@@ -57,12 +55,13 @@ pub fn capture_head(device: &str, rank: usize) -> Vec<u8> {
 }
 
 /// A packet in a capture, besides its bytes.
-struct Shown<'a> {
-    node: usize,
-    direction: Direction,
-    at: Ps,
-    comment: &'a str,
-    is_spoilt: bool,
+pub(crate) struct Shown<'a> {
+    /// Whose file it goes to.
+    pub(crate) node: usize,
+    pub(crate) direction: Direction,
+    pub(crate) at: Ps,
+    pub(crate) comment: &'a str,
+    pub(crate) is_spoilt: bool,
 }
 
 impl Capture {
@@ -79,7 +78,8 @@ impl Capture {
         self.error.map_or(flushed, Err)
     }
 
-    fn record(&mut self, shown: &Shown<'_>, packets: &Packets) {
+    /// Writes packets to the file of an adapter.
+    pub(crate) fn record(&mut self, shown: &Shown<'_>, packets: &Packets) {
         let headers = headers(packets);
         let count = expand::packets_of(&packets.train);
         for index in 0..count {
@@ -134,30 +134,4 @@ fn headers(packets: &Packets) -> FrameHeaders {
         destination_port: ROCE_V2_PORT,
     };
     FrameHeaders::of(tuple, &IpFields { traffic_class, hop_limit, flow_label, identification: 0 })
-}
-
-impl World {
-    /// Captures packets that leave their adapter.
-    pub(crate) fn capture_departure(&mut self, packets: &Packets, departure: &Departure) {
-        let comment = match departure.rules.as_str() {
-            "" => "",
-            rules => &format!("fault: {rules}"),
-        };
-        let (node, is_spoilt) = (packets.from.node, departure.is_spoilt);
-        let shown = Shown { node, direction: Direction::Out, at: self.now, comment, is_spoilt };
-        self.capture(&shown, packets);
-    }
-
-    /// Captures packets that have arrived at an adapter.
-    pub(crate) fn capture_arrival(&mut self, node: usize, packets: &Packets) {
-        let at = self.now;
-        let shown = Shown { node, direction: Direction::In, at, comment: "", is_spoilt: false };
-        self.capture(&shown, packets);
-    }
-
-    fn capture(&mut self, shown: &Shown<'_>, packets: &Packets) {
-        if let Some(capture) = &mut self.capture {
-            capture.record(shown, packets);
-        }
-    }
 }

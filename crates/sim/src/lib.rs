@@ -36,6 +36,7 @@ mod event;
 mod exchange;
 mod fabric;
 mod faults;
+mod hooks;
 mod ids;
 mod kernel;
 mod memory;

@@ -2,7 +2,7 @@
 //! process that applied them adds the labels, so that environment variables and remote servers are
 //! covered too.
 
-use rdmalab_measure::Outcome;
+use rdmalab_measure::{Outcome, at_rank};
 use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
@@ -30,14 +30,6 @@ impl State {
     }
 }
 
-/// The name of a fact at a rank.
-pub fn at(rank: usize, name: &str) -> String {
-    match rank {
-        0 => name.to_owned(),
-        _ => format!("{name}_at_rank_{rank}"),
-    }
-}
-
 /// The results of another program on a device, with the device's profile.
 pub fn under_profile(measured: Outcome, device: &Device) -> Outcome {
     match crate::soft::profile(device) {
@@ -47,7 +39,7 @@ pub fn under_profile(measured: Outcome, device: &Device) -> Outcome {
 }
 
 fn under(mut measured: Outcome, rank: usize, profile: &Profile) -> Outcome {
-    measured.push_fact(&at(rank, "profile"), &profile.name);
+    measured.push_fact(&at_rank("profile", rank), &profile.name);
     measured.warnings.push(format!(
         "the device was under the profile {} ({}): these are numbers of that profile, not of a \
          device without it, and of no adapter",
@@ -58,7 +50,7 @@ fn under(mut measured: Outcome, rank: usize, profile: &Profile) -> Outcome {
 }
 
 fn label(mut measured: Outcome, rank: usize, hooks: &HooksState, disturbed: u64) -> Outcome {
-    let at = |name: &str| at(rank, name);
+    let at = |name: &str| at_rank(name, rank);
     if let Some(rules) = &hooks.faults {
         measured.push_fact(&at("faults"), rules);
         measured.push_count(&at("disturbed_packets"), disturbed);

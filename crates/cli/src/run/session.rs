@@ -1,7 +1,7 @@
 //! Ranks that stay up for a whole run and measure it point by point.
 
 use rdmalab_experiments::{Limits, PlainPoint, Point};
-use rdmalab_measure::Outcome as Measured;
+use rdmalab_measure::{Outcome as Measured, at_rank};
 use rdmalab_rank::process::{Cause, LaunchMethod, TeamEvent, WorkerCommand, WorkerGroup};
 
 use super::ends::Ends;
@@ -237,7 +237,7 @@ fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
         };
         // Without the fact `none`, readers would assume that this rank has the first rank's
         // profile.
-        let profile = format!("profile_at_rank_{rank}");
+        let profile = at_rank("profile", rank);
         if sum.fact("profile").is_some() && one.fact(&profile).is_none() {
             one.push_fact(&profile, "none");
         }
@@ -255,7 +255,7 @@ fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
                 Some(_) if fact.name == "stamp_cost_ns" => {}
                 Some(first) if first == fact.value => {}
                 Some(_) => {
-                    fact.name.push_str(&format!("_at_rank_{rank}"));
+                    fact.name = at_rank(&fact.name, rank);
                     sum.facts.push(fact);
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rdmalab_experiments::Point;
-use rdmalab_measure::Outcome as Measured;
+use rdmalab_measure::{Outcome as Measured, at_rank};
 use rdmalab_provider::table::instance_table;
 use rdmalab_provider::{Devices, diag, exports};
 use rdmalab_rank::Stopped;
@@ -15,7 +15,6 @@ use super::captures::Captures;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
-use crate::run::hooks::at;
 
 /// The device that the ranks of a simulation see.
 ///
@@ -132,7 +131,7 @@ impl Setup {
         let measured = numbered.filter_map(|(rank, result)| {
             let mut measured = self.labelled(result.ok()?, rank, report.disturbed[rank]);
             if let Some(name) = capture(rank) {
-                measured.push_fact(&at(rank, "capture"), name);
+                measured.push_fact(&at_rank("capture", rank), name);
             }
             Some((rank, measured))
         });
@@ -146,8 +145,8 @@ impl Setup {
     /// Adds which faults the results of a rank are under.
     fn labelled(&self, mut measured: Measured, rank: usize, disturbed: u64) -> Measured {
         if let Some(rules) = &self.faults {
-            measured.push_fact(&at(rank, "faults"), rules);
-            measured.push_count(&at(rank, "disturbed_packets"), disturbed);
+            measured.push_fact(&at_rank("faults", rank), rules);
+            measured.push_count(&at_rank("disturbed_packets", rank), disturbed);
             measured.warnings.push(format!(
                 "packets were disturbed on purpose ({rules}): these are numbers of that, not of \
                  the model without it"
