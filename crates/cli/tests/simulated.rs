@@ -1,5 +1,6 @@
 //! Simulated devices on the command line.
 
+use rdmalab_experiments::Link;
 use rdmalab_testing::Ended;
 
 mod common;
@@ -70,7 +71,7 @@ fn what_is_between_processes_is_refused() {
 #[test]
 fn wrong_calls_say_what_there_is() {
     let shares = ["run", "ping", "--device", "sim:ideal", "--threads", "2", "--share-qp", "yes"];
-    let wrong: [(&[&str], &str); 11] = [
+    let wrong: [(&[&str], &str); 15] = [
         (&shares, "are not simulated yet"),
         (
             &["run", "connect", "--device", "sim:ideal", "--by", "rdma_cm"],
@@ -88,6 +89,10 @@ fn wrong_calls_say_what_there_is() {
         ),
         (&["run", "ping", "--device", "soft0", "--sim", "post_ns=1"], "soft0 is not simulated"),
         (&["run", "ping", "--device", "soft0", "--timeline", "1"], "soft0 is not simulated"),
+        (&["run", "ping", "--device", "soft0", "--link", "sdr"], "soft0 is not simulated"),
+        (&["run", "ping", "--device", "sim:ideal", "--link", "sdrr"], "sdr"),
+        (&["run", "ping", "--device", "sim:ideal", "--interface", "lo"], "is not a soft device"),
+        (&["run", "ping", "--device", "sim:ideal", "--faults", "dorp"], "is no action"),
     ];
     for (arguments, expected) in wrong {
         let ended = run(arguments);
@@ -137,7 +142,46 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     let plan = said(&mut rdmalab(&["study", "macarthur2012", "--device", "sim", "--plan"]));
     assert!(plan.stdout.contains("here on sim:connectx2 (of kind sim"), "{}", plan.stdout);
     assert!(plan.stdout.contains("of virtual time in all"), "{}", plan.stdout);
-    let none = said(&mut rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan"]));
+    let plan = said(&mut rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan"]));
+    assert!(plan.stdout.contains("here on sim:connectx4 (of kind sim"), "{}", plan.stdout);
+    assert!(plan.stdout.contains("there is no experiment odp yet"), "{}", plan.stdout);
+    // A study of one's own need not name one.
+    let home = tempfile::tempdir().unwrap();
+    let (from, to) = (
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/fukuoka2021"),
+        home.path().join("mine2026"),
+    );
+    std::fs::create_dir(&to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace("fukuoka2021", "mine2026").replace("sim = \"connectx4\"\n", "");
+        std::fs::write(to.join(path.file_name().unwrap()), text).unwrap();
+    }
+    let mut own = rdmalab(&["study", "mine2026", "--device", "sim", "--plan", "--studies"]);
+    let none = said(own.arg(home.path()));
     assert_eq!(none.code, Some(2), "{}", none.stdout);
     assert!(none.stderr.contains("no profile stands for the hardware"), "{}", none.stderr);
+}
+
+#[test]
+fn each_link_changes_what_a_long_message_takes() {
+    let words = Link::WORDS.join(",");
+    let ended = ping(&["--link", &words, "--size", "64K", "--format", "json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let record: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let of = |link: &str| {
+        let points = record["points"].as_array().unwrap();
+        let it = points.iter().find(|point| point["parameters"]["link"] == link).unwrap();
+        it["series"][0]["median_ns"].as_f64().unwrap()
+    };
+    let order = ["sdr", "roce10", "ddr", "qdr", "fdr", "edr"];
+    for (slow, fast) in order.iter().zip(&order[1..]) {
+        assert!(of(slow) > of(fast), "{slow}: {} ns, {fast}: {} ns", of(slow), of(fast));
+    }
+    // The bus is the slowest part then, and the profile has this link.
+    assert_eq!((of("hdr") <= of("edr"), of("profile")), (true, of("edr")));
+    for link in Link::WORDS.iter().filter(|word| **word != "profile") {
+        assert!(rdmalab_sim::link_values(link).is_some(), "{link}");
+    }
 }

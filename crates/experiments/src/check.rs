@@ -4,6 +4,7 @@
 use rdmalab_rank::process::FRAME_BYTES_MAX;
 
 use crate::common::limits::Limits;
+use crate::common::model::Link;
 use crate::common::params::{Common, Inline, Op, Signal, Transport};
 use crate::common::rules::{
     Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
@@ -28,9 +29,11 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
 fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     let (common, own) = (&point.common, point.own.erased());
     own.check(common, limits)?;
-    must(common.model.is_of_profile() || limits.kind == "sim", "sim", || {
-        format!("{} is not simulated: choose --device sim:ideal or another one", limits.device)
-    })?;
+    let not_simulated =
+        || format!("{} is not simulated: choose --device sim:ideal or another one", limits.device);
+    let is_simulated = limits.kind == "sim";
+    must(common.model.is_of_profile() || is_simulated, "sim", not_simulated)?;
+    must(common.model.link == Link::Profile || is_simulated, "link", not_simulated)?;
     ops(common)?;
     port(common, limits)?;
     sizes(common, own, limits)?;

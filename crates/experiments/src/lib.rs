@@ -36,7 +36,7 @@ mod sweep;
 
 pub use check::check;
 pub use common::limits::Limits;
-pub use common::model::Model;
+pub use common::model::{Link, Model};
 pub use common::option::{Choice, Field, Opt, OptionError, within};
 pub use common::options as shared;
 pub use common::pace::load_rates;

@@ -5,6 +5,35 @@ use crate::packets::Packets;
 use crate::parameters::Parameters;
 use crate::time::{Ps, Rate};
 
+/// A kind of link, and the values of parameters that make it: each beats the profile's.
+pub type LinkValues = [(&'static str, f64); 2];
+
+/// Bytes of an InfiniBand packet besides payload: LRH 8, BTH 12, ICRC 4, VCRC 2 (IBA vol. 1, 5.2).
+const INFINIBAND: f64 = 26.0;
+/// Bytes of a packet of RoCE as adapters of 2010 had it, on Ethernet: preamble 8, header 14, GRH
+/// 40, BTH 12, ICRC 4, FCS 4, gap 12 (IBA annex A16).
+const ROCE: f64 = 94.0;
+
+/// The links that there are, of four lanes: their data rates after coding, in 10^6 bytes a second.
+const LINKS: [(&str, f64, f64); 7] = [
+    ("sdr", 1_000.0, INFINIBAND),
+    ("ddr", 2_000.0, INFINIBAND),
+    ("qdr", 4_000.0, INFINIBAND),
+    // 14.0625 Gb/s a lane, 64b/66b.
+    ("fdr", 6_818.0, INFINIBAND),
+    // 25.78125 Gb/s a lane, 64b/66b.
+    ("edr", 12_500.0, INFINIBAND),
+    ("hdr", 25_000.0, INFINIBAND),
+    ("roce10", 1_250.0, ROCE),
+];
+
+/// The values of a link by its name; `None` if there is none of this name.
+#[must_use]
+pub fn link_values(name: &str) -> Option<LinkValues> {
+    let (_, rate, overhead) = LINKS.iter().find(|(link, ..)| *link == name)?;
+    Some([("link_mb_per_s", *rate), ("packet_overhead_bytes", *overhead)])
+}
+
 /// The links and the switch.
 #[derive(Debug)]
 pub(crate) struct Fabric {

@@ -59,6 +59,7 @@ mod work_queue;
 
 pub use backend::SimBackend;
 pub use capture::{CaptureFile, capture_head};
+pub use fabric::{LinkValues, link_values};
 pub use parameters::{Parameter, Parameters};
 pub use profile::{Mark, Profile, ProfileError, SHIPPED, find, name_of_device};
 pub use rank::SimRank;

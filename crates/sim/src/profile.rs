@@ -52,6 +52,9 @@ struct File {
     name: String,
     title: String,
     lacks: String,
+    /// A shipped profile from which parameters are taken that this file does not have.
+    like: Option<String>,
+    #[serde(default)]
     parameters: BTreeMap<String, toml::Spanned<Entry>>,
 }
 
@@ -86,7 +89,10 @@ impl std::error::Error for ProfileError {}
 pub const SHIPPED: &[(&str, &str)] = &[
     ("ideal", include_str!("../../../profiles/sim/ideal.toml")),
     ("connectx2", include_str!("../../../profiles/sim/connectx2.toml")),
+    ("connectx3", include_str!("../../../profiles/sim/connectx3.toml")),
     ("connectx4", include_str!("../../../profiles/sim/connectx4.toml")),
+    ("connectx5", include_str!("../../../profiles/sim/connectx5.toml")),
+    ("connectx6", include_str!("../../../profiles/sim/connectx6.toml")),
     ("infinihost", include_str!("../../../profiles/sim/infinihost.toml")),
 ];
 
@@ -123,6 +129,25 @@ pub fn find(name: &str) -> Result<Profile, ProfileError> {
     Profile::parse(name, &text)
 }
 
+/// A shipped profile whose parameters stand for those of an adapter like it: for that adapter they
+/// are assumed.
+fn like(name: &str) -> Result<Profile, String> {
+    let is_it = |(shipped, _): &&(&str, &str)| *shipped == name;
+    let (_, text) = SHIPPED.iter().find(is_it).ok_or_else(|| {
+        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        format!("like = {name:?}: there is no such profile; there are {}", names.join(", "))
+    })?;
+    let mut found = Profile::parse(name, text).map_err(|error| error.0)?;
+    for entry in found.entries.values_mut() {
+        *entry = Entry {
+            mark: Mark::Prior,
+            from: format!("as {name}: {}", entry.from),
+            ..entry.clone()
+        };
+    }
+    Ok(found)
+}
+
 impl Profile {
     /// Reads the text of a profile; `file` is for messages.
     ///
@@ -134,22 +159,26 @@ impl Profile {
             let at = error.span().map_or(1, |span| line(span.start));
             ProfileError(format!("{file}:{at}: {}", error.message()))
         })?;
-        let mut parameters = Parameters::least();
+        let wrong = |why: String| ProfileError(format!("{file}: {why}"));
+        let like = read.like.as_deref().map(|name| like(name).map_err(wrong)).transpose()?;
+        let mut parameters = like.as_ref().map_or_else(Parameters::least, |like| like.parameters);
         for parameter in Parameters::ALL {
             let given = read.parameters.contains_key(parameter.name);
             match parameter.default {
-                _ if given => Ok(()),
+                _ if given || like.is_some() => Ok(()),
                 Some(default) => parameters.set(parameter.name, default),
                 None => Err(format!("{} is missing: {}", parameter.name, parameter.meaning.trim())),
             }
-            .map_err(|why| ProfileError(format!("{file}: {why}")))?;
+            .map_err(wrong)?;
         }
         for (name, entry) in &read.parameters {
             let set = parameters.set(name, entry.get_ref().is);
             set.map_err(|why| ProfileError(format!("{file}:{}: {why}", line(entry.span().start))))?;
         }
-        let own = |(name, entry): (String, toml::Spanned<Entry>)| (name, entry.into_inner());
-        let entries = read.parameters.into_iter().map(own).collect();
+        let mut entries = like.map_or_else(BTreeMap::new, |like| like.entries);
+        for (name, entry) in read.parameters {
+            entries.insert(name, entry.into_inner());
+        }
         let File { name, title, lacks, .. } = read;
         Ok(Profile { name, title, lacks, parameters, entries })
     }
@@ -189,6 +218,28 @@ mod tests {
             assert!(profile.entries.values().all(|entry| !entry.from.is_empty()), "{name}");
             assert!(!profile.lacks.is_empty() && !profile.title.is_empty());
         }
+    }
+
+    #[test]
+    fn a_profile_like_another_has_its_values_as_assumptions() {
+        let head = "name = 'x'\ntitle = 'x'\nlacks = 'x'\n";
+        let text = format!(
+            "{head}like = 'connectx4'\n[parameters]\n\
+             link_mb_per_s = {{ is = 6818, mark = 'calibrated', from = 'y' }}\n"
+        );
+        let (found, model) = (Profile::parse("x", &text).unwrap(), find("connectx4").unwrap());
+        let mut expected = model.parameters;
+        expected.set("link_mb_per_s", 6818.0).unwrap();
+        assert_eq!(found.parameters, expected);
+        assert_eq!(found.entries["link_mb_per_s"].mark, Mark::Calibrated);
+        let entry = &found.entries["bus_read_ns"];
+        assert_eq!(
+            (entry.mark, model.entries["bus_read_ns"].mark),
+            (Mark::Prior, Mark::Calibrated)
+        );
+        assert!(entry.from.starts_with("as connectx4: potter2018"), "{}", entry.from);
+        let said = Profile::parse("x", &format!("{head}like = 'none'\n")).unwrap_err().0;
+        assert!(said.starts_with("x: like = \"none\": there is no such profile"), "{said}");
     }
 
     #[test]

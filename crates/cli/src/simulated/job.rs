@@ -73,6 +73,11 @@ impl Setup {
     /// There is no such parameter, or its value is out of range.
     pub fn model_of(&self, point: &Point) -> Outcome<Profile> {
         let mut model = self.profile.clone();
+        // Words of the option have values; that of the profile has none.
+        let link = rdmalab_sim::link_values(point.common.model.link.name());
+        for (name, value) in link.into_iter().flatten() {
+            model.parameters.set(name, value).map_err(failed)?;
+        }
         for (name, value) in point.common.model.changes() {
             if name.starts_with("max_") || name == "mtu_bytes" {
                 return Err(usage(format!(

@@ -1,10 +1,12 @@
-//! The parameters of a simulated adapter that a point changes (`--sim`).
+//! What a point changes of a simulated adapter: its link (`--link`) and parameters (`--sim`).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::common::words::words;
 
 /// The value that changes nothing.
 const PROFILE: &str = "profile";
@@ -14,18 +16,48 @@ const AND: char = ';';
 /// Most bytes of the text of all changes.
 const MAX_BYTES: usize = 120;
 
-/// Changes of a model, as `bus_read_ns=500;blue_flame=0`.
+words! {
+    /// The link of simulated adapters.
+    Link, "link" {
+        /// That of the profile.
+        Profile = "profile",
+        /// InfiniBand SDR, 4x: 8 Gb/s of data.
+        Sdr = "sdr",
+        /// InfiniBand DDR, 4x: 16 Gb/s.
+        Ddr = "ddr",
+        /// InfiniBand QDR, 4x: 32 Gb/s.
+        Qdr = "qdr",
+        /// InfiniBand FDR, 4x: 54.5 Gb/s.
+        Fdr = "fdr",
+        /// InfiniBand EDR, 4x: 100 Gb/s.
+        Edr = "edr",
+        /// InfiniBand HDR, 4x: 200 Gb/s.
+        Hdr = "hdr",
+        /// RoCE over Ethernet of 10 Gb/s.
+        Roce10 = "roce10",
+    }
+}
+
+/// Changes of a model: its link, and parameters as `bus_read_ns=500;blue_flame=0`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Model {
+    /// Its link.
+    pub link: Link,
     text: [u8; MAX_BYTES],
     length: usize,
 }
 
 impl Model {
     /// The model as its profile has it.
-    pub const OF_PROFILE: Model = Model { text: [0; MAX_BYTES], length: 0 };
+    pub const OF_PROFILE: Model = Model { link: Link::Profile, text: [0; MAX_BYTES], length: 0 };
 
-    /// Whether it changes nothing.
+    /// The same with another link.
+    #[must_use]
+    pub const fn with_link(self, link: Link) -> Model {
+        Model { link, ..self }
+    }
+
+    /// Whether it changes no parameter besides the link.
     #[must_use]
     pub const fn is_of_profile(self) -> bool {
         self.length == 0
@@ -90,13 +122,14 @@ impl FromStr for Model {
 
 impl Serialize for Model {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        (self.link, self.to_string()).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Model {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Model, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        let (link, text) = <(Link, String)>::deserialize(deserializer)?;
+        Ok(Model { link, ..text.parse().map_err(D::Error::custom)? })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The options that several experiments have. An experiment names those that it uses.
 
+use crate::common::model::{Link, Model};
 use crate::common::number;
 use crate::common::option::{COUNT_MAX, Field, Opt, count_or, number_field, within, word_field};
 use crate::common::params::{
@@ -346,6 +347,21 @@ pub const MAX_SGE: Field<Common> = number_field!(
 /// The option `--seed`.
 pub const SEED: Field<Common> =
     number_field!("seed", None, seed: u64, 0..=u64::MAX, "N", "", "for whatever is drawn");
+/// The option `--link`.
+pub const LINK: Field<Common> = Field {
+    opt: Opt {
+        name: "link",
+        letter: None,
+        value_name: "WORD",
+        unit: "",
+        help: "the link of simulated adapters, in place of that of their profile",
+        is_number: false,
+        words: Link::WORDS,
+        bare: None,
+    },
+    get: |p| p.model.link.to_string(),
+    set: |p, text| text.parse().map(|link| p.model = p.model.with_link(link)),
+};
 /// The option `--sim`.
 pub const SIM: Field<Common> = Field {
     opt: Opt {
@@ -361,5 +377,5 @@ pub const SIM: Field<Common> = Field {
         bare: None,
     },
     get: |p| p.model.to_string(),
-    set: |p, text| text.parse().map(|model| p.model = model),
+    set: |p, text| text.parse().map(|model: Model| p.model = model.with_link(p.model.link)),
 };

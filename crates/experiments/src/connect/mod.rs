@@ -35,7 +35,7 @@ impl Workload for Connect {
         Common [TRANSPORT RUNS LIST QPS MTU SL TX_DEPTH RX_DEPTH PORT GID_INDEX TIMEOUT RETRY_CNT]
         Common [RNR_RETRY MIN_RNR_TIMER]
         Own [BY]
-        Common [SEED SIM]
+        Common [SEED LINK SIM]
     };
     const COMMON: Common = Common {
         op: Op::Write,

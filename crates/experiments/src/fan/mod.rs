@@ -52,7 +52,7 @@ impl Workload for Fan {
         Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
         Common [MIN_RNR_TIMER]
         Own [PEERS DIRECTION TO SIZES LOST_AFTER]
-        Common [SEED SIM]
+        Common [SEED LINK SIM]
     };
     const COMMON: Common =
         Common { messages: 10_000, tx_depth: 16, rx_depth: 16, ..Common::DEFAULT };

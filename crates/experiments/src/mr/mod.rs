@@ -28,7 +28,7 @@ impl Workload for Mr {
     const SUMMARY: &'static str = "registering and deregistering memory, and copying as much \
         instead: from which size on registering is cheaper";
     const OPTIONS: &'static [Choice<Self>] = choices! {
-        Common [SIZE MESSAGES RUNS WARM_UP TOUCH MEMORY PORT SEED SIM]
+        Common [SIZE MESSAGES RUNS WARM_UP TOUCH MEMORY PORT SEED LINK SIM]
     };
     const COMMON: Common = Common {
         size_bytes: 64 << 10,

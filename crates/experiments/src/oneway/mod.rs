@@ -36,7 +36,7 @@ impl Workload for Oneway {
         Common [PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH]
         Common [OUTSTANDING_READS FLOW]
         Own [STAMPS]
-        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED SIM]
+        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED LINK SIM]
     };
     /// The runs of potter2018, with the pause of its figures over sizes, so that no message waits
     /// behind another. At least 10^5 samples, so that a 99.99th percentile means something.

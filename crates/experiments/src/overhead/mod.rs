@@ -37,7 +37,7 @@ impl Workload for Overhead {
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE LIST MTU SL TX_DEPTH RX_DEPTH]
         Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
-        Common [MIN_RNR_TIMER SEED SIM]
+        Common [MIN_RNR_TIMER SEED LINK SIM]
     };
     /// In steps: 10^4 samples of each call, with room for lists.
     const COMMON: Common = Common { messages: 10_000, tx_depth: 512, ..Common::DEFAULT };

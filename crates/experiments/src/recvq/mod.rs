@@ -42,7 +42,7 @@ impl Workload for Recvq {
         Own [QUEUE]
         Common [MAX_SGE]
         Own [REGIONS REGIONS_BY MISSING RETURN RETURN_WHEN]
-        Common [SEED SIM]
+        Common [SEED LINK SIM]
     };
     /// As mordkovich2013 has it; an RNR NAK asks for 10 us, and does not hide all else.
     const COMMON: Common = Common {

@@ -40,7 +40,7 @@ impl Workload for Rpc {
         Common [TRANSPORT SIZE MESSAGES RUNS WARM_UP MTU SL TX_DEPTH RX_DEPTH TOUCH MEMORY PORT]
         Common [GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER]
         Own [CALL]
-        Common [MAX_SGE SEED SIM]
+        Common [MAX_SGE SEED LINK SIM]
     };
     /// As RAMCloud's ClusterPerf, with its shared receive queue.
     const COMMON: Common = Common {

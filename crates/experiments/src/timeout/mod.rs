@@ -38,7 +38,7 @@ impl Workload for Timeout {
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [MESSAGES RUNS MTU SL PORT GID_INDEX TIMEOUT RETRY_CNT]
         Own [LIMIT ABSENT]
-        Common [SEED SIM]
+        Common [SEED LINK SIM]
     };
     const COMMON: Common =
         Common { messages: 20, warm_up: 0, timeout: 10, retry_cnt: 1, ..Common::DEFAULT };
