@@ -14,6 +14,7 @@ use crate::completion::CompletionQueue;
 use crate::context_cache::ContextCache;
 use crate::faults::Faults;
 use crate::ids::{QP_BITS, QpId};
+use crate::noise::Stream;
 use crate::packets::Packets;
 use crate::parameters::Parameters;
 use crate::receive_wqe::WqeReader;
@@ -101,6 +102,8 @@ pub(crate) struct Engines {
     pub(crate) send_free: Ps,
     /// When the receive engine is free.
     pub(crate) receive_free: Ps,
+    /// The random delays of messages that are received.
+    pub(crate) jitter: Option<Stream>,
 }
 
 /// A host with its adapter.
@@ -142,6 +145,7 @@ impl Node {
                 sends: false,
                 send_free: Ps::ZERO,
                 receive_free: Ps::ZERO,
+                jitter: None,
             },
             qps: std::iter::repeat_with(QpPlace::default).take(FIRST_QP).collect(),
             free_qps: Vec::new(),

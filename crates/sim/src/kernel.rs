@@ -16,6 +16,7 @@ use crate::event::{Event, EventQueue};
 use crate::exchange::Exchange;
 use crate::fabric::Fabric;
 use crate::ids::QpId;
+use crate::noise::Interrupts;
 use crate::parameters::Parameters;
 use crate::task::{self, Body, TaskId};
 use crate::time::Ps;
@@ -73,6 +74,10 @@ pub(crate) struct Task {
     /// Processor time, in the program and in the kernel.
     pub(crate) user: Ps,
     pub(crate) system: Ps,
+    /// The interrupts of its processor, if there are some.
+    interrupts: Option<Interrupts>,
+    /// The time that they took from it so far.
+    stolen: Ps,
 }
 
 /// The state of a simulation.
@@ -83,6 +88,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) fabric: Fabric,
     pub(crate) parameters: Parameters,
+    /// Seed of all noise.
+    pub(crate) seed: u64,
     /// Events so far.
     pub(crate) events: u64,
     /// How often there was an occasion to look whether to stop.
@@ -111,6 +118,7 @@ impl Sim {
             nodes: (0..ranks).map(|index| Node::new(index, &parameters)).collect(),
             fabric: Fabric::new(&parameters, ranks),
             parameters,
+            seed: 0,
             events: 0,
             looks: 0,
             exchange: Exchange::default(),
@@ -167,6 +175,7 @@ impl Sim {
         *account(&mut world.tasks[task]) += cost;
         world.look_whether_asked();
         world.touch_siblings(task);
+        let cost = world.with_interrupts(task, cost);
         let until = world.now + cost;
         if world.run_to(until) {
             self.clock_ps.store(until.0, Ordering::Relaxed);
@@ -187,6 +196,11 @@ impl Sim {
             world.tasks[task.0].state = State::Sleeps;
         });
         self.suspend();
+    }
+
+    /// The time that interrupts took from the caller so far.
+    pub(crate) fn stolen(&self) -> Ps {
+        self.running().map_or(Ps::ZERO, |TaskId(task)| self.with(|world| world.tasks[task].stolen))
     }
 
     /// How often something happened so far that the caller may look for.
@@ -245,6 +259,8 @@ impl World {
             happenings: 0,
             user: Ps::ZERO,
             system: Ps::ZERO,
+            interrupts: Interrupts::of_task(&self.parameters, self.seed, task.0),
+            stolen: Ps::ZERO,
         });
         if let Some(TaskId(parent)) = parent {
             self.tasks[parent].children += 1;
@@ -269,6 +285,15 @@ impl World {
                 self.resume_at(TaskId(parent), self.now);
             }
         }
+    }
+
+    /// How long work of a task takes that begins now, with the interrupts of its processor.
+    fn with_interrupts(&mut self, task: usize, cost: Ps) -> Ps {
+        let found = &mut self.tasks[task];
+        let Some(interrupts) = &mut found.interrupts else { return cost };
+        let took = interrupts.lengthen(&self.parameters, self.now, cost);
+        found.stolen += took - cost;
+        took
     }
 
     /// Resumes a task that waits, or that is about to wait, at a time.

@@ -40,6 +40,7 @@ mod hooks;
 mod ids;
 mod kernel;
 mod memory;
+mod noise;
 mod note;
 mod packets;
 mod parameters;

@@ -218,6 +218,13 @@ parameters! {
     ack_timeout_scan: u32, 0 ..= 1, default 0;
     /// The wait after an RNR NAK, in percent of the time that the NAK asks for.
     rnr_wait_percent: u32, 100 ..= 10000, default 100;
+    /// Mean of a random delay of each message in the adapter that receives it, distributed
+    /// exponentially.
+    jitter_ns: Ps, 0 ..= 1e6, default 0;
+    /// Interrupts of each processor in a second, at random times.
+    interrupts_per_s: u32, 0 ..= 1000000, default 0;
+    /// Time of an interrupt.
+    interrupt_ns: Ps, 0 ..= 1e9, default 0;
     /// Rate of the link for the bytes of packets.
     link_mb_per_s: Rate, 0 ..= 1e7;
     /// Time of a signal on a cable; with a switch there are two cables.

@@ -74,7 +74,7 @@ impl SimRank {
     ) -> Result<Option<T>, Stopped> {
         loop {
             let seen = self.sim.happenings();
-            let began = self.sim.now();
+            let (began, stolen) = (self.sim.now(), self.sim.stolen());
             if let Some(found) = look() {
                 return Ok(Some(found));
             }
@@ -86,7 +86,9 @@ impl SimRank {
                 self.sim.work(self.sim.parameters.memory_look_ns);
             }
             self.check(false)?;
-            self.sim.look_again(seen, self.sim.now() - began, Some(deadline));
+            // Most looks have no interrupt.
+            let period = self.sim.now() - began - (self.sim.stolen() - stolen);
+            self.sim.look_again(seen, period, Some(deadline));
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
 use crate::memory::DmaWrite;
+use crate::noise::Stream;
 use crate::packets::{Packets, To};
 use crate::time::Ps;
 use crate::timeline::kind_name;
@@ -38,7 +39,8 @@ impl World {
     }
 
     fn take_in(&mut self, id: QpId, packets: Packets) {
-        let (gap, time) = (self.parameters.receive_gap_ns, self.parameters.receive_ns);
+        let gap = self.parameters.receive_gap_ns;
+        let time = self.parameters.receive_ns + self.jitter(id.node);
         let node = &mut self.nodes[id.node];
         let Some(qp) = node.qp(id) else { return };
         let qpn = qp.qp.qpn.get();
@@ -53,6 +55,16 @@ impl World {
             qp.inbox.push_back(Inbound { ready, packets, waits_for_writes, is_passed });
         }
         self.queue.push(ready, Event::Offer { qp: id });
+    }
+
+    /// The random part of the time of a message in the adapter that receives it.
+    fn jitter(&mut self, node: usize) -> Ps {
+        let mean = self.parameters.jitter_ns;
+        if mean == Ps::ZERO {
+            return mean;
+        }
+        let jitter = &mut self.nodes[node].engines.jitter;
+        jitter.get_or_insert_with(|| Stream::new(self.seed, "jitter", node)).exponential(mean)
     }
 
     /// Offers the packets whose time has come to their queue pair.

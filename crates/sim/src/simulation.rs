@@ -56,6 +56,13 @@ impl Simulation {
         &self.sim.name
     }
 
+    /// Seeds the noise, if the profile has some.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Simulation {
+        self.sim.with(|world| world.seed = seed);
+        self
+    }
+
     /// Keeps the steps from the post number `message` of rank 0, from 0, to its next post.
     #[must_use]
     pub fn with_timeline(self, message: u64) -> Simulation {

@@ -107,7 +107,8 @@ impl Setup {
 
     fn try_simulate(&self, point: &Point, mut captures: Option<&mut Captures>) -> Outcome<Done> {
         let model = self.model_of(point)?;
-        let mut simulation = Simulation::new(&model, self.ranks, self.asked.clone());
+        let simulation = Simulation::new(&model, self.ranks, self.asked.clone());
+        let mut simulation = simulation.with_seed(point.common.stream_seed());
         if let Some(message) = self.timeline {
             simulation = simulation.with_timeline(message);
         }

@@ -2,7 +2,7 @@
 //! that is late posts at once. Times count from the intended start, so they include the lateness.
 
 use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
-use rdmalab_random::{Random, scrambled};
+use rdmalab_random::Random;
 use rdmalab_rank::{Rank, Stopped};
 
 use crate::common::params::{Arrivals, Common, Polling};
@@ -33,8 +33,7 @@ impl Pace {
             gap_ns: 1e9 / common.rate_per_s as f64,
             arrivals: common.arrivals,
             due_ns: 0.0,
-            // The seed itself for the first thread of the first repetition: 0 stays 0.
-            random: Random::new(common.seed ^ scrambled(common.stream)),
+            random: Random::new(common.stream_seed()),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The parameters that several experiments share. Options of a single experiment are in its folder.
 
+use rdmalab_random::scrambled;
 use serde::{Deserialize, Serialize};
 
 use crate::common::limits::Limits;
@@ -277,6 +278,12 @@ impl Common {
 
     /// The value of `--rate` that asks for a curve over several rates.
     pub const SWEEP: u64 = u64::MAX;
+
+    /// The seed of this repetition and thread: the seed itself for the first of both.
+    #[must_use]
+    pub const fn stream_seed(&self) -> u64 {
+        self.seed ^ scrambled(self.stream)
+    }
 
     /// Messages together, warm-up included.
     #[must_use]

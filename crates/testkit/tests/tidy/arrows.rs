@@ -18,9 +18,9 @@ const HOUSE: &str = "
     profile     -> wire link             | devices as data; their costs are rules of faults
     softnic     -> driver engine wire link ring profile random | the engine in real time; QPNs
                                            are drawn
-    sim         -> driver engine wire link rank measure | the engine in virtual time; ranks are
-                                           its coroutines, and have a clock; faults and captures
-                                           are those of the link
+    sim         -> driver engine wire link rank measure random | the engine in virtual time; ranks
+                                           are its coroutines, and have a clock; faults and captures
+                                           are those of the link; noise is drawn
     abi         ->                       | the layouts of C, for whoever speaks it
     provider    -> abi engine ring wire  | any backend as C tables, soft or simulated; the lock of
                                            its critical sections is the ring's

@@ -185,6 +185,8 @@ fn each_parameter_matters_somewhere() {
             ("recv_stride_bytes", 32.0),
             ("mtu_bytes", 2048.0),
             ("ack_timeout_min_code", 3.0),
+            ("interrupts_per_s", 1000.0),
+            ("interrupt_ns", 2000.0),
         ],
     );
     let before = battery(&base);

@@ -65,6 +65,7 @@ pub fn measured(
 /// The result of each rank of a point.
 pub fn run_point(profile: &Profile, ranks: usize, point: &Point) -> Vec<Result<Outcome, Stopped>> {
     let (simulation, device) = lab(profile, ranks);
+    let simulation = simulation.with_seed(point.common.stream_seed());
     simulation.run(|rank| rdmalab_experiments::run(rank, &device, point)).0
 }
 

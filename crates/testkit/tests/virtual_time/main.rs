@@ -6,4 +6,5 @@ mod ends;
 mod experiments;
 mod faults;
 mod lab;
+mod noise;
 mod random_programs;
