@@ -17,6 +17,7 @@ use rdmalab_testing::{again_while, free_port, skipped};
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::opcode::Operation;
 use serde_json::Value;
 
 /// One measurement at a time: each has two ends that spin, and the counts depend on delays.
@@ -139,6 +140,62 @@ fn a_simulated_run_is_captured_and_disturbed_the_same_each_time() {
         let counted = points.iter().map(|point| point["counts"][count].as_u64().unwrap());
         assert_eq!(counted.sum::<u64>() as usize, lost, "{count}");
         assert!(lost > 10, "{lost}");
+    }
+}
+
+/// The requests and READ responses of a capture, each once: whether a response, opcode, PSN after
+/// the first one, bytes of payload.
+fn first_transmissions(file: &Path, from: Direction) -> Vec<(bool, String, u32, usize)> {
+    let trace = rdmalab_trace::read(file).unwrap();
+    let mut found = Vec::new();
+    for conversation in &trace.conversations {
+        let mut first = [None; 2];
+        let mut seen = std::collections::BTreeSet::new();
+        for row in conversation.rows.iter().filter(|row| row.direction == from) {
+            let bth = &row.packet.headers.bth;
+            let is_response = bth.opcode.operation() == Operation::ReadResponse;
+            let is_data = bth.opcode.operation() != Operation::Acknowledge;
+            if is_data && seen.insert((is_response, bth.psn.get())) {
+                let start = *first[usize::from(is_response)].get_or_insert(bth.psn.get());
+                let psn = bth.psn.get().wrapping_sub(start) & 0xff_ffff;
+                found.push((
+                    is_response,
+                    format!("{:?}", bth.opcode),
+                    psn,
+                    row.packet.payload_bytes,
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_simulated_adapter_sends_first_what_a_soft_device_sends() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let home = tempfile::tempdir().unwrap();
+    let capture = |device: &str, what: &[&str]| {
+        let file = home.path().join(format!("{device}.pcapng").replace(':', "-"));
+        let mut command = rdmalab(&["run", what[0], "--device", device, "--no-record"]);
+        command.args(SHORT).args(["--mtu", "1024", "--inline", "off"]);
+        let ended = said(command.args(&what[1..]).arg("--capture").arg(&file));
+        assert_eq!(ended.code, Some(0), "{device} {what:?}: {}", ended.stderr);
+        file
+    };
+    for what in [
+        ["ping", "--op", "send", "--size", "5000"],
+        ["ping", "--op", "write", "--size", "32"],
+        ["ping", "--op", "read", "--size", "3000"],
+        ["blast", "--op", "write_imm", "--size", "2049"],
+        ["blast", "--op", "send", "--transport", "uc"],
+    ] {
+        let (soft, sim) = (capture("soft0", &what), capture("sim:connectx4", &what));
+        for from in [Direction::Forward, Direction::Back] {
+            let (expected, found) =
+                (first_transmissions(&soft, from), first_transmissions(&sim, from));
+            assert!(expected == found, "{what:?} {from:?}: {expected:?} and {found:?}");
+        }
+        assert!(first_transmissions(&sim, Direction::Forward).len() >= 300, "{what:?}");
     }
 }
 
