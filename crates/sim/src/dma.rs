@@ -28,6 +28,7 @@ impl World {
             }
         }
         self.happened(done.node);
+        self.buffers.give(done.payload);
     }
 }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rdmalab_rank::Stopped;
 
 use crate::adapter::{Node, SimQp};
+use crate::buffers::Buffers;
 use crate::capture::Capture;
 use crate::event::{Event, EventQueue};
 use crate::exchange::Exchange;
@@ -88,6 +89,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) fabric: Fabric,
     pub(crate) parameters: Parameters,
+    /// For payload on its way.
+    pub(crate) buffers: Buffers,
     /// Seed of all noise.
     pub(crate) seed: u64,
     /// Events so far.
@@ -118,6 +121,7 @@ impl Sim {
             nodes: (0..ranks).map(|index| Node::new(index, &parameters)).collect(),
             fabric: Fabric::new(&parameters, ranks),
             parameters,
+            buffers: Buffers::default(),
             seed: 0,
             events: 0,
             looks: 0,

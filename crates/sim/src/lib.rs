@@ -21,6 +21,7 @@
 
 mod adapter;
 mod backend;
+mod buffers;
 mod bus;
 mod capture;
 mod channel;

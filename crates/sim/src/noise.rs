@@ -1,5 +1,6 @@
-//! Noise: times that differ from message to message. Each part draws from a stream of its own, which
-//! has a name and a number; so a part that is switched on or off does not change what others draw.
+//! Noise: times that differ from message to message. Each part draws from a stream of its own,
+//! which has a name and a number; so a part that is switched on or off does not change what others
+//! draw.
 
 use rdmalab_random::{Random, scrambled};
 

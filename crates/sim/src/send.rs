@@ -298,7 +298,7 @@ impl World {
         if packets.position().is_some_and(|position| !is_in_flight(&qp.qp.sq, position)) {
             return false;
         }
-        let mut payload = vec![0; packets.train.payload_bytes as usize];
+        let mut payload = self.buffers.take(packets.train.payload_bytes as usize);
         let (result, _) = self.engine(id, qp, |qp, env| match packets.source {
             Source::None => Ok(()),
             Source::Request { position, offset } => {
