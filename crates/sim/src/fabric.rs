@@ -1,6 +1,7 @@
-//! The fabric: a link from each adapter to one switch, which cuts through; two adapters may be
-//! connected back to back.
+//! The fabric: a link from each adapter to a switch, which cuts through. There is one switch, or a
+//! fat tree of two levels; two adapters may be connected back to back.
 
+use crate::ids::Switch;
 use crate::packets::Packets;
 use crate::parameters::Parameters;
 use crate::time::{Ps, Rate};
@@ -34,7 +35,16 @@ pub fn link_values(name: &str) -> Option<LinkValues> {
     Some([("link_mb_per_s", *rate), ("packet_overhead_bytes", *overhead)])
 }
 
-/// The links and the switch.
+/// Where a link of a switch leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// To an adapter.
+    Node(usize),
+    /// To another switch.
+    Switch(Switch),
+}
+
+/// The links and the switches.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     rate: Rate,
@@ -43,24 +53,98 @@ pub(crate) struct Fabric {
     pub(crate) propagation: Ps,
     pub(crate) switch: Ps,
     pub(crate) has_switch: bool,
+    nodes: usize,
+    /// Adapters at each leaf switch.
+    leaf_ports: usize,
+    leaves: usize,
+    spines: usize,
     /// When each adapter's link to the fabric is free.
     pub(crate) up_free: Vec<Ps>,
-    /// When the link from the switch to each adapter is free.
-    pub(crate) down_free: Vec<Ps>,
+    /// When each link of a switch is free: those to adapters, from leaves up, and from spines down.
+    free: Vec<Ps>,
 }
 
 impl Fabric {
     pub(crate) fn new(parameters: &Parameters, nodes: usize) -> Fabric {
+        let leaf_ports = match parameters.leaf_ports as usize {
+            0 => nodes.max(1),
+            ports => ports,
+        };
+        let leaves = nodes.div_ceil(leaf_ports);
+        let spines = match parameters.leaf_uplinks as usize {
+            _ if leaves < 2 => 0,
+            0 => leaf_ports,
+            uplinks => uplinks,
+        };
         Fabric {
             rate: parameters.link_mb_per_s,
             overhead: parameters.packet_overhead_bytes.into(),
             mtu: parameters.mtu_bytes.into(),
             propagation: parameters.propagation_ns,
             switch: parameters.switch_ns,
-            has_switch: nodes > 2 || parameters.switch_between_two == 1,
+            has_switch: nodes > 2 || leaves > 1 || parameters.switch_between_two == 1,
+            nodes,
+            leaf_ports,
+            leaves,
+            spines,
             up_free: vec![Ps::ZERO; nodes],
-            down_free: vec![Ps::ZERO; nodes],
+            free: vec![Ps::ZERO; nodes + 2 * leaves * spines],
         }
+    }
+
+    /// The leaf switch of an adapter.
+    pub(crate) fn leaf_of(&self, node: usize) -> Switch {
+        Switch(node / self.leaf_ports)
+    }
+
+    /// Whether adapters are connected to this switch.
+    fn is_leaf(&self, switch: Switch) -> bool {
+        switch.0 < self.leaves
+    }
+
+    /// Where packets to an adapter leave a switch that they have reached. Those with the same
+    /// `route` take the same spine switch.
+    pub(crate) fn next(&self, at: Switch, to: usize, route: usize) -> End {
+        let leaf = self.leaf_of(to);
+        match at {
+            _ if at == leaf => End::Node(to),
+            _ if self.is_leaf(at) => End::Switch(Switch(self.leaves + route % self.spines)),
+            _ => End::Switch(leaf),
+        }
+    }
+
+    /// Where packets from one adapter to several leave a switch that they have reached: up once
+    /// from the leaf of their sender, and down once to each other leaf.
+    pub(crate) fn spread(&self, at: Switch, from: usize, to: &[usize], route: usize) -> Vec<End> {
+        let first = self.leaf_of(from);
+        let mut ends: Vec<End> = Vec::new();
+        for node in to {
+            let end = self.next(at, *node, route);
+            let is_served = match end {
+                End::Node(_) => false,
+                _ if self.is_leaf(at) => at != first,
+                End::Switch(leaf) => leaf == first,
+            };
+            if !is_served && (matches!(end, End::Node(_)) || !ends.contains(&end)) {
+                ends.push(end);
+            }
+        }
+        ends
+    }
+
+    /// When a link of a switch is free.
+    pub(crate) fn free_mut(&mut self, at: Switch, end: End) -> &mut Ps {
+        let (leaves, spines) = (self.leaves, self.spines);
+        let index = match end {
+            End::Node(node) => node,
+            End::Switch(Switch(spine)) if at.0 < leaves => {
+                self.nodes + at.0 * spines + (spine - leaves)
+            }
+            End::Switch(Switch(leaf)) => {
+                self.nodes + leaves * spines + (at.0 - leaves) * leaves + leaf
+            }
+        };
+        &mut self.free[index]
     }
 
     /// When no more than `bytes` wait for the link of a node.
@@ -73,5 +157,54 @@ impl Fabric {
         let (count, payload) = (packets.count(), packets.payload.len() as u64);
         let first = payload.min(self.mtu) + self.overhead;
         (self.rate.time(first), self.rate.time(payload + count * self.overhead))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(leaf_ports: f64, leaf_uplinks: f64, nodes: usize) -> Fabric {
+        let mut parameters = Parameters::least();
+        parameters.set("leaf_ports", leaf_ports).unwrap();
+        parameters.set("leaf_uplinks", leaf_uplinks).unwrap();
+        Fabric::new(&parameters, nodes)
+    }
+
+    #[test]
+    fn packets_take_the_way_over_their_spine() {
+        let fabric = tree(4.0, 2.0, 10);
+        let (leaf, spine) = (Switch, |index: usize| Switch(3 + index));
+        assert_eq!(fabric.spread(leaf(0), 0, &[3], 3), [End::Node(3)]);
+        assert_eq!(fabric.spread(leaf(0), 0, &[9], 9), [End::Switch(spine(1))]);
+        assert_eq!(fabric.spread(spine(1), 0, &[9], 9), [End::Switch(leaf(2))]);
+        assert_eq!(fabric.spread(leaf(2), 0, &[9], 9), [End::Node(9)]);
+        // A group goes up once, and down once to each leaf.
+        let group = [1, 3, 5, 6, 8];
+        let up = [End::Node(1), End::Node(3), End::Switch(spine(0))];
+        assert_eq!(fabric.spread(leaf(0), 0, &group, 4), up);
+        let down = [End::Switch(leaf(1)), End::Switch(leaf(2))];
+        assert_eq!(fabric.spread(spine(0), 0, &group, 4), down);
+        assert_eq!(fabric.spread(leaf(1), 0, &group, 4), [End::Node(5), End::Node(6)]);
+    }
+
+    #[test]
+    fn each_link_is_one_of_its_own() {
+        let mut fabric = tree(2.0, 3.0, 6);
+        let mut count = 0;
+        for node in 0..6 {
+            *fabric.free_mut(Switch(node / 2), End::Node(node)) += Ps(1);
+            count += 1;
+        }
+        for (leaf, spine) in (0..3).flat_map(|leaf| (3..6).map(move |spine| (leaf, spine))) {
+            *fabric.free_mut(Switch(leaf), End::Switch(Switch(spine))) += Ps(1);
+            *fabric.free_mut(Switch(spine), End::Switch(Switch(leaf))) += Ps(1);
+            count += 2;
+        }
+        assert_eq!((fabric.free.len(), count), (24, 24));
+        assert!(fabric.free.iter().all(|free| *free == Ps(1)));
+        // One switch for all has no other links.
+        assert_eq!(tree(0.0, 0.0, 6).free.len(), 6);
+        assert_eq!(tree(2.0, 0.0, 6).spines, 2);
     }
 }

@@ -10,3 +10,7 @@ pub(crate) struct QpId {
     pub(crate) index: usize,
     pub(crate) generation: u32,
 }
+
+/// A switch: the leaf switches come first, then the spine switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Switch(pub(crate) usize);

@@ -498,7 +498,7 @@ impl World {
             Event::Depart(packets) => self.depart(packets),
             Event::Deferred { node } => self.release_deferred(node),
             Event::AtSwitch(packets) => self.at_switch(packets),
-            Event::Replicate(packets) => self.replicate(&packets),
+            Event::Replicate(packets) => self.replicate(packets),
             Event::Arrive { node, packets } => self.arrive(node, *packets),
             Event::Offer { qp } => self.offer(qp),
             Event::RecvWqes { qp, count } => self.have_recv_wqes(qp, count),

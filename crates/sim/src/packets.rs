@@ -6,7 +6,7 @@ use rdmalab_wire::opcode::Transport;
 
 use crate::bus::Span;
 use crate::device;
-use crate::ids::QpId;
+use crate::ids::{QpId, Switch};
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) struct Packets {
     /// The path MTU of that queue pair.
     pub(crate) mtu: PathMtu,
     pub(crate) to: To,
+    /// The switch that they have reached.
+    pub(crate) at: Switch,
     /// Where they are sent to; packets that are lost on their way go nowhere.
     pub(crate) destination: Gid,
     /// When the first and the last packet are where they are.

@@ -233,6 +233,10 @@ parameters! {
     multicast_ns: Ps, 0 ..= 1e9, default 0;
     /// Time of a packet in a switch, from its first byte in to its first byte out.
     switch_ns: Ps, 0 ..= 1e6, default 0;
+    /// Adapters at each leaf switch of a fat tree of two levels; 0: one switch connects all.
+    leaf_ports: u32, 0 ..= 1024, default 0;
+    /// Links from each leaf switch up, each to a spine switch of its own; 0: as many as adapters.
+    leaf_uplinks: u32, 0 ..= 1024, default 0;
     /// 1: two adapters are connected by a switch too. 0: they are connected back to back.
     switch_between_two: u32, 0 ..= 1, default 0;
     /// Bytes of each packet besides payload, as the link carries them. They are the same for all

@@ -228,6 +228,7 @@ impl World {
             transport: transport_of(qp.qp.qp_type),
             mtu: qp.qp.mtu,
             to,
+            at: self.fabric.leaf_of(from.node),
             destination: to.gid(),
             span: Span::default(),
             source,

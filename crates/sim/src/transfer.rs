@@ -2,6 +2,7 @@
 
 use crate::bus::Span;
 use crate::event::Event;
+use crate::fabric::End;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
 use crate::time::Ps;
@@ -56,35 +57,57 @@ impl World {
         }
     }
 
-    /// Packets pass the switch.
-    pub(crate) fn at_switch(&mut self, packets: Box<Packets>) {
+    /// Packets have reached a switch.
+    pub(crate) fn at_switch(&mut self, mut packets: Box<Packets>) {
+        let is_first = packets.at == self.fabric.leaf_of(packets.from.node);
         match packets.to {
-            To::Node(to) => self.leave_switch(to, packets),
-            To::Group(_) => {
-                let mut packets = packets;
+            To::Node(to) => {
+                // Those to one adapter take the same way (d mod k), so they stay in order.
+                let end = self.fabric.next(packets.at, to, to);
+                self.leave_switch(&[end], packets);
+            }
+            To::Group(_) if is_first => {
                 packets.span = packets.span.after(self.parameters.multicast_ns);
                 self.queue.push(self.now + self.parameters.multicast_ns, Event::Replicate(packets));
             }
+            To::Group(_) => self.replicate(packets),
             To::Nowhere => {}
         }
     }
 
-    /// The switch sends a multicast to every node with a member of its group.
-    pub(crate) fn replicate(&mut self, packets: &Packets) {
+    /// A switch sends a multicast on to every node with a member of its group.
+    pub(crate) fn replicate(&mut self, packets: Box<Packets>) {
         let To::Group(group) = packets.to else { return };
         let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
         let to: Vec<usize> = (0..self.nodes.len()).filter(has_members).collect();
-        to.into_iter().for_each(|to| self.leave_switch(to, Box::new(packets.clone())));
+        let route = group.0.iter().fold(0, |sum, byte| sum + usize::from(*byte));
+        let ends = self.fabric.spread(packets.at, packets.from.node, &to, route);
+        self.leave_switch(&ends, packets);
     }
 
-    fn leave_switch(&mut self, to: usize, mut packets: Box<Packets>) {
+    /// Packets leave the switch that they have reached, by these links.
+    fn leave_switch(&mut self, ends: &[End], packets: Box<Packets>) {
         let (first, all) = self.fabric.times(&packets);
         let heads = Span { first: packets.span.first - first, last: packets.span.last - first };
         let came = heads.after(self.fabric.switch);
-        let sent = came.through(self.fabric.down_free[to], first, all);
-        self.fabric.down_free[to] = sent.last;
-        packets.span = sent.after(self.fabric.propagation);
-        self.deliver(to, packets);
+        let mut last = Some(packets);
+        for (index, end) in ends.iter().enumerate() {
+            let is_last = index + 1 == ends.len();
+            let taken = if is_last { last.take() } else { last.clone() };
+            let Some(mut packets) = taken else { return };
+            let free = self.fabric.free_mut(packets.at, *end);
+            let sent = came.through(*free, first, all);
+            *free = sent.last;
+            packets.span = sent.after(self.fabric.propagation);
+            match *end {
+                End::Node(node) => self.deliver(node, packets),
+                End::Switch(switch) => {
+                    packets.at = switch;
+                    let head = packets.span.first - first;
+                    self.queue.push(head.max(self.now), Event::AtSwitch(packets));
+                }
+            }
+        }
     }
 
     fn deliver(&mut self, node: usize, packets: Box<Packets>) {

@@ -187,14 +187,17 @@ fn each_parameter_matters_somewhere() {
             ("ack_timeout_min_code", 3.0),
             ("interrupts_per_s", 1000.0),
             ("interrupt_ns", 2000.0),
+            ("leaf_ports", 4.0),
+            ("leaf_uplinks", 2.0),
         ],
     );
     let before = battery(&base);
     let mut idle = Vec::new();
     // Only queue pairs with messages of different lengths notice the length of a turn; see
     // `a_small_message_waits_for_turns_of_a_long_one`. No receive is late here; see
-    // `a_wait_after_an_rnr_nak_is_as_long_as_the_adapter_makes_it`.
-    let elsewhere = ["turn_bytes", "rnr_wait_percent"];
+    // `a_wait_after_an_rnr_nak_is_as_long_as_the_adapter_makes_it`. All messages come from or go to
+    // rank 0; see `messages_to_another_leaf_share_the_links_to_their_spine`.
+    let elsewhere = ["turn_bytes", "rnr_wait_percent", "leaf_uplinks"];
     for parameter in Parameters::ALL.iter().filter(|found| !elsewhere.contains(&found.name)) {
         let value = base.parameters.get(parameter.name).unwrap();
         // Another value nearby, or of two values the other.

@@ -107,6 +107,11 @@ impl Default for Shape {
 
 /// Connects a queue pair of this rank to one of the other rank; both call it.
 pub fn connect(rank: &SimRank, device: &Device, shape: Shape) -> End {
+    connect_to(rank, device, shape, 1 - rank.index())
+}
+
+/// Connects a queue pair of this rank to one of rank `other`; all ranks call it.
+pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -> End {
     let context = device.open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = || context.create_cq(4 * shape.depth, None).unwrap();
@@ -127,7 +132,7 @@ pub fn connect(rank: &SimRank, device: &Device, shape: Shape) -> End {
     let remote = mr.remote();
     let text = format!("{own} {} {} {}", remote.addr, remote.bytes, remote.rkey);
     let all = rank.exchange(text.as_bytes()).unwrap();
-    let theirs = String::from_utf8(all[1 - rank.index()].clone()).unwrap();
+    let theirs = String::from_utf8(all[other].clone()).unwrap();
     let mut words = theirs.split(' ');
     let endpoint: QpEndpoint = words.next().unwrap().parse().unwrap();
     let mut number = || words.next().unwrap().parse::<u64>().unwrap();

@@ -4,6 +4,7 @@ mod closed_forms;
 mod effects;
 mod ends;
 mod experiments;
+mod fabric;
 mod faults;
 mod lab;
 mod noise;
