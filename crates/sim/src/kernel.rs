@@ -93,6 +93,8 @@ pub(crate) struct World {
     pub(crate) buffers: Buffers,
     /// Seed of all noise.
     pub(crate) seed: u64,
+    /// Tasks that were added and not begun.
+    pub(crate) added: Vec<(TaskId, Body)>,
     /// Events so far.
     pub(crate) events: u64,
     /// How often there was an occasion to look whether to stop.
@@ -123,6 +125,7 @@ impl Sim {
             parameters,
             buffers: Buffers::default(),
             seed: 0,
+            added: Vec::new(),
             events: 0,
             looks: 0,
             exchange: Exchange::default(),
@@ -270,7 +273,7 @@ impl World {
             self.tasks[parent].children += 1;
         }
         self.nodes[node].tasks += 1;
-        task::add(task, body);
+        self.added.push((task, body));
         self.resume_at(task, self.now);
     }
 

@@ -43,6 +43,7 @@ mod kernel;
 mod memory;
 mod noise;
 mod note;
+mod os_thread;
 mod packets;
 mod parameters;
 mod profile;

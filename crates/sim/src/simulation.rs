@@ -15,8 +15,7 @@ use crate::faults::Faults;
 use crate::kernel::Sim;
 use crate::profile::Profile;
 use crate::rank::SimRank;
-use crate::task::{self, TaskStack, caught};
-use crate::threads::outliving;
+use crate::task::{Body, TaskStack, caught};
 use crate::time::Ps;
 use crate::timeline::{Step, Timeline};
 
@@ -24,6 +23,7 @@ use crate::timeline::{Step, Timeline};
 pub struct Simulation {
     sim: Arc<Sim>,
     ranks: usize,
+    on_threads: bool,
 }
 
 /// What a simulation took.
@@ -47,7 +47,15 @@ impl Simulation {
     #[must_use]
     pub fn new(profile: &Profile, ranks: usize, asked: Arc<AtomicBool>) -> Simulation {
         let name = format!("sim:{}", profile.name);
-        Simulation { sim: Sim::new(&name, profile.parameters, ranks, asked), ranks }
+        let sim = Sim::new(&name, profile.parameters, ranks, asked);
+        Simulation { sim, ranks, on_threads: false }
+    }
+
+    /// Runs each rank and each of its threads on a thread of the operating system, in place of
+    /// coroutines: a slow way to the same results.
+    #[must_use]
+    pub fn on_threads(self) -> Simulation {
+        Simulation { on_threads: true, ..self }
     }
 
     /// The name of its devices.
@@ -127,10 +135,10 @@ impl Simulation {
             for index in 0..self.ranks {
                 // SAFETY: `schedule` returns when every task has ended, or drops those that have
                 // not: after that nothing refers to the body and its results.
-                let body = unsafe { outliving(one(index)) };
+                let body = unsafe { Body::outliving(one(index)) };
                 self.sim.with(|world| world.add_task(index, None, body));
             }
-            schedule(&self.sim);
+            schedule(&self.sim, self.on_threads);
         }
         let none = || Err(Stopped::Failed("the rank did not begin".to_owned()));
         let result = |result: RefCell<Option<_>>| result.into_inner().unwrap_or_else(none);
@@ -172,11 +180,11 @@ impl Drop for Stacks {
 }
 
 /// Runs tasks in the order of their times until all have ended.
-fn schedule(sim: &Sim) {
+fn schedule(sim: &Sim, on_threads: bool) {
     let mut stacks = Stacks::default();
     loop {
-        for (id, body) in task::take_added() {
-            match TaskStack::new(id, sim.address(), body) {
+        for (id, body) in sim.with(|world| std::mem::take(&mut world.added)) {
+            match TaskStack::new(id, sim.address(), body, on_threads) {
                 Ok(stack) => drop(stacks.0.insert(id.0, stack)),
                 Err(error) => {
                     let why = format!("there is no memory for the stack of a rank: {error}");

@@ -3,13 +3,18 @@
 //! A task runs until it waits; then the scheduler runs the task whose time comes next. A task that
 //! is dropped before its end, because the scheduler itself panicked, is unwound; the unwinding
 //! never waits, since [`suspend`] then returns at once.
+//!
+//! [`OsThread`]s can take the place of coroutines: a proof that nothing depends on which stack or
+//! thread a task runs on.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::os_thread::{OsThread, Turn};
 
 /// Which task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +24,31 @@ pub(crate) struct TaskId(pub(crate) usize);
 const STACK_BYTES: usize = 512 << 10;
 
 /// What a task runs.
-pub(crate) type Body = Box<dyn FnOnce()>;
+pub(crate) struct Body(Box<dyn FnOnce()>);
+
+// SAFETY: of all tasks one runs at a time, and each resumption happens after what ran before it:
+// on the same thread, or by the lock of a `Turn`.
+unsafe impl Send for Body {}
+
+impl Body {
+    /// A body that borrows.
+    ///
+    /// # Safety
+    /// It has ended, or is dropped, before anything that it borrows is gone.
+    pub(crate) unsafe fn outliving<'a>(body: Box<dyn FnOnce() + 'a>) -> Body {
+        // SAFETY: only the lifetime changes, and the caller promises that it is kept.
+        Body(unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'a>, Box<dyn FnOnce()>>(body) })
+    }
+}
 
 type TaskYielder = Yielder<(), ()>;
+
+/// How a running task gives way to the scheduler.
+#[derive(Clone, Copy)]
+enum Way {
+    Coroutine(NonNull<TaskYielder>),
+    Thread(NonNull<Turn>),
+}
 
 /// The task that a thread runs now.
 #[derive(Clone, Copy)]
@@ -29,23 +56,11 @@ struct Running {
     task: TaskId,
     /// Which simulation it belongs to: the address of its state, which is only compared.
     of: usize,
-    yielder: NonNull<TaskYielder>,
+    way: Way,
 }
 
 thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
-    /// The tasks of this thread that were added, and not begun.
-    static ADDED: RefCell<Vec<(TaskId, Body)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Adds a task, which the scheduler of this thread will begin.
-pub(crate) fn add(task: TaskId, body: Body) {
-    ADDED.with_borrow_mut(|added| added.push((task, body)));
-}
-
-/// Takes the tasks that were added.
-pub(crate) fn take_added() -> Vec<(TaskId, Body)> {
-    ADDED.take()
 }
 
 /// The task of the simulation `of` that runs on this thread now; `None` outside of its tasks.
@@ -60,25 +75,51 @@ pub(crate) fn suspend() {
     if std::thread::panicking() {
         return;
     }
-    // SAFETY: the yielder lives on the stack of the running task, below this frame.
-    unsafe { running.yielder.as_ref() }.suspend(());
+    match running.way {
+        // SAFETY: the yielder lives on the stack of the running task, below this frame.
+        Way::Coroutine(yielder) => unsafe { yielder.as_ref() }.suspend(()),
+        // SAFETY: the thread of the running task, which is this one, owns a share of the turn.
+        Way::Thread(turn) => unsafe { turn.as_ref() }.give_way(),
+    }
     RUNNING.set(Some(running));
 }
 
 /// A task that was started.
-pub(crate) struct TaskStack(Coroutine<(), (), ()>);
+pub(crate) enum TaskStack {
+    /// It runs on the thread of the scheduler.
+    Coroutine(Coroutine<(), (), ()>),
+    /// It runs on a thread of its own.
+    Thread(OsThread),
+}
 
 impl TaskStack {
     /// Prepares a task of the simulation `of`; it begins when it is resumed first.
     ///
     /// # Errors
-    /// There is no memory for its stack.
-    pub(crate) fn new(task: TaskId, of: usize, body: Body) -> std::io::Result<TaskStack> {
+    /// There is no memory for its stack, or no thread.
+    pub(crate) fn new(
+        task: TaskId,
+        of: usize,
+        body: Body,
+        on_thread: bool,
+    ) -> std::io::Result<TaskStack> {
+        if on_thread {
+            let begin = move |turn: &Turn| {
+                let way = Way::Thread(NonNull::from(turn));
+                RUNNING.set(Some(Running { task, of, way }));
+                // The whole is captured, which may be sent, and not its field.
+                let Body(body) = { body };
+                body();
+            };
+            return OsThread::new(STACK_BYTES, begin).map(TaskStack::Thread);
+        }
         let stack = DefaultStack::new(STACK_BYTES)?;
-        Ok(TaskStack(Coroutine::with_stack(stack, move |yielder: &TaskYielder, ()| {
-            RUNNING.set(Some(Running { task, of, yielder: NonNull::from(yielder) }));
-            body();
-        })))
+        let begin = move |yielder: &TaskYielder, ()| {
+            let way = Way::Coroutine(NonNull::from(yielder));
+            RUNNING.set(Some(Running { task, of, way }));
+            (body.0)();
+        };
+        Ok(TaskStack::Coroutine(Coroutine::with_stack(stack, begin)))
     }
 
     /// Runs the task until it waits or ends. Returns whether it has ended.
@@ -91,7 +132,12 @@ impl TaskStack {
             }
         }
         let _before = Before(RUNNING.get());
-        matches!(self.0.resume(()), CoroutineResult::Return(()))
+        match self {
+            TaskStack::Coroutine(task) => {
+                matches!(task.resume(()), CoroutineResult::Return(()))
+            }
+            TaskStack::Thread(task) => task.resume(),
+        }
     }
 }
 
@@ -109,6 +155,10 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
+    fn start(task: usize, body: impl FnOnce() + 'static) -> TaskStack {
+        TaskStack::new(TaskId(task), 7, Body(Box::new(body)), false).unwrap()
+    }
+
     #[test]
     fn tasks_take_turns_and_keep_their_identity() {
         let trace = Rc::new(std::cell::RefCell::new(Vec::new()));
@@ -122,7 +172,7 @@ mod tests {
                         suspend();
                     }
                 };
-                TaskStack::new(TaskId(index), 7, Box::new(body)).unwrap()
+                start(index, body)
             })
             .collect();
         let ended: Vec<bool> = [0, 1, 1, 0, 0, 1].map(|index: usize| stacks[index].resume()).into();
@@ -146,7 +196,7 @@ mod tests {
             let _told = told;
             suspend();
         };
-        let mut stack = TaskStack::new(TaskId(0), 7, Box::new(body)).unwrap();
+        let mut stack = start(0, body);
         assert!(!stack.resume());
         drop(stack);
         assert!(gone.get());

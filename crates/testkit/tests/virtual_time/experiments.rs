@@ -1,11 +1,11 @@
 //! Experiments, as they are, in virtual time: all of them run, and the same input gives the same
 //! bytes.
 
-use rdmalab_experiments::Experiment;
+use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_measure::Quantity;
-use rdmalab_sim::{SHIPPED, find};
+use rdmalab_sim::{Profile, SHIPPED, Simulation, find};
 
-use crate::lab::{Case, measured, outcome};
+use crate::lab::{Case, outcome, run_point_on};
 
 const SHORT: (&str, &str) = ("messages", "200");
 
@@ -38,9 +38,18 @@ const CASES: &[Case] = &[
 ];
 
 /// The results of all ranks, as bytes.
-fn bytes(profile: &str, (experiment, ranks, options): &Case) -> Vec<u8> {
-    let profile = find(profile).unwrap();
-    let results = measured(&profile, *ranks, *experiment, options);
+fn bytes(profile: &str, case: &Case) -> Vec<u8> {
+    bytes_on(&find(profile).unwrap(), case, |simulation| simulation)
+}
+
+/// The results of all ranks, as bytes, in a simulation that differs from the usual one.
+fn bytes_on(
+    profile: &Profile,
+    (experiment, ranks, options): &Case,
+    change: impl FnOnce(Simulation) -> Simulation,
+) -> Vec<u8> {
+    let points = sweep(*experiment, options).unwrap();
+    let results = run_point_on(profile, *ranks, &points[0], change);
     let all: Result<Vec<_>, _> = results.into_iter().collect();
     let all = all.unwrap_or_else(|why| panic!("{experiment} {options:?}: {why}"));
     postcard::to_stdvec(&all).unwrap()
@@ -59,6 +68,21 @@ fn every_experiment_runs_on_every_profile_and_twice_the_same() {
         for ((case, once), again) in CASES.iter().zip(once).zip(again) {
             assert!(once == again, "{profile}: {} {:?} differs", case.0, case.2);
         }
+    }
+}
+
+#[test]
+fn threads_of_the_system_in_place_of_coroutines_give_the_same_bytes() {
+    let mut profile = find("connectx2").unwrap();
+    for (name, value) in
+        [("jitter_ns", 100.0), ("interrupts_per_s", 1000.0), ("interrupt_ns", 2000.0)]
+    {
+        profile.set(name, value).unwrap();
+    }
+    for case in CASES {
+        let coroutines = bytes_on(&profile, case, |simulation| simulation);
+        let threads = bytes_on(&profile, case, Simulation::on_threads);
+        assert!(coroutines == threads, "{} {:?} differs", case.0, case.2);
     }
 }
 

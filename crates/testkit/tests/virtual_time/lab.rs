@@ -64,8 +64,18 @@ pub fn measured(
 
 /// The result of each rank of a point.
 pub fn run_point(profile: &Profile, ranks: usize, point: &Point) -> Vec<Result<Outcome, Stopped>> {
+    run_point_on(profile, ranks, point, |simulation| simulation)
+}
+
+/// The result of each rank of a point, in a simulation that differs from the usual one.
+pub fn run_point_on(
+    profile: &Profile,
+    ranks: usize,
+    point: &Point,
+    change: impl FnOnce(Simulation) -> Simulation,
+) -> Vec<Result<Outcome, Stopped>> {
     let (simulation, device) = lab(profile, ranks);
-    let simulation = simulation.with_seed(point.common.stream_seed());
+    let simulation = change(simulation.with_seed(point.common.stream_seed()));
     simulation.run(|rank| rdmalab_experiments::run(rank, &device, point)).0
 }
 
