@@ -1,4 +1,5 @@
-//! A task on a thread of its own. It and the scheduler take turns: one of them runs, the other waits.
+//! A task on a thread of its own. It and the scheduler take turns: one of them runs, the other
+//! waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
