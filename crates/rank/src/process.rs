@@ -52,5 +52,7 @@ pub use server::{SESSIONS_MAX, Server, ServerEvent};
 pub use spec::{LaunchMethod, RankSpec};
 pub use ssh::SshCommand;
 pub use stream::Stream;
-pub use worker::{connection, serve, serve_as, serve_under};
-pub use worker_group::{Cause, RANKS_MAX, RankInfo, TeamEvent, WorkerGroup, WorkerGroupError};
+pub use worker::{connection, serve, serve_as, serve_both, serve_under};
+pub use worker_group::{
+    AloneEvent, Cause, RANKS_MAX, RankInfo, TeamEvent, WorkerGroup, WorkerGroupError,
+};

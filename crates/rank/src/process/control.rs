@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::frame::ToWorker;
@@ -19,8 +19,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Job {
     /// Its number, in the launcher's count.
     pub number: u64,
-    /// How long to wait for other ranks.
-    pub patience_ns: u64,
+    /// How long to wait for other ranks; `None`: the rank does the job without them.
+    pub patience_ns: Option<u64>,
     /// What to do.
     pub bytes: Vec<u8>,
 }
@@ -29,7 +29,7 @@ pub struct Job {
 #[derive(Debug, Default)]
 pub struct Control {
     /// Set while there is a reason to stop. A spinning thread looks only at this.
-    flag: AtomicBool,
+    flag: Arc<AtomicBool>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -51,6 +51,11 @@ impl Control {
         self.flag.load(Ordering::Relaxed)
     }
 
+    /// The flag itself.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.flag.clone()
+    }
+
     /// The reason to stop, where there is one.
     pub fn check(&self) -> Result<(), Stopped> {
         if !self.is_stopping() {
@@ -64,12 +69,10 @@ impl Control {
         let mut state = lock(&self.state);
         match said {
             ToWorker::Job { job, patience_ns, bytes } => {
-                state.job = job;
-                state.reason = None;
-                state.exchanged = None;
-                self.flag.store(false, Ordering::Relaxed);
-                let bytes = bytes.into_vec();
-                state.jobs.push_back(Job { number: job, patience_ns, bytes });
+                self.begin(&mut state, (job, Some(patience_ns)), bytes.into_vec());
+            }
+            ToWorker::Alone { job, bytes } => {
+                self.begin(&mut state, (job, None), bytes.into_vec());
             }
             ToWorker::Exchanged { job, round, all } if job == state.job => {
                 let all = all.into_iter().map(serde_bytes::ByteBuf::into_vec).collect();
@@ -83,6 +86,14 @@ impl Control {
             _ => {}
         }
         self.changed.notify_all();
+    }
+
+    fn begin(&self, state: &mut State, (number, patience_ns): (u64, Option<u64>), bytes: Vec<u8>) {
+        state.job = number;
+        state.reason = None;
+        state.exchanged = None;
+        self.flag.store(false, Ordering::Relaxed);
+        state.jobs.push_back(Job { number, patience_ns, bytes });
     }
 
     /// The launcher is gone.

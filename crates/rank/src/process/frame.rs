@@ -28,6 +28,9 @@ pub enum ToWorker {
     Assign(Box<Assignment>),
     /// Work; answered by [`ToLauncher::Done`] or [`ToLauncher::Failed`].
     Job { job: u64, patience_ns: u64, bytes: ByteBuf },
+    /// Work that this rank does without the others, and beside its other work of this kind;
+    /// answered as a job.
+    Alone { job: u64, bytes: ByteBuf },
     /// What all ranks gave to an exchange.
     Exchanged { job: u64, round: u64, all: Vec<ByteBuf> },
     /// Another rank failed, or is gone.

@@ -56,6 +56,13 @@ struct Sights {
     timeline: Option<Timeline>,
 }
 
+/// Sends a message to the launcher.
+pub(super) fn send(writer: &Mutex<Stream>, what: &ToLauncher) -> Result<(), Stopped> {
+    let frame = frame::encode(what).map_err(|e| Stopped::Failed(e.to_string()))?;
+    let sent = std::io::Write::write_all(&mut *lock(writer), &frame);
+    sent.map_err(|e| Stopped::Other(format!("the launcher is gone: {e}")))
+}
+
 impl ProcessRank {
     /// Accepts the assignment: pins the calling thread.
     ///
@@ -97,10 +104,7 @@ impl ProcessRank {
     }
 
     pub(super) fn send(&self, what: &ToLauncher) -> Result<(), Stopped> {
-        let frame = frame::encode(what).map_err(|e| Stopped::Failed(e.to_string()))?;
-        let mut writer = lock(&self.writer);
-        let sent = std::io::Write::write_all(&mut *writer, &frame);
-        sent.map_err(|e| Stopped::Other(format!("the launcher is gone: {e}")))
+        send(&self.writer, what)
     }
 
     /// Cores that ranks of this machine were given, ours first.

@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rdmalab_measure::Clock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use rustix::thread::sched_getcpu;
 use serde_bytes::ByteBuf;
 
 use super::clock_sync::{self, Hot};
@@ -16,7 +18,7 @@ use super::control::Control;
 use super::frame::{self, ToLauncher, ToWorker};
 use super::handshake::{Assignment, Claim, Hello, printable};
 use super::panics;
-use super::rank::ProcessRank;
+use super::rank::{self, ProcessRank};
 use super::stream::Stream;
 
 /// How long the launcher may take to send its hello, which is the first thing that it sends. A
@@ -68,7 +70,7 @@ pub fn serve_as(
     stream: Stream,
     run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
 ) -> io::Result<()> {
-    serve_for(claim, None, stream, run)
+    serve_for((claim, None), stream, run, refuse)
 }
 
 /// Like [`serve`], for a worker that a server started for the launcher. The worker ends when the
@@ -81,14 +83,34 @@ pub fn serve_under(
     stream: Stream,
     run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
 ) -> io::Result<()> {
-    serve_for(None, Some(server), stream, run)
+    serve_for((None, Some(server)), stream, run, refuse)
+}
+
+/// Like [`serve_as`], also for jobs that this rank does without the others: `alone` gets the job's
+/// bytes, and a flag that is set when it should stop. Each such job has its own thread, so the
+/// launcher decides how many run at a time.
+///
+/// # Errors
+/// Those of [`serve_as`].
+pub fn serve_both(
+    claim: Option<Claim>,
+    stream: Stream,
+    run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
+    alone: impl Fn(&[u8], &Arc<AtomicBool>) -> Result<Vec<u8>, String> + Sync,
+) -> io::Result<()> {
+    serve_for((claim, None), stream, run, alone)
+}
+
+/// Answers a job for one rank in a program that has none.
+fn refuse(_: &[u8], _: &Arc<AtomicBool>) -> Result<Vec<u8>, String> {
+    Err("this rank does no job without the others".to_owned())
 }
 
 fn serve_for(
-    claim: Option<Claim>,
-    server: Option<u32>,
+    (claim, server): (Option<Claim>, Option<u32>),
     mut stream: Stream,
     mut run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
+    alone: impl Fn(&[u8], &Arc<AtomicBool>) -> Result<Vec<u8>, String> + Sync,
 ) -> io::Result<()> {
     panics::record();
     let clock = Clock::new();
@@ -108,7 +130,7 @@ fn serve_for(
         let watcher = std::thread::Builder::new().name("server".to_owned());
         watcher.spawn(move || watch.outlive(&heard, &to))?;
     }
-    let mut rank = match ProcessRank::sit(seat, clock, control.clone(), writer) {
+    let mut rank = match ProcessRank::sit(seat, clock, control.clone(), writer.clone()) {
         Ok(rank) => rank,
         Err(why) => {
             frame::write(&mut stream, &ToLauncher::Failed { job: 0, why: why.clone() })?;
@@ -117,17 +139,35 @@ fn serve_for(
     };
     // An error of sending means that the launcher is gone, which ends the loop.
     let _ = rank.send(&ToLauncher::Ready { cpu: rank.cpu() });
-    while let Some(job) = control.next_job() {
-        rank.begin(job.number, job.patience_ns);
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(&rank, &job.bytes)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(panics::text(&*panic)));
-        if let Some(panic) = panics::take() {
-            // A thread that was not joined panicked, or the panic was caught.
-            rank.log(&printable(&panic));
+    let (flag, writer) = (control.flag(), &*writer);
+    // Ends when all threads have: the flag is set when the launcher is gone.
+    std::thread::scope(|scope| {
+        while let Some(job) = control.next_job() {
+            let Some(patience_ns) = job.patience_ns else {
+                let (flag, alone) = (&flag, &alone);
+                let number = job.number;
+                let body = move || report(writer, number, caught(|| alone(&job.bytes, flag)));
+                let thread = std::thread::Builder::new().name("alone".to_owned());
+                if let Err(error) = thread.spawn_scoped(scope, body) {
+                    report(writer, number, Err(format!("there is no thread for it: {error}")));
+                }
+                continue;
+            };
+            rank.begin(job.number, patience_ns);
+            let outcome = caught(|| run(&rank, &job.bytes));
+            if let Some(panic) = panics::take() {
+                // A thread that was not joined panicked, or the panic was caught.
+                rank.log(&printable(&panic));
+            }
+            report(writer, job.number, outcome);
         }
-        report(&rank, job.number, outcome);
-    }
+    });
     Ok(())
+}
+
+/// Does a job; a panic is an error.
+fn caught(job: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<Vec<u8>, String> {
+    catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| Err(panics::text(&*panic)))
 }
 
 fn named(kind: io::ErrorKind, what: &str) -> io::Error {
@@ -142,14 +182,14 @@ fn seat(stream: &mut Stream) -> io::Result<Option<Assignment>> {
     }
 }
 
-fn report(rank: &ProcessRank, job: u64, outcome: Result<Vec<u8>, String>) {
+fn report(to: &Mutex<Stream>, job: u64, outcome: Result<Vec<u8>, String>) {
     let said = match outcome {
-        Ok(bytes) => ToLauncher::Done { job, cpu: rank.cpu(), bytes: ByteBuf::from(bytes) },
+        Ok(bytes) => ToLauncher::Done { job, cpu: sched_getcpu(), bytes: ByteBuf::from(bytes) },
         Err(why) => ToLauncher::Failed { job, why },
     };
-    if let Err(error) = rank.send(&said) {
+    if let Err(error) = rank::send(to, &said) {
         // Too long to be sent; or the launcher is gone, and this fails as well.
-        let _ = rank.send(&ToLauncher::Failed { job, why: error.to_string() });
+        let _ = rank::send(to, &ToLauncher::Failed { job, why: error.to_string() });
     }
 }
 

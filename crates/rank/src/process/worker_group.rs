@@ -1,5 +1,6 @@
 //! The launcher's side: a group of workers, each of them a rank.
 
+mod alone;
 mod gather;
 mod run;
 
@@ -21,6 +22,7 @@ use super::handshake::{self, Assignment, ConnectedWorker, Hello, Peer};
 use super::rendezvous::RendezvousListener;
 use super::spec::RankSpec;
 use super::stream::Stream;
+pub use alone::AloneEvent;
 use gather::Missing;
 
 /// Ranks of a group at most.
@@ -46,6 +48,11 @@ pub struct RankInfo {
     pub cores: Vec<usize>,
     /// The CPU that it was seen on last.
     pub cpu: usize,
+    /// How many CPUs it has for itself: those that it may use, divided by the ranks that may use
+    /// them too. At least 1.
+    pub share: usize,
+    /// How many jobs it has done without the others.
+    pub alone: u64,
 }
 
 /// What happens while a job runs.
@@ -143,6 +150,7 @@ impl WorkerGroup {
         let (sender, heard) = sync_channel(WAITING_FRAMES);
         let mut workers = Self { members: Vec::new(), heard, job: 0, early: Vec::new() };
         let mut peers = Vec::new();
+        let mut usable = Vec::new();
         let (mut failed, mut is_whole) = (None, true);
         // Even if one fails, make members of the others: dropping a member ends its worker.
         let all = gather::gather(specs, listener, interrupt, &sender);
@@ -152,6 +160,7 @@ impl WorkerGroup {
         for ((rank, spec), met) in specs.iter().enumerate().zip(all) {
             let member = met.and_then(|met| {
                 let peer = Peer::of(&met.hello, spec);
+                usable.push((peer.machine.clone(), met.hello.cores.clone()));
                 let is_here = here.as_ref().is_none_or(|here| *here == met.hello.machine);
                 let clock = clock.filter(|_| !is_here);
                 let member = Member::new(rank, met, spec, (clock, sender.clone()));
@@ -173,6 +182,9 @@ impl WorkerGroup {
         if !is_whole {
             let what = "interrupted before all ranks were there".to_owned();
             return Err(WorkerGroupError { cause: Cause::Interrupted, ..start_error(None, what) });
+        }
+        for (member, share) in workers.members.iter_mut().zip(shares(&usable)) {
+            member.info.share = share;
         }
         let skews = clock.map_or_else(Vec::new, |clock| skews(&peers, clock));
         for (index, spec) in specs.iter().enumerate() {
@@ -258,6 +270,8 @@ impl Member {
             pid: hello.pid,
             cores: spec.cores.clone(),
             cpu: usize::MAX,
+            share: 1,
+            alone: 0,
         };
         let reads = stream.try_clone().and_then(|s| stream.set_write_limit(UNREAD).map(|()| s));
         // From here on dropping it ends the worker.
@@ -360,6 +374,19 @@ fn start_error(rank: Option<usize>, what: String) -> WorkerGroupError {
     WorkerGroupError { cause: Cause::Start, rank, what, partial: Vec::new() }
 }
 
+/// How many CPUs each rank has for itself, by the machines of the ranks and the CPUs that they may
+/// use there.
+fn shares(usable: &[(String, Vec<usize>)]) -> Vec<usize> {
+    let share = |(machine, cores): &(String, Vec<usize>)| {
+        let meets = |(other, theirs): &&(String, Vec<usize>)| {
+            other == machine && theirs.iter().any(|core| cores.contains(core))
+        };
+        let sharing = usable.iter().filter(meets).count();
+        (cores.len() / sharing.max(1)).max(1)
+    };
+    usable.iter().map(share).collect()
+}
+
 /// The offset bound between the counter of the first core and that of each other core on which
 /// ranks of this machine may run; empty if it cannot be measured. The workers are idle meanwhile.
 fn skews(peers: &[Peer], clock: Clock) -> Vec<(usize, f64)> {
@@ -384,4 +411,21 @@ fn skews(peers: &[Peer], clock: Clock) -> Vec<(usize, f64)> {
         }
     }
     skews
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_the_cpus_that_they_may_use() {
+        let of =
+            |machine: &str, cores: std::ops::Range<usize>| (machine.to_owned(), cores.collect());
+        // Two without a binding on one machine, one alone on another.
+        assert_eq!(shares(&[of("a", 0..9), of("b", 0..9), of("a", 0..9)]), [4, 9, 4]);
+        // Bound to halves, to single CPUs, and more ranks than CPUs.
+        assert_eq!(shares(&[of("a", 0..4), of("a", 4..8)]), [4, 4]);
+        assert_eq!(shares(&[of("a", 0..1), of("a", 1..2), of("a", 0..2)]), [1, 1, 1]);
+        assert_eq!(shares(&[of("a", 0..2), of("a", 0..2), of("a", 0..2), of("a", 0..0)]), [1; 4]);
+    }
 }

@@ -1,5 +1,6 @@
 //! Groups of real processes: this test program starts itself as the worker.
 
+mod alone;
 mod clocks;
 mod faults;
 mod jobs;
@@ -30,7 +31,7 @@ fn worker_process() {
     if std::env::var_os(MARK).is_some() {
         joined::worker();
         let stream = rdmalab_rank::process::connection().unwrap();
-        rdmalab_rank::process::serve(stream, work::run).unwrap();
+        rdmalab_rank::process::serve_both(None, stream, work::run, work::alone).unwrap();
         std::process::exit(0);
     }
     // Checked second, because workers inherit these variables from their launcher.

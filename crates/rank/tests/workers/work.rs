@@ -1,9 +1,27 @@
 //! The jobs of these tests' workers; a job is a verb and its arguments.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rdmalab_rank::process::ProcessRank;
 use rdmalab_rank::{Rank, Stopped};
+
+/// The jobs that a rank does without the others.
+pub fn alone(job: &[u8], asked: &Arc<AtomicBool>) -> Result<Vec<u8>, String> {
+    match job {
+        b"until asked" => {
+            while !asked.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(b"asked".to_vec())
+        }
+        b"fail" => Err("of purpose".to_owned()),
+        b"panic" => panic!("alone"),
+        b"abort" => std::process::abort(),
+        other => Ok(other.to_vec()),
+    }
+}
 
 pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
     let job = String::from_utf8_lossy(job).into_owned();
