@@ -1,5 +1,7 @@
 //! The parameters of the model: name, unit, meaning and range of each, once.
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::{Ps, Rate};
 
 /// A value that a profile gives as a number.
@@ -63,7 +65,7 @@ macro_rules! parameters {
     ($($(#[doc = $doc:literal])+ $name:ident: $kind:ty, $min:literal ..= $max:literal
         $(, default $default:literal)?;)+) => {
         /// The values of a model.
-        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
         pub struct Parameters {
             $($(#[doc = $doc])+ pub $name: $kind,)+
         }

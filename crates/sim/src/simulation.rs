@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use rdmalab_measure::Clock;
 use rdmalab_rank::Stopped;
+use serde::{Deserialize, Serialize};
 
 use crate::adapter::Node;
 use crate::backend::SimBackend;
@@ -27,7 +28,7 @@ pub struct Simulation {
 }
 
 /// What a simulation took.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Events of adapters and of the fabric.
     pub events: u64,

@@ -3,8 +3,12 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
+use serde::{Deserialize, Serialize};
+
 /// A time or a duration in picoseconds. 64 bits last 213 days.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Ps(pub u64);
 
 impl Ps {
@@ -71,7 +75,7 @@ impl fmt::Display for Ps {
 }
 
 /// The time that bytes take; the default is none at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// Time of 2^20 bytes.
     ps_per_mib: u64,

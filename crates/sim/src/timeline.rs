@@ -1,6 +1,7 @@
 //! What happens to one message, step by step.
 
 use rdmalab_engine::train::TrainKind;
+use serde::{Deserialize, Serialize};
 
 use crate::time::Ps;
 
@@ -8,7 +9,7 @@ use crate::time::Ps;
 const MAX_STEPS: usize = 200;
 
 /// One step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// When it happened.
     pub at: Ps,
