@@ -59,6 +59,7 @@ mod soft;
 mod study;
 mod suggestion;
 mod table;
+mod team;
 mod tour;
 mod trace;
 mod values;

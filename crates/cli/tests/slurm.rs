@@ -75,10 +75,14 @@ impl Slurm {
     }
 
     fn srun(&self, ranks: usize, words: &[&str]) -> Command {
+        self.srun_on("soft0", ranks, words)
+    }
+
+    fn srun_on(&self, device: &str, ranks: usize, words: &[&str]) -> Command {
         let mut command = self.command("srun");
         command.args(["--ntasks", &ranks.to_string()]);
         command.arg(assert_cmd::cargo::cargo_bin("rdmalab")).args(words);
-        command.args(["--warm-up", "0", "--no-record", "--device", "soft0"]);
+        command.args(["--warm-up", "0", "--no-record", "--device", device]);
         command
     }
 }
@@ -138,6 +142,14 @@ fn srun_starts_the_ranks_and_ends_them() {
     assert_measured(&said(&mut slurm.srun(1, &ping)));
     let found = said(&mut slurm.srun(3, &ping));
     assert!(found.stderr.contains("rdmalab: srun: ping is run by 2 ranks, not 3"), "{found:?}");
+
+    // Processes share simulated points, however many ranks each point has.
+    let sweep = ["run", "ping", "--messages", "60", "--format", "json", "--size", "1..4*2"];
+    let found = said(&mut slurm.srun_on("sim:ideal", 3, &sweep));
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let value: Value = serde_json::from_str(&found.stdout).expect("one JSON document");
+    assert_eq!(value["points"].as_array().expect("points").len(), 3, "{found:?}");
+    assert!(found.stderr.contains("points simulated: 1 by process 0 on "), "{found:?}");
 
     let endless = ["run", "ping", "--messages", "3M", "--pause", "200us"];
     let mut running = Process::start(&mut slurm.srun(2, &endless));

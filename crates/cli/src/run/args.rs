@@ -13,6 +13,7 @@ use super::until::Goal;
 use crate::format::Format;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
+use crate::team::Team;
 
 /// The arguments of `rdmalab run`.
 #[derive(Clone, Debug)]
@@ -104,6 +105,9 @@ pub struct HowArgs {
     /// The part of a study that this is: nothing is printed, and its record goes on.
     #[arg(skip)]
     pub part: Option<PartOf>,
+    /// The processes that mpirun or srun started, if all parts of a study share them.
+    #[arg(skip)]
+    pub team: Option<Team>,
 }
 
 /// The place of a part of a study.

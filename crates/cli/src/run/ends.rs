@@ -16,6 +16,7 @@ use super::args::HowArgs;
 use super::job;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::link::LinkArgs;
+use crate::team::Team;
 
 /// The name in `--hosts` that stands for this machine, without ssh.
 const HERE: &str = "localhost";
@@ -44,6 +45,10 @@ pub struct Ends {
     rendezvous: Option<String>,
     /// The options of the link between them.
     link: LinkArgs,
+    /// The processes that mpirun or srun started to simulate points.
+    spread: Option<LaunchEnv>,
+    /// The processes, if they are up already.
+    team: Option<Team>,
 }
 
 /// Where the ranks are, and how they are started.
@@ -62,7 +67,12 @@ enum Launch {
 impl Ends {
     /// Two ranks on this machine.
     pub fn pair(cores: Option<String>) -> Self {
-        Self { launch: Launch::Here(2), cores, rendezvous: None, link: LinkArgs::default() }
+        Self::at(Launch::Here(2), cores)
+    }
+
+    fn at(launch: Launch, cores: Option<String>) -> Self {
+        let link = LinkArgs::default();
+        Self { launch, cores, rendezvous: None, link, spread: None, team: None }
     }
 
     /// The same ranks with these options of the link.
@@ -77,18 +87,23 @@ impl Ends {
     pub fn of(experiment: Experiment, how: &HowArgs) -> Outcome<Self> {
         let alone = how.host.is_some() || !how.hosts.is_empty();
         let discovered = if alone { None } else { LaunchEnv::discover().map_err(usage)? };
+        let is_simulated = how.device.as_deref().is_some_and(|d| name_of_device(d).is_some());
+        let (discovered, spread) = divided(discovered, is_simulated)?;
         let ends = Self {
             launch: launch(experiment, how, discovered)?,
             cores: how.cores.clone(),
             rendezvous: how.rendezvous.clone(),
             link: how.link.clone(),
+            spread,
+            team: how.team.clone(),
         };
         let count = ends.count();
-        let is_simulated = how.device.as_deref().is_some_and(|d| name_of_device(d).is_some());
         if count > RANKS_MAX && !is_simulated {
             return Err(usage(format!("there may be {RANKS_MAX} ranks, not {count}")));
         }
-        if let (Some(address), Launch::Here(_)) = (&ends.rendezvous, &ends.launch) {
+        if let (Some(address), Launch::Here(_), None) =
+            (&ends.rendezvous, &ends.launch, &ends.spread)
+        {
             return Err(usage(format!(
                 "--rendezvous {address}: all ranks are on this machine; it is for --hosts, and for \
                  mpirun and srun"
@@ -100,6 +115,37 @@ impl Ends {
             (None, _) => usage(why),
         })?;
         Ok(ends)
+    }
+
+    /// The processes that mpirun or srun started together with this one, for all parts of a study;
+    /// `None` if this one was started alone.
+    ///
+    /// # Errors
+    /// The environment contradicts itself.
+    pub fn of_study(device: &str, link: &LinkArgs, cores: Option<String>) -> Outcome<Option<Self>> {
+        let Some(launch) = LaunchEnv::discover().map_err(usage)? else { return Ok(None) };
+        let (launch, spread) = divided(Some(launch), name_of_device(device).is_some())?;
+        let launch = launch.map_or(Launch::Here(1), Launch::LaunchEnv);
+        Ok(Some(Self { link: link.clone(), spread, ..Self::at(launch, cores) }))
+    }
+
+    /// How many ranks mpirun or srun started, and which of them; `None` if the ranks of this
+    /// process do not depend on that.
+    pub fn launched(&self) -> Option<(usize, &'static str)> {
+        match &self.launch {
+            Launch::LaunchEnv(launch) => Some((launch.size, launch.by)),
+            _ => None,
+        }
+    }
+
+    /// Whether processes that mpirun or srun started share the points.
+    pub fn is_spread(&self) -> bool {
+        self.spread.is_some()
+    }
+
+    /// The processes, if they are up already.
+    pub fn team(&self) -> Option<Team> {
+        self.team.clone()
     }
 
     /// Number of ranks.
@@ -166,7 +212,10 @@ impl Ends {
     /// # Errors
     /// `--cores` is wrong, or remote ranks cannot connect to this process.
     pub fn specs(&self) -> Outcome<(Vec<RankSpec>, Option<RendezvousListener>)> {
-        let cores = self.cores()?;
+        let cores = match &self.spread {
+            None => self.cores()?,
+            Some(launch) => vec![None; launch.size],
+        };
         let worker = WorkerCommand::this_program(self.link.worker()).map_err(failed)?;
         let (places, listener) = self.gathered(worker)?;
         let spec = |(place, core): (LaunchMethod, Option<usize>)| RankSpec {
@@ -184,17 +233,13 @@ impl Ends {
         let here = |rank| {
             LaunchMethod::Local(WorkerCommand { envs: self.link.variables(rank), ..worker.clone() })
         };
+        if let Some(launch) = &self.spread {
+            return self.joined(launch, here(0));
+        }
         Ok(match &self.launch {
             Launch::Here(count) => ((0..*count).map(here).collect(), None),
             Launch::Server(address) => (vec![here(0), LaunchMethod::Remote(address.clone())], None),
-            Launch::LaunchEnv(LaunchEnv { rank: 1.., by, .. }) => {
-                return Err(usage(format!("only `rdmalab run` can be started by {by}")));
-            }
-            Launch::LaunchEnv(launch) => {
-                let mut places = vec![here(0)];
-                places.resize(launch.size, LaunchMethod::Joining);
-                (places, Some(self.gate_of(launch)?))
-            }
+            Launch::LaunchEnv(launch) => return self.joined(launch, here(0)),
             Launch::Hosts { hosts, ssh, program } => {
                 let token = new_token().map_err(failed)?;
                 let port = self.rendezvous.as_deref().and_then(port_of).unwrap_or(0);
@@ -214,6 +259,21 @@ impl Ends {
                 (hosts.iter().enumerate().map(place).collect(), Some(listener))
             }
         })
+    }
+
+    /// The processes that mpirun or srun started; the first of them starts its own worker.
+    fn joined(
+        &self,
+        launch: &LaunchEnv,
+        first: LaunchMethod,
+    ) -> Outcome<(Vec<LaunchMethod>, Option<RendezvousListener>)> {
+        if launch.rank > 0 {
+            let by = launch.by;
+            return Err(usage(format!("{by} can start only `rdmalab run`, `study` and `advise`")));
+        }
+        let mut places = vec![first];
+        places.resize(launch.size, LaunchMethod::Joining);
+        Ok((places, Some(self.gate_of(launch)?)))
     }
 
     /// Addresses of this machine for workers that ssh starts.
@@ -243,10 +303,21 @@ impl Ends {
     /// If mpirun or srun started this process as a rank other than 0, performs the jobs of rank 0
     /// and returns the result.
     pub fn follow(&self) -> Option<Outcome> {
-        match &self.launch {
-            Launch::LaunchEnv(launch) if launch.rank > 0 => Some(self.be_led(launch)),
-            _ => None,
-        }
+        self.led().map(|launch| self.be_led(launch))
+    }
+
+    /// What started this process, if it is another one than rank 0.
+    fn led(&self) -> Option<&LaunchEnv> {
+        let launch = match &self.launch {
+            Launch::LaunchEnv(launch) => Some(launch),
+            _ => self.spread.as_ref(),
+        };
+        launch.filter(|launch| launch.rank > 0)
+    }
+
+    /// As [`Ends::follow`]; if rank 0 only shows its plan, there is nothing to do.
+    pub fn follow_unless(&self, is_plan: bool) -> Option<Outcome> {
+        if is_plan { self.led().map(|_| Ok(())) } else { self.follow() }
     }
 
     fn be_led(&self, launch: &LaunchEnv) -> Outcome {
@@ -329,6 +400,23 @@ impl Ends {
         let mut given = none;
         here.zip(cores).for_each(|(rank, core)| given[rank] = Some(core));
         given
+    }
+}
+
+/// What mpirun or srun started: ranks, or processes that share the points if the ranks of each
+/// point are simulated in one process.
+fn divided(
+    launch: Option<LaunchEnv>,
+    is_simulated: bool,
+) -> Outcome<(Option<LaunchEnv>, Option<LaunchEnv>)> {
+    match launch {
+        Some(launch) if is_simulated && launch.size > RANKS_MAX => Err(usage(format!(
+            "{} started {} processes, and at most {RANKS_MAX} can share the points: start one for \
+             each host, since it takes all processors that it may use",
+            launch.by, launch.size
+        ))),
+        launch if is_simulated => Ok((None, launch)),
+        launch => Ok((launch, None)),
     }
 }
 

@@ -7,7 +7,7 @@ use rdmalab_experiments::{Limits, PlainPoint, Point};
 use rdmalab_measure::{Outcome, Stamp};
 use rdmalab_rank::Rank;
 use rdmalab_rank::process::{
-    Claim, ProcessRank, RendezvousAddress, Stream, connection, join, serve_as, serve_under,
+    Claim, ProcessRank, RendezvousAddress, Stream, connection, join, serve_both, serve_under,
 };
 use rdmalab_verbs::{Context, Device};
 use rustix::thread::CpuSet;
@@ -17,6 +17,7 @@ use super::hooks;
 use super::starved::Before;
 use crate::bench::task::{Task, Timings};
 use crate::bench::worker::{Endpoint, perform};
+use crate::simulated::simulate_errand;
 
 /// How long a rank waits for the others.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,7 +110,7 @@ pub fn work(
     let (stream, run) = (connection()?, worker(own_device, soft_only)?);
     match server {
         Some(server) => serve_under(server, stream, run),
-        None => serve_as(None, stream, run),
+        None => serve_both(None, stream, run, simulate_errand),
     }
 }
 
@@ -156,7 +157,7 @@ pub fn work_as(
     own_device: Option<&str>,
     soft_only: Option<&str>,
 ) -> io::Result<()> {
-    serve_as(claim, stream, worker(own_device, soft_only)?)
+    serve_both(claim, stream, worker(own_device, soft_only)?, simulate_errand)
 }
 
 /// The serialised result of a job, or why it failed.

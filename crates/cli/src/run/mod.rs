@@ -42,13 +42,14 @@ pub enum Ended {
 pub fn run(args: &RunArgs) -> Outcome {
     // Options are checked before anything is started.
     let ends = Ends::of(args.experiment, &args.how)?;
-    if let Some(followed) = ends.follow() {
-        return followed;
-    }
     let options = simulated::ablated(&args.how.device(), &args.sweep)?;
     let points = sweep(args.experiment, &options).map_err(usage)?;
     if args.how.until.is_none() {
         crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
+    }
+    // If the call is wrong, each process that mpirun or srun started says so: rank 0 waits for none.
+    if let Some(followed) = ends.follow_unless(args.how.plan) {
+        return followed;
     }
     if args.how.plan {
         return show_plan(args, &points, ends.count());
@@ -158,11 +159,11 @@ pub fn measure(
         None => plan.turns.iter().copied().collect(),
         Some(until) => until.next_round().into(),
     };
-    if until.is_none() {
-        let to_come = turns.iter().enumerate().filter(|(order, _)| !keep.has(*order));
-        let point = |(_, turn): (_, &Turn)| turn_point(plan, *turn);
-        session.begin(|| to_come.map(point).collect());
-    }
+    let ahead = |turns: &VecDeque<Turn>, keep: &Keep, first: usize| {
+        let to_come = turns.iter().enumerate().filter(|(at, _)| !keep.has(first + at));
+        to_come.map(|(_, turn)| turn_point(plan, *turn)).collect()
+    };
+    session.begin(|| ahead(&turns, keep, 0));
     for order in 0.. {
         let Some(turn) = turns.pop_front() else { break };
         if keep.has(order) {
@@ -206,6 +207,7 @@ pub fn measure(
         progress.end();
         if let Some(until) = until.as_mut().filter(|_| turns.is_empty()) {
             turns = until.next_round().into();
+            session.begin(|| ahead(&turns, keep, order + 1));
         }
     }
     if let Some(shortfall) = until.and_then(|until| until.shortfall()) {

@@ -10,6 +10,7 @@ use crate::bench::task::{Task, Timings};
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::simulated::{self, Setup, Simulated};
+use crate::team::Team;
 
 /// The ranks of a run.
 pub struct Session {
@@ -21,7 +22,7 @@ pub struct Session {
 /// Where the ranks are.
 enum Ranks {
     /// They are processes.
-    Processes(WorkerGroup),
+    Processes(Team),
     /// They are in virtual time, in this process.
     Simulated(Box<Simulated>),
 }
@@ -32,6 +33,26 @@ pub struct Cut {
     pub partial: Option<Measured>,
     /// The reason.
     pub failure: Failure,
+}
+
+/// Starts the processes of these places, or takes those that a study has started.
+///
+/// # Errors
+/// What cannot be started, and what to do.
+pub fn gather(
+    interrupt: &Interrupt,
+    ends: &Ends,
+    workers: Option<[WorkerCommand; 2]>,
+) -> Outcome<Team> {
+    if let Some(team) = ends.team() {
+        return Ok(team);
+    }
+    let (mut specs, listener) = ends.specs()?;
+    for (spec, worker) in specs.iter_mut().zip(workers.into_iter().flatten()) {
+        spec.place = LaunchMethod::Local(worker);
+    }
+    let workers = WorkerGroup::gather(&specs, listener.as_ref(), &interrupt.flag());
+    workers.map(Team::new).map_err(|error| failed(error.what))
 }
 
 /// The command that starts this program as a worker.
@@ -49,10 +70,11 @@ impl Session {
     /// What cannot be started, and what to do.
     pub fn open(interrupt: &Interrupt, device: &str, ends: &Ends) -> Outcome<Self> {
         match simulated::profile(device)? {
-            None => Self::gather(interrupt, device, ends, None),
+            None => Self::of_processes(interrupt, device, ends, None),
             Some(profile) => {
                 let setup = Setup::new(profile, ends.simulated()?, ends.link(), interrupt);
-                let ranks = Simulated::new(setup, ends.captures());
+                let team = ends.is_spread().then(|| gather(interrupt, ends, None)).transpose()?;
+                let ranks = Simulated::new(setup, ends.captures(), team);
                 let ranks = Ranks::Simulated(Box::new(ranks));
                 Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
             }
@@ -69,29 +91,23 @@ impl Session {
         ends: &Ends,
         workers: [WorkerCommand; 2],
     ) -> Outcome<Self> {
-        Self::gather(interrupt, device, ends, Some(workers))
+        Self::of_processes(interrupt, device, ends, Some(workers))
     }
 
-    fn gather(
+    fn of_processes(
         interrupt: &Interrupt,
         device: &str,
         ends: &Ends,
         workers: Option<[WorkerCommand; 2]>,
     ) -> Outcome<Self> {
-        let (mut specs, listener) = ends.specs()?;
-        for (spec, worker) in specs.iter_mut().zip(workers.into_iter().flatten()) {
-            spec.place = LaunchMethod::Local(worker);
-        }
-        let workers = WorkerGroup::gather(&specs, listener.as_ref(), &interrupt.flag());
-        let workers = workers.map_err(|error| failed(error.what))?;
-        let ranks = Ranks::Processes(workers);
+        let ranks = Ranks::Processes(gather(interrupt, ends, workers)?);
         Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
     }
 
     /// The processes of both ends; none if they are simulated.
     pub fn pids(&self) -> Vec<u32> {
         match &self.ranks {
-            Ranks::Processes(workers) => workers.infos().map(|info| info.pid).collect(),
+            Ranks::Processes(team) => team.lock().infos().map(|info| info.pid).collect(),
             Ranks::Simulated(_) => Vec::new(),
         }
     }
@@ -166,7 +182,7 @@ impl Session {
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Measured, Box<Cut>> {
         if let Ranks::Simulated(ranks) = &mut self.ranks {
-            let (measured, why) = ranks.measure(point);
+            let (measured, why) = ranks.measure(point, on_event);
             let found = joined(measured.into_iter());
             return match why {
                 None => Ok(found.unwrap_or_default()),
@@ -199,9 +215,10 @@ impl Session {
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Vec<JobResult>, Box<Cut>> {
         let cut = |failure, partial| Box::new(Cut { failure, partial });
-        let Ranks::Processes(workers) = &mut self.ranks else {
+        let Ranks::Processes(team) = &self.ranks else {
             return Err(cut(usage("simulated ranks measure points only"), None));
         };
+        let mut workers = team.lock();
         let bytes = postcard::to_stdvec(job).map_err(|e| cut(failed(e), None))?;
         let jobs = vec![bytes; workers.infos().count()];
         let flag = self.interrupt.flag();

@@ -12,11 +12,16 @@ use rdmalab_measure::limits::available_cores;
 use super::job::{Done, Setup};
 
 /// How many results may wait to be taken, for each thread.
-const WAITING_PER_THREAD: usize = 2;
+pub const WAITING_PER_THREAD: usize = 2;
 
 /// Most stacks of ranks at a time: each has two mappings, and Linux allows 65 530 of them unless
 /// `vm.max_map_count` says otherwise.
 const STACKS: usize = 16_000;
+
+/// How many simulations of so many ranks may run at a time on these processors.
+pub fn threads(cores: usize, ranks: usize) -> usize {
+    cores.min(STACKS / ranks.max(1)).max(1)
+}
 
 /// Threads that simulate points in their order.
 pub struct Ahead {
@@ -80,7 +85,7 @@ impl Ahead {
     /// Begins to simulate these points.
     pub fn new(setup: Setup, points: Vec<Point>) -> Ahead {
         let cores = available_cores().map_or(1, |cores| cores.len());
-        let count = cores.min(STACKS / setup.ranks.max(1)).clamp(1, points.len().max(1));
+        let count = threads(cores, setup.ranks).min(points.len().max(1));
         let shared = Arc::new(Shared {
             setup,
             points,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use rdmalab_experiments::Point;
+use rdmalab_experiments::{PlainPoint, Point};
 use rdmalab_measure::{Outcome as Measured, at_rank};
 use rdmalab_provider::table::instance_table;
 use rdmalab_provider::{Devices, diag, exports};
 use rdmalab_rank::Stopped;
 use rdmalab_sim::{Profile, Report, SimBackend, Simulation};
 use rdmalab_verbs::{Device, Instance, Kind, Library};
+use serde::{Deserialize, Serialize};
 
 use super::captures::Captures;
 use crate::failure::{Outcome, run as failed, usage};
@@ -46,13 +47,38 @@ pub struct Setup {
 }
 
 /// What became of a point.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Done {
     /// The results of the ranks that have some.
     pub measured: Vec<(usize, Measured)>,
     /// Why it failed or ended early.
     pub why: Option<String>,
     pub report: Report,
+}
+
+/// A point for another process to simulate. It has the values of the model, since the file of a
+/// profile may not exist there.
+#[derive(Serialize, Deserialize)]
+struct Errand {
+    profile: Profile,
+    ranks: usize,
+    timeline: Option<u64>,
+    faults: Option<String>,
+    point: PlainPoint,
+}
+
+/// Simulates a point for another process, until `asked` is set.
+///
+/// # Errors
+/// The bytes are no such point, or the result cannot be sent.
+pub fn simulate_errand(bytes: &[u8], asked: &Arc<AtomicBool>) -> Result<Vec<u8>, String> {
+    let other = |why: String| format!("{why}: start all processes with the same program");
+    let errand: Errand = postcard::from_bytes(bytes).map_err(|e| other(e.to_string()))?;
+    let Errand { profile, ranks, timeline, faults, point } = errand;
+    let point = Point::try_from(point).map_err(|why| other(why.to_string()))?;
+    let setup = Setup { profile, ranks, asked: asked.clone(), timeline, faults };
+    let done = setup.simulate(&point, None);
+    postcard::to_stdvec(&done).map_err(|e| format!("the result cannot be sent: {e}"))
 }
 
 impl Setup {
@@ -65,6 +91,16 @@ impl Setup {
     /// A profile alone, of which nothing is measured.
     pub fn unmeasured(profile: Profile) -> Setup {
         Setup { profile, ranks: 1, asked: Arc::default(), timeline: None, faults: None }
+    }
+
+    /// A point as a job for another process.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    pub fn job(&self, point: &Point) -> Result<Vec<u8>, String> {
+        let Setup { profile, ranks, timeline, faults, .. } = self.clone();
+        let errand = Errand { profile, ranks, timeline, faults, point: PlainPoint::from(point) };
+        postcard::to_stdvec(&errand).map_err(|e| format!("the point cannot be sent: {e}"))
     }
 
     /// The model of a point: the profile with the changes of its `--sim`.

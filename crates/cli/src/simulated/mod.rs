@@ -1,10 +1,12 @@
-//! Simulated devices, `sim:PROFILE`: ranks and adapters in virtual time, all in this process.
+//! Simulated devices, `sim:PROFILE`: ranks and adapters in virtual time, all of a point in one
+//! process.
 
 mod ahead;
 mod captures;
 mod effects;
 mod job;
 mod parameters;
+mod spread;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,21 +14,27 @@ use std::time::Instant;
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
+use rdmalab_rank::process::{RankInfo, TeamEvent};
 use rdmalab_sim::{Profile, SHIPPED, Simulation, Step, name_of_device};
 use rdmalab_verbs::Device;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::table::Rows;
+use crate::team::Team;
 use ahead::Ahead;
 use captures::Captures;
 use effects::Effects;
-pub use job::Setup;
+use job::Done;
+pub use job::{Setup, simulate_errand};
 pub use parameters::{ablated, list_parameters};
+use spread::Spread;
 
 /// The ranks of a run in virtual time.
 pub struct Simulated {
     setup: Setup,
-    ahead: Option<Ahead>,
+    /// The processes that share the points; `None`: this one alone.
+    team: Option<Team>,
+    ahead: Source,
     captures: Option<Captures>,
     began: Instant,
     events: u64,
@@ -34,6 +42,16 @@ pub struct Simulated {
     effects: Effects,
     /// The steps of the wanted message at the last point.
     steps: Vec<Step>,
+}
+
+/// Where the results of points come from.
+enum Source {
+    /// Each point is simulated when it is asked for.
+    Asked,
+    /// Threads of this process.
+    Threads(Ahead),
+    /// Other processes.
+    Processes(Box<Spread>),
 }
 
 /// The profile of a simulated device; `None` for another kind of device.
@@ -77,13 +95,15 @@ pub fn check(profile: Profile, points: &[Point]) -> Outcome {
 
 impl Simulated {
     /// The ranks of a run; their packets are captured in these files, by rank, if there are some.
-    pub fn new(setup: Setup, captures: Vec<PathBuf>) -> Simulated {
+    /// A team shares the points.
+    pub fn new(setup: Setup, captures: Vec<PathBuf>, team: Option<Team>) -> Simulated {
         if cfg!(debug_assertions) {
             errln!("this is a debug build: simulations take much longer than in a release build");
         }
         Simulated {
             setup,
-            ahead: None,
+            team,
+            ahead: Source::Asked,
             captures: (!captures.is_empty()).then(|| Captures::new(captures)),
             began: Instant::now(),
             events: 0,
@@ -117,14 +137,29 @@ impl Simulated {
     /// Begins to simulate points, which will be asked for in this order. Those that are captured
     /// begin one after the other, since they go to the same files.
     pub fn begin(&mut self, points: Vec<Point>) {
-        if self.captures.is_none() {
-            self.ahead = Some(Ahead::new(self.setup.clone(), points));
+        // First the earlier ones end.
+        self.ahead = Source::Asked;
+        if self.captures.is_some() {
+            return;
         }
+        let setup = self.setup.clone();
+        self.ahead = match &self.team {
+            None => Source::Threads(Ahead::new(setup, points)),
+            Some(team) => Source::Processes(Box::new(Spread::new(setup, team.clone(), points))),
+        };
     }
 
     /// Measures a point; returns the results by rank, and the reason if it failed.
-    pub fn measure(&mut self, point: &Point) -> (Vec<(usize, Measured)>, Option<String>) {
-        let done = self.ahead.as_ref().and_then(|ahead| ahead.take(point));
+    pub fn measure(
+        &mut self,
+        point: &Point,
+        on_event: &mut dyn FnMut(TeamEvent),
+    ) -> (Vec<(usize, Measured)>, Option<String>) {
+        let done: Option<Done> = match &mut self.ahead {
+            Source::Asked => None,
+            Source::Threads(ahead) => ahead.take(point),
+            Source::Processes(spread) => spread.take(point, on_event),
+        };
         let done = done.unwrap_or_else(|| self.setup.simulate(point, self.captures.as_mut()));
         self.events += done.report.events;
         self.virtual_s += done.report.time.ns() / 1e9;
@@ -176,6 +211,14 @@ impl Simulated {
             events as f64 / real_s / 1e6,
             virtual_s / real_s
         )];
+        if let Some(team) = &self.team {
+            let team = team.lock();
+            let one = |(rank, info): (usize, &RankInfo)| {
+                format!("{} by process {rank} on {}", info.alone, info.host)
+            };
+            let shares: Vec<String> = team.infos().enumerate().map(one).collect();
+            lines.push(format!("points simulated: {}", shares.join(", ")));
+        }
         let idle = self.effects.idle();
         if !idle.is_empty() {
             lines.push(format!("no result changes with --sim {}", idle.join(", ")));

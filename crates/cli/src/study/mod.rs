@@ -19,7 +19,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Limits, sweep};
-use rdmalab_rank::process::LaunchEnv;
 use rdmalab_record::Record;
 use rdmalab_report::OtherCondition;
 use rdmalab_study::{Study, evaluate};
@@ -28,6 +27,8 @@ use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
 use crate::run::args::PartOf;
+use crate::run::ends::Ends;
+use crate::run::session;
 use crate::run::{Ended, run_points};
 use crate::suggestion::did_you_mean;
 pub use args::StudyArgs;
@@ -45,9 +46,6 @@ pub fn run(args: &StudyArgs) -> Outcome {
         return Ok(());
     };
     let args = &simulated(key, args)?;
-    if let Some(world) = LaunchEnv::discover().map_err(usage)? {
-        return refuse_launcher(key, &world);
-    }
     let resumed = match &args.resume {
         Some(dir) => Some(StudyDir::to_resume(key, dir.as_deref(), args.out.as_deref())?),
         None => None,
@@ -65,12 +63,24 @@ pub fn run(args: &StudyArgs) -> Outcome {
             return Err(usage(format!("--figure {figure}: {what}{meant}")));
         }
     }
-    let others = beside(&study, &args.beside, request.condition.as_ref())?;
-    let limits = limits(&request)?;
+    let ends = launched(&request)?;
     let mut parts = parts::of(&study.plan, &request.figures, request.quick);
     parts.iter_mut().for_each(|part| part.leave_programs(&request));
+    if let Some((ranks, by)) = ends.as_ref().and_then(Ends::launched) {
+        leave_unfit(key, &mut parts, ranks, by)?;
+    }
+    // If the call is wrong, each process that mpirun or srun started has said so.
+    if let Some(followed) = ends.as_ref().and_then(Ends::follow) {
+        return followed;
+    }
+    let others = beside(&study, &args.beside, request.condition.as_ref())?;
+    let limits = limits(&request)?;
     parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
     let interrupt = Interrupt::catch();
+    if let Some(ends) = &ends {
+        let team = session::gather(&interrupt, ends, None)?;
+        parts.iter_mut().for_each(|part| part.team = Some(team.clone()));
+    }
     probe::all(&mut parts, &request, &limits, &interrupt)?;
     if let Some(time) = args.max_time {
         budget::fit(&mut parts, time, &limits);
@@ -116,19 +126,32 @@ fn simulated(key: &str, args: &StudyArgs) -> Outcome<StudyArgs> {
     Ok(args)
 }
 
-/// Refuses to run under mpirun or srun, which start a fixed number of ranks: each sweep of a study
-/// takes its own number. Rank 0 prints the reason.
-fn refuse_launcher(key: &str, world: &LaunchEnv) -> Outcome {
-    let by = world.by;
-    match world.rank {
-        0 => Err(usage(format!(
-            "{by} started {} processes, but a study starts the ranks of each sweep itself: run it \
-             without {by}, with --hosts A,B for ranks of other hosts; or give {by} one of the \
-             sweeps that `rdmalab study {key} --plan` shows, as {by} -np N rdmalab run ...",
-            world.size
-        ))),
-        _ => Ok(()),
+/// The processes that mpirun or srun started; `None` if the study starts its own.
+fn launched(request: &Request) -> Outcome<Option<Ends>> {
+    match request.hosts.is_empty() {
+        true => Ends::of_study(&request.device, &request.link(), request.cores.clone()),
+        false => Ok(None),
     }
+}
+
+/// Leaves out the parts that take another number of ranks than mpirun or srun started.
+///
+/// # Errors
+/// These are all parts that could be measured here.
+fn leave_unfit(key: &str, parts: &mut [Part], ranks: usize, by: &str) -> Outcome {
+    let mut needed: Vec<usize> = parts.iter().filter_map(Part::ranks).collect();
+    needed.sort_unstable();
+    needed.dedup();
+    parts.iter_mut().for_each(|part| part.leave_unfit(ranks, by));
+    if needed.is_empty() || parts.iter().any(|part| part.ranks().is_some()) {
+        return Ok(());
+    }
+    let needed: Vec<String> = needed.iter().map(usize::to_string).collect();
+    Err(usage(format!(
+        "{by} started {ranks} processes, each of which is a rank, and no sweep of {key} takes so \
+         many: start {}",
+        needed.join(" or ")
+    )))
 }
 
 fn limits(request: &Request) -> Outcome<Limits> {

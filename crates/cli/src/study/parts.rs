@@ -6,6 +6,7 @@ use rdmalab_study::{Plan, Sweep, SweepCommand};
 use super::dir::Request;
 use super::program::{self, Case};
 use crate::run::args::{HowArgs, RunArgs};
+use crate::team::Team;
 
 /// Approximate time to start the ends of a sweep, in seconds.
 const START_S: f64 = 0.4;
@@ -26,6 +27,8 @@ pub struct Part {
     /// The additional time per message compared with a device that answers in a microsecond, in
     /// nanoseconds, if a trial measured it; see [`super::probe`].
     pub more_ns: Option<f64>,
+    /// The processes that measure it, if mpirun or srun started them.
+    pub team: Option<Team>,
 }
 
 /// How this program can measure a sweep.
@@ -57,6 +60,7 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
                 repeat,
                 what: What::NotAsked,
                 more_ns: None,
+                team: None,
             };
             if is_asked {
                 part.look_up();
@@ -183,6 +187,7 @@ impl Part {
         how.condition.clone_from(&request.condition);
         let held = request.hold_dma_latency.or(how.latency.hold_dma_latency);
         how.latency.hold_dma_latency = held;
+        how.team.clone_from(&self.team);
         how.cores = request.cores.clone().or(how.cores);
         if !request.hosts.is_empty() {
             how.hosts = request.hosts.clone();
@@ -192,6 +197,35 @@ impl Part {
             how.ranks = how.ranks.or(Some(*args.experiment.ranks().start() as u32));
         }
         how
+    }
+
+    /// How many ranks it takes, if it is an experiment: the least number unless the plan says more.
+    pub fn ranks(&self) -> Option<usize> {
+        let What::Experiment(args, _) = &self.what else { return None };
+        let least = *args.experiment.ranks().start();
+        Some(args.how.ranks.map_or(least, |ranks| ranks as usize))
+    }
+
+    /// Marks the part as missing if it does not take the ranks that mpirun or srun started: all of
+    /// them, and as they are.
+    pub fn leave_unfit(&mut self, started: usize, by: &str) {
+        let why = match &self.what {
+            What::Program(_) => {
+                let program = &self.words.experiment;
+                format!("{program} starts its own processes: leave {by} out to measure it")
+            }
+            What::Experiment(args, _) if args.how.link.first().is_some() => {
+                format!("it changes the device, which is open by then: leave {by} out")
+            }
+            What::Experiment(..) => match self.ranks() {
+                Some(ranks) if ranks != started => {
+                    format!("it takes {ranks} ranks, and {by} started {started}")
+                }
+                _ => return,
+            },
+            What::Missing(_) | What::NotAsked => return,
+        };
+        self.what = What::Missing(why);
     }
 
     /// Marks a program as missing if it cannot run: programs run on this machine only, and not in
@@ -277,6 +311,7 @@ mod tests {
             repeat: 3,
             what: What::NotAsked,
             more_ns: None,
+            team: None,
         };
         part.look_up();
         part
