@@ -1,6 +1,6 @@
 //! The rules of `fan`.
 
-use super::options::{Cast, Fan};
+use super::options::{Cast, Direction, Fan};
 use super::shape::repetitions;
 use crate::common::limits::Limits;
 use crate::common::params::{Common, Op, Transport};
@@ -10,11 +10,18 @@ use crate::common::rules::{Fault, MEMORY_MAX_BYTES, SAMPLES_MAX, must};
 pub(super) fn check(common: &Common, own: &Fan, limits: &Limits) -> Result<(), Fault> {
     must(common.op != Op::WriteRead, "op", || "it is for `ping`: choose write or read".to_owned())?;
     let is_group = own.cast == Cast::Group;
-    must(!is_group || common.transport == Transport::Ud, "to", || {
+    let is_read = common.op.reads();
+    must(!is_group || is_read || common.transport == Transport::Ud, "to", || {
         format!(
-            "a multicast group is for datagrams, not {}: choose --transport ud",
+            "a multicast group is for datagrams, not {}: choose --transport ud, or --op read, for \
+             which a multicast only says when to READ",
             common.transport
         )
+    })?;
+    must(!is_group || !is_read || own.direction != Direction::Out, "to", || {
+        "with --direction out no rank READs from rank 0, so that a multicast has nothing to say: \
+         choose --direction in or both"
+            .to_owned()
     })?;
     let peers = u64::from(own.peers.max(1));
     let samples = repetitions(common, own).saturating_mul(peers + 2);

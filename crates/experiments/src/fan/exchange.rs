@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{AddressHandle, MULTICAST_QPN, RecvRequest, SendRequest, Sge, Wc};
 
-use super::options::{Direction, Fan};
+use super::options::{Cast, Direction, Fan};
 use super::shape::{NOTE_BYTES, Schedule, Shape, done, mark};
 use crate::common::completions::failed;
 use crate::common::endpoint::QKEY;
@@ -102,9 +102,10 @@ impl<'a> Exchange<'a> {
         Ok(exchange)
     }
 
-    /// Whether messages may be lost.
+    /// Whether messages may be lost. Multicasts may, also where they only say that it is time to
+    /// READ over RC.
     pub fn is_lossy(&self) -> bool {
-        self.common.transport != Transport::Rc
+        self.common.transport != Transport::Rc || self.own.cast == Cast::Group
     }
 
     /// Whether messages are received by receive completions, not by looking at memory.
@@ -212,10 +213,11 @@ impl<'a> Exchange<'a> {
         let at = self.known.binary_search_by_key(&number, |known| known.0).ok()?;
         let (imm, byte) = match wc.imm() {
             Some(imm) if imm >= OVER_IMM => (imm, done((imm - OVER_IMM) as usize)),
-            Some(imm) => (imm, mark(imm.into())),
-            None => {
+            // A note of READ has a time there instead.
+            Some(imm) if !self.common.op.reads() => (imm, mark(imm.into())),
+            imm => {
                 let place = self.shape.received_mark(wc.wr_id() as usize, wc.byte_len());
-                (0, self.links.memory().byte(place).load(Ordering::Acquire))
+                (imm.unwrap_or(0), self.links.memory().byte(place).load(Ordering::Acquire))
             }
         };
         Some(Arrived { far: self.known[at].1, mark: byte, imm })

@@ -14,6 +14,8 @@ use crate::common::losses::through_losses_ns;
 /// Ranks 1 to n.
 pub(crate) struct Leaf<'a> {
     exchange: Exchange<'a>,
+    /// Where rank 0 says by a multicast when to READ.
+    call: Option<Exchange<'a>>,
     /// The repetition that comes next.
     next: u64,
     received: u64,
@@ -22,8 +24,8 @@ pub(crate) struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    pub fn new(exchange: Exchange<'a>) -> Self {
-        Self { exchange, next: 0, received: 0, seen: 0 }
+    pub fn new(exchange: Exchange<'a>, call: Option<Exchange<'a>>) -> Self {
+        Self { exchange, call, next: 0, received: 0, seen: 0 }
     }
 
     /// Looks once: the repetition that rank 0 asks for; `Some(None)`: the part is over.
@@ -37,8 +39,9 @@ impl<'a> Leaf<'a> {
                 found = Some(Some(repetition));
             }
         };
-        if self.exchange.arrives_by_completion() {
-            self.exchange.messages(|received| take(received.mark))?;
+        let heard = self.call.as_mut().unwrap_or(&mut self.exchange);
+        if heard.arrives_by_completion() {
+            heard.messages(|received| take(received.mark))?;
         } else {
             let mark = self.exchange.written(0);
             if mark != self.seen {
@@ -94,7 +97,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
                 false => self.exchange.pair(repetition).1,
             };
             self.exchange.post(0, answer)?;
-            self.exchange.return_used()?;
+            self.call.as_mut().unwrap_or(&mut self.exchange).return_used()?;
             self.exchange.settle(rank)?;
             self.next = repetition + 1;
         }

@@ -3,14 +3,16 @@
 //! Rank 0 exchanges messages with ranks 1 to n. In a repetition it sends to each of them, and each
 //! answers as soon as its message has arrived. Rank 0 takes all times, from before its first post,
 //! so that no clocks have to be compared. `--direction` says which of the two messages is long; the
-//! other has one byte. With READ, rank 0 reads from all others, then tells them to read from it;
-//! they measure that second time.
+//! other has one byte. With READ, rank 0 reads from all others, then tells them to read from it, by
+//! a message for each or by one multicast of a byte; they measure that second time.
 //!
-//! If a message is lost on UC or UD, its repetition ends after `--lost-after` without a time, and
-//! the missing answers are counted. The last byte or the immediate data of a message names its
-//! repetition, so that a late message is not taken for the next one.
+//! If a message is lost on UC or UD, or the multicast before READs, its repetition ends after
+//! `--lost-after` without a time, and the missing answers are counted. The last byte or the
+//! immediate data of a message names its repetition, so that a late message is not taken for the
+//! next one.
 
 mod check;
+mod ends;
 mod exchange;
 mod group;
 mod leaf;
@@ -27,20 +29,17 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
 use crate::common::limits::Limits;
-use crate::common::links::{LinkOptions, Links};
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
-use crate::common::params::{Common, Transport};
+use crate::common::params::Common;
 use crate::common::rules::{Fault, refused};
 use crate::workload::{Workload, transfer_ns};
-use exchange::Exchange;
-use group::Group;
+use ends::Ends;
 use leaf::Leaf;
 pub(crate) use options::Fan;
 use options::{Cast, DIRECTION, Direction, LOST_AFTER, PEERS, SIZES, Sizes, TO};
 use role::{Idle, all_parts};
 use root::Root;
-use shape::Shape;
 
 impl Workload for Fan {
     const NAME: &'static str = "fan";
@@ -100,33 +99,20 @@ impl Workload for Fan {
             leaf if leaf <= peers => vec![0],
             _ => Vec::new(),
         };
-        let is_ud = common.transport == Transport::Ud;
-        // One queue for what several may say at once.
-        let share = if is_ud { to.len().max(1) as u32 } else { 1 };
-        let rx = common.rx_depth.saturating_mul(share).min(limits.max_qp_wr);
-        let tx = common.tx_depth.saturating_add(share).min(limits.max_qp_wr);
-        let shape = Shape::of(common, if is_ud { rx as usize } else { to.len().max(1) });
-        let inline =
-            shape::sizes(common, self).into_iter().map(|s| common.inline.wanted_bytes(s)).max();
-        let want = LinkOptions {
-            to: &to,
-            bytes: shape.bytes(),
-            inline: inline.unwrap_or(0),
-            tx,
-            rx,
-            srq: false,
-            max_sge: 1,
-        };
-        let links = Links::connect(rank, context, limits, common, &want)?;
-        let group = match self.cast {
-            Cast::Each => Group::default(),
-            Cast::Group => Group::join(rank, context, limits, &links, common)?,
-        };
-        let exchange = Exchange::new(rank, (common, self), &links, shape, rx, group.ah())?;
+        let place = (rank, context, limits);
+        let is_call = common.op.reads() && self.cast == Cast::Group;
+        let cast = if is_call { Cast::Each } else { self.cast };
+        let ends = Ends::connect(place, common.clone(), self, &to, cast)?;
+        let connect = || Ends::connect(place, ends::call(common), self, &to, Cast::Group);
+        let call_ends = is_call.then(connect).transpose()?;
+        let links = &ends.links;
+        let exchange = ends.exchange(rank, self)?;
+        let call = call_ends.as_ref().map(|call| call.exchange(rank, self)).transpose()?;
+        let both = (common, self);
         match rank.index() {
-            0 => all_parts((common, self), rank, &links, Root::new(exchange, peers)),
-            leaf if leaf <= peers => all_parts((common, self), rank, &links, Leaf::new(exchange)),
-            _ => all_parts((common, self), rank, &links, Idle),
+            0 => all_parts(both, rank, links, Root::new(exchange, call, peers)),
+            leaf if leaf <= peers => all_parts(both, rank, links, Leaf::new(exchange, call)),
+            _ => all_parts(both, rank, links, Idle),
         }
     }
 }

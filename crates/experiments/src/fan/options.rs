@@ -14,7 +14,7 @@ pub(crate) struct Fan {
     pub cast: Cast,
     /// Which sizes a run goes through.
     pub sizes: Sizes,
-    /// After so long a message is taken to be lost, over UC and UD.
+    /// After so long a message is taken to be lost, over UC and UD, and after a multicast.
     pub lost_after_ns: u64,
 }
 
@@ -35,7 +35,8 @@ words! {
     Cast, "way to reach the others" {
         /// With a message for each.
         Each = "each",
-        /// With one message to a multicast group, which they joined. UD only.
+        /// With one message to a multicast group, which they joined: over UD, or to say that it
+        /// is time to READ.
         Group = "group",
     }
 }
@@ -84,7 +85,7 @@ pub(super) const TO: Field<Fan> = word_field!(
     None,
     Cast,
     cast,
-    "a message for each of the others, or one to a multicast group (UD)"
+    "a message for each of the others, or one to a multicast group (UD, or READ: says when)"
 );
 pub(super) const SIZES: Field<Fan> = word_field!(
     "sizes",
@@ -95,5 +96,5 @@ pub(super) const SIZES: Field<Fan> = word_field!(
 );
 pub(super) const LOST_AFTER: Field<Fan> = number_field!(
     "lost-after", None, lost_after_ns: u64, 1..=LOST_AFTER_MAX_NS, "TIME", "ns",
-    "how long a message of UC and UD is waited for"
+    "how long a message of UC, UD or a multicast is waited for"
 );

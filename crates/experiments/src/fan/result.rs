@@ -50,14 +50,21 @@ impl Times {
 
     /// Answers that did not come.
     pub fn lost(&self) -> u64 {
-        let answers = &self.answers[..self.count * self.peers];
-        answers.iter().filter(|ticks| **ticks == NONE).count() as u64
+        self.repetitions().flatten().filter(|came| !came).count() as u64
     }
 
     /// Repetitions without an answer.
     pub fn cut(&self) -> u64 {
-        let repetitions = self.answers[..self.count * self.peers].chunks(self.peers);
-        repetitions.filter(|answers| answers.contains(&NONE)).count() as u64
+        self.repetitions().filter_map(|mut came| came.find(|came| !came)).count() as u64
+    }
+
+    /// Of each repetition, whether each answer came.
+    fn repetitions(&self) -> impl Iterator<Item = impl Iterator<Item = bool>> {
+        let came = |at: usize| match self.reads.get(at) {
+            Some((_, back)) => !back.is_nan(),
+            None => self.answers[at] != NONE,
+        };
+        (0..self.count).map(move |r| (r * self.peers..(r + 1) * self.peers).map(came))
     }
 
     /// Series and figures of each size.
@@ -119,7 +126,7 @@ impl Part<'_> {
             return self.times(outcome, there_and_back);
         }
         let longest =
-            |r: &usize, of: Way| all[r * peers..(r + 1) * peers].iter().map(of).fold(0.0, f64::max);
+            |r: &usize, of: Way| all[r * peers..(r + 1) * peers].iter().map(of).fold(0.0, later);
         let way = |(label, of): &(&str, Way)| {
             self.series(label, self.these.iter().map(|r| longest(r, *of)).collect())
         };
@@ -151,8 +158,6 @@ impl Part<'_> {
         let (label, at) = (format!("all peers{}", self.of), outcome.series.len());
         let each = self.of_peers(outcome, &answer);
         if each.is_empty() {
-            // NaN, where one of them is.
-            let later = |a: f64, b: f64| if a >= b || a.is_nan() { a } else { b };
             let peers = 0..self.found.peers;
             let longest = |r: &usize| peers.clone().map(|p| answer(*r, p)).fold(0.0, later);
             let all = self.these.iter().map(longest).collect();
@@ -197,6 +202,11 @@ impl Part<'_> {
         let label = format!("{label}{}", self.of);
         Series::new(Quantity::RoundTrip, &label, self.warm_up, samples)
     }
+}
+
+/// The later of two times; NaN, where one of them is.
+fn later(a: f64, b: f64) -> f64 {
+    if a >= b || a.is_nan() { a } else { b }
 }
 
 /// The index of Jain, Chiu and Hawe (1984) of the peers' shares, each the reciprocal of its mean
@@ -260,6 +270,26 @@ mod tests {
         };
         assert!((figure("least T/n") - ns(300) / 2.0).abs() < 1e-9);
         assert!((figure("mean T/n") - ns(400) / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reads_that_nobody_was_told_to_do_have_no_time() {
+        let common = Common { messages: 2, warm_up: 0, ..Fan::COMMON };
+        let mut found = Times::new(2, 2, true);
+        found.took_reads(&[10.0, 30.0], &[7.0, f64::NAN]);
+        found.took_reads(&[10.0, 20.0], &[7.0, 8.0]);
+        assert_eq!((found.lost(), found.cut()), (1, 1));
+        let mut outcome = Outcome::default();
+        found.outcome(&Clock::new(), &common, &Schedule::of(&common, &Fan::OWN), &mut outcome);
+        let of = |label: &str| {
+            let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
+            series.counted().collect::<Vec<f64>>()
+        };
+        assert_eq!((of("1:n"), of("n:1")), (vec![30.0, 20.0], vec![8.0]));
+        assert_eq!(
+            (of("all peers"), of("peer 1"), of("peer 2")),
+            ([28.0].into(), [17.0, 17.0].into(), [28.0].into())
+        );
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::common::losses::{DONE_REPEATS, Losses};
 /// Rank 0.
 pub(crate) struct Root<'a> {
     exchange: Exchange<'a>,
+    /// By which rank 0 tells the others with a multicast to READ.
+    call: Option<Exchange<'a>>,
     peers: usize,
     /// The repetition that comes next.
     next: u64,
@@ -33,20 +35,28 @@ pub(crate) struct Root<'a> {
 }
 
 impl<'a> Root<'a> {
-    pub fn new(exchange: Exchange<'a>, peers: usize) -> Self {
+    pub fn new(exchange: Exchange<'a>, call: Option<Exchange<'a>>, peers: usize) -> Self {
         let all = repetitions(exchange.common, exchange.own) as usize;
         let times = Times::new(all, peers, exchange.common.touch);
         let answers = vec![NONE; peers];
         let said_ns = vec![NONE; peers];
         let losses = vec![Losses::default(); peers];
         let (next, missing, late) = (0, 0, 0);
-        Self { exchange, peers, next, answers, missing, sent: NONE, said_ns, times, losses, late }
+        let sent = NONE;
+        Self { exchange, call, peers, next, answers, missing, sent, said_ns, times, losses, late }
     }
 
     /// Posts to all of them.
     fn post_all(&mut self, message: Outgoing) -> Result<(), Stopped> {
         let posts = if self.exchange.own.cast == Cast::Group { 1 } else { self.peers };
-        (0..posts).try_for_each(|far| self.exchange.post(far, message))
+        let by = self.call.as_mut().unwrap_or(&mut self.exchange);
+        (0..posts).try_for_each(|far| by.post(far, message))
+    }
+
+    /// Waits for the completions of all sends.
+    fn settle<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
+        self.call.iter_mut().try_for_each(|call| call.settle(rank))?;
+        self.exchange.settle(rank)
     }
 
     fn begin(&mut self) {
@@ -73,10 +83,9 @@ impl<'a> Root<'a> {
         }
         if self.exchange.arrives_by_completion() {
             let (said_ns, late) = (&mut self.said_ns, &mut self.late);
-            let is_read = self.exchange.common.op.reads();
             let mut now = None;
             self.exchange.messages(|received| match answers.get_mut(received.far) {
-                Some(answer) if *answer == NONE && (is_read || received.mark == byte) => {
+                Some(answer) if *answer == NONE && received.mark == byte => {
                     *answer = *now.get_or_insert_with(since);
                     said_ns[received.far] = received.imm.into();
                     *missing -= 1;
@@ -92,12 +101,23 @@ impl<'a> Root<'a> {
                 }
             }
         }
-        Ok(self.missing == 0 && self.exchange.pending == 0)
+        let mut pending = self.exchange.pending;
+        if let Some(call) = &mut self.call {
+            call.completions(|_| ())?;
+            pending += call.pending;
+        }
+        Ok(self.missing == 0 && pending == 0)
     }
 
     /// Waits until all is there, or, where messages may be lost, for so long.
-    fn wait<R: Rank>(&mut self, rank: &R, begin: Stamp, byte: u8) -> Result<(), Stopped> {
-        let limit_ns = self.exchange.limit_ns(rank);
+    fn wait<R: Rank>(
+        &mut self,
+        rank: &R,
+        begin: Stamp,
+        byte: u8,
+        is_lossy: bool,
+    ) -> Result<(), Stopped> {
+        let limit_ns = if is_lossy { self.exchange.limit_ns(rank) } else { rank.patience_ns() };
         let all = look_for(rank, limit_ns, || match self.look(rank, begin, byte) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
@@ -105,7 +125,7 @@ impl<'a> Root<'a> {
         })?;
         match all {
             Some(result) => result,
-            None if self.exchange.is_lossy() => self.exchange.settle(rank),
+            None if is_lossy => self.settle(rank),
             None => Err(timed_out(limit_ns, "the answers of all ranks")),
         }
     }
@@ -116,13 +136,18 @@ impl<'a> Root<'a> {
         self.begin();
         let begin = rank.now();
         self.post_all(ask)?;
-        self.wait(rank, begin, mark(self.next))?;
+        self.wait(rank, begin, mark(self.next), self.exchange.is_lossy())?;
         self.times.took(&self.answers, self.sent);
+        self.note_losses(rank)?;
+        self.exchange.return_used()
+    }
+
+    fn note_losses<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
         let limit_ns = self.exchange.limit_ns(rank);
         for (i, (losses, answer)) in self.losses.iter_mut().zip(&self.answers).enumerate() {
             losses.note(*answer != NONE, limit_ns, format_args!("rank {}", i + 1))?;
         }
-        self.exchange.return_used()
+        Ok(())
     }
 
     /// A READ from each, and of each.
@@ -136,8 +161,8 @@ impl<'a> Root<'a> {
             self.begin();
             let begin = rank.now();
             (0..self.peers).try_for_each(|far| self.exchange.read(far, bytes))?;
-            // No message has that mark.
-            self.wait(rank, begin, 0)?;
+            // No message has that mark, and no READ is lost.
+            self.wait(rank, begin, 0, false)?;
             for (out, ticks) in out.iter_mut().zip(&self.answers) {
                 *out = clock.ns_between(Stamp(0), Stamp(*ticks));
             }
@@ -146,8 +171,12 @@ impl<'a> Root<'a> {
             self.begin();
             let begin = rank.now();
             self.post_all(Outgoing::Note(self.next, self.next as u32))?;
-            self.wait(rank, begin, mark(self.next))?;
-            back.iter_mut().zip(&self.said_ns).for_each(|(back, ns)| *back = *ns as f64);
+            self.wait(rank, begin, mark(self.next), self.exchange.is_lossy())?;
+            for (back, (ns, answer)) in back.iter_mut().zip(self.said_ns.iter().zip(&self.answers))
+            {
+                *back = if *answer == NONE { f64::NAN } else { *ns as f64 };
+            }
+            self.note_losses(rank)?;
             self.exchange.return_used()?;
         }
         self.times.took_reads(&out, &back);
@@ -158,7 +187,7 @@ impl<'a> Root<'a> {
     fn tell_done<R: Rank>(&mut self, rank: &R, part: usize) -> Result<(), Stopped> {
         for _ in 0..DONE_REPEATS {
             self.post_all(Outgoing::Done(part))?;
-            self.exchange.settle(rank)?;
+            self.settle(rank)?;
         }
         Ok(())
     }

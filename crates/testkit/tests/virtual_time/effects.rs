@@ -123,6 +123,26 @@ fn a_cache_of_contexts_costs_from_its_size_on() {
     assert!((per_peer(64.0, 20) - per_peer(0.0, 20)).abs() < 1.0);
 }
 
+/// viertel2006: a multicast starts all READs of one adapter at once, so that each but the first
+/// waits for those before it; after a message for each, they begin one after the other.
+#[test]
+fn reads_after_a_multicast_begin_at_once() {
+    let gap_ns = 3000.0;
+    let profile = with("infinihost", &[("read_answer_gap_ns", gap_ns)]);
+    let longest = |ranks: usize, to: &str| {
+        let options = [("op", "read"), ("to", to), ("size", "1"), ("messages", "20")];
+        let found = outcome(&profile, ranks, Experiment::FAN, &options);
+        assert_eq!(found.count("lost"), Some(0), "{:?}", found.counts);
+        let of_it = |s: &&rdmalab_measure::Series| s.label == "n:1";
+        found.series.iter().find(of_it).unwrap().counted().fold(f64::INFINITY, f64::min)
+    };
+    let (one, nine) = (longest(2, "group"), longest(10, "group"));
+    // Times end with a look at the completion queue, which takes 60 ns.
+    assert!((nine - one - 8.0 * gap_ns).abs() <= 60.0, "{one} ns of one, {nine} ns of nine");
+    assert_eq!(longest(2, "each"), one);
+    assert!(longest(10, "each") < nine - 2.0 * gap_ns);
+}
+
 /// Points that together use every part of an adapter.
 const BATTERY: &[Case] = &[
     (

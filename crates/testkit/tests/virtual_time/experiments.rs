@@ -33,6 +33,7 @@ const CASES: &[Case] = &[
     (Experiment::FAN, 5, &[SHORT]),
     (Experiment::FAN, 5, &[SHORT, ("op", "write")]),
     (Experiment::FAN, 5, &[SHORT, ("op", "read")]),
+    (Experiment::FAN, 5, &[SHORT, ("op", "read"), ("to", "group")]),
     (Experiment::FAN, 5, &[SHORT, ("transport", "ud")]),
     (Experiment::FAN, 5, &[SHORT, ("transport", "ud"), ("to", "group")]),
 ];
