@@ -191,6 +191,13 @@ impl Profile {
         self.parameters.set(name, number)
     }
 
+    /// The sources of the calibrated parameters.
+    #[must_use]
+    pub fn calibrated_from(&self) -> Vec<String> {
+        let calibrated = self.entries.values().filter(|entry| entry.mark == Mark::Calibrated);
+        calibrated.map(|entry| entry.from.clone()).collect()
+    }
+
     /// A number that stands for all values (FNV-1a over their texts): two profiles with the same
     /// number are the same model.
     #[must_use]
