@@ -7,7 +7,7 @@ use crate::claim::Claim;
 use crate::error::{self, Error};
 use crate::plan::Plan;
 use crate::published::Published;
-use crate::value::{self, Absent, Value};
+use crate::value::{self, Because, Value};
 
 /// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -18,7 +18,9 @@ pub(crate) struct ClaimsFile {
     #[serde(default, rename = "value")]
     pub values: Vec<Value>,
     #[serde(default, rename = "absent")]
-    pub absent: Vec<Absent>,
+    pub absent: Vec<Because>,
+    #[serde(default)]
+    pub contested: Vec<Because>,
 }
 
 impl ClaimsFile {
@@ -37,7 +39,8 @@ impl ClaimsFile {
             }
             claim.check(plan, published).map_err(at)?;
         }
-        value::check(&found.values, &found.absent, plan, published).map_err(wrong)?;
+        let reasons = (&*found.absent, &*found.contested);
+        value::check(&found.values, reasons, plan, published).map_err(wrong)?;
         Ok(found)
     }
 }
@@ -157,6 +160,7 @@ mod tests {
             (both, "choose one"),
             ("[[absent]]\nmetrics=['q*']\nbecause='b'".to_owned(), "\"q*\": published.csv has no"),
             ("[[absent]]\nmetrics=['m']\nbecause=' '".to_owned(), "absent m: because says why"),
+            ("[[contested]]\nmetrics=['m']\nbecause='b'".to_owned(), "no such contested metric"),
         ] {
             let found = parse(&text).expect_err(said);
             assert!(found.contains(said), "{found}");

@@ -3,6 +3,7 @@
 
 use rdmalab_record::DeviceKind;
 
+use crate::calibration::Calibration;
 use crate::claim::Claim;
 use crate::evidence::{Evidence, Verdict};
 use crate::judge::judge;
@@ -17,6 +18,8 @@ use crate::value::Value;
 pub struct Evaluation {
     /// The kind of the measured device; `None` if nothing was measured.
     pub kind: Option<DeviceKind>,
+    /// Whether the device is a model of the study's adapter.
+    pub is_of_study: bool,
     /// Each claim.
     pub claims: Vec<JudgedClaim>,
     /// Each published value.
@@ -43,20 +46,25 @@ pub struct ComparedValue {
     pub figure: String,
     /// The description of our number, and the number with its interval.
     pub ours: Option<(String, String)>,
+    /// Our number in the unit that records use.
+    pub number: Option<f64>,
     /// Numbers of samples and of runs behind our number.
     pub samples_and_runs: Option<(u64, usize)>,
     /// Our number divided by the published one.
     pub ratio: Option<f64>,
     /// Whether the two agree.
     pub standing: Standing,
+    /// The calibrating values of the model that it is one of, or follows from.
+    pub calibrated_by: Vec<String>,
 }
 
 /// Whether our number agrees with a published one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// All of our interval lies within the study's tolerance.
+    /// All of our interval lies within the study's tolerance; or the number of a model does, which
+    /// has no noise.
     Within,
-    /// All of our interval lies outside the tolerance.
+    /// All of our interval lies outside the tolerance, or the number of a model.
     Beyond,
     /// The interval crosses the tolerance, or there is no interval; with the reason.
     CannotTell(String),
@@ -68,9 +76,19 @@ pub enum Standing {
     NotProduced(String),
 }
 
-/// Compares a study with measurements.
+/// Compares a study with measurements of a device that is no model of its adapter.
 #[must_use]
 pub fn evaluate(study: &Study, parts: &[SweepResult]) -> Evaluation {
+    evaluate_model(study, parts, &Calibration::default())
+}
+
+/// Compares a study with measurements of a model.
+#[must_use]
+pub fn evaluate_model(
+    study: &Study,
+    parts: &[SweepResult],
+    calibration: &Calibration,
+) -> Evaluation {
     let kind = parts.iter().find_map(|part| match &part.state {
         SweepState::Measured(record) => Some(record.header.device.kind),
         _ => None,
@@ -79,8 +97,21 @@ pub fn evaluate(study: &Study, parts: &[SweepResult]) -> Evaluation {
         let (verdict, evidence) = judge(claim, study, parts, kind);
         JudgedClaim { claim: claim.clone(), verdict, evidence }
     });
-    let values = study.published.iter().map(|published| compared(study, parts, published, kind));
-    Evaluation { kind, claims: claims.collect(), values: values.collect() }
+    let is_model = kind == Some(DeviceKind::Sim);
+    let value = |published| {
+        let mut value = compared(study, parts, published, kind);
+        let of_it = study.values.iter().find(|v| v.metric == value.published.metric);
+        if let Some(of_it) = of_it.filter(|_| is_model) {
+            value.calibrated_by = calibration.behind(study, of_it);
+        }
+        value
+    };
+    Evaluation {
+        kind,
+        is_of_study: is_model && calibration.is_of_study(),
+        claims: claims.collect(),
+        values: study.published.iter().map(value).collect(),
+    }
 }
 
 fn compared(
@@ -93,9 +124,11 @@ fn compared(
         published: published.clone(),
         figure: figure.to_owned(),
         ours: None,
+        number: None,
         samples_and_runs: None,
         ratio: None,
         standing,
+        calibrated_by: Vec::new(),
     };
     let metric = &published.metric;
     let Some(value) = study.values.iter().find(|v| v.metric == *metric) else {
@@ -119,28 +152,37 @@ fn compared(
         published: published.clone(),
         figure: figure.to_owned(),
         ours: Some((value.described(), cell.whole_text())),
+        number: Some(cell.value),
         samples_and_runs: Some((cell.n, cell.runs)),
         ratio,
-        standing: standing(published, value, &cell, kind),
+        standing: standing(study, value, &cell, (published, kind)),
+        calibrated_by: Vec::new(),
     }
 }
 
 fn standing(
-    published: &Published,
+    study: &Study,
     value: &Value,
     ours: &Measurement,
-    kind: Option<DeviceKind>,
+    (published, kind): (&Published, Option<DeviceKind>),
 ) -> Standing {
     let shown = |why: &str| Standing::Shown(why.to_owned());
     match (published.kind, kind, &value.shown) {
-        (Reliability::Contested, ..) => return shown("contested"),
+        (Reliability::Contested, ..) => {
+            let why = study.contested.iter().find(|entry| entry.names(&published.metric));
+            let why = why.map_or(String::new(), |entry| format!(": {}", entry.because));
+            return Standing::Shown(format!("contested{why}"));
+        }
         (Reliability::Context, ..) => return shown("context"),
         (_, Some(DeviceKind::Soft), _) => return shown("a host's number, not an adapter's"),
         (_, _, Some(why)) => return shown(why),
         _ => {}
     }
     let cannot_tell = |why: &str| Standing::CannotTell(why.to_owned());
-    match (published.allowed(), ours.ends()) {
+    // A model gives the same number again.
+    let is_model = kind == Some(DeviceKind::Sim);
+    let ends = if is_model { Some((ours.value, ours.value)) } else { ours.ends() };
+    match (published.allowed(), ends) {
         (None, _) => shown("no tolerance given"),
         (_, None) if ours.runs == 1 => {
             cannot_tell("there is one run, which says nothing of the next: repeat it")

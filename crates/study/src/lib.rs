@@ -12,6 +12,7 @@
 //! ([`Study::read_all`]). This crate runs no experiment: [`evaluate`] takes records.
 #![forbid(unsafe_code)]
 
+mod calibration;
 mod claim;
 mod claims_file;
 mod crossing;
@@ -30,10 +31,12 @@ mod shipped;
 mod study;
 mod undecided;
 mod value;
+mod value_verdict;
 
+pub use calibration::Calibration;
 pub use claim::{Claim, Relation};
 pub use error::Error;
-pub use evaluate::{ComparedValue, Evaluation, JudgedClaim, Standing, evaluate};
+pub use evaluate::{ComparedValue, Evaluation, JudgedClaim, Standing, evaluate, evaluate_model};
 pub use evidence::{Decision, Evidence, Verdict};
 pub use lookup::{SweepResult, SweepState};
 pub use measurement::{Basis, Measurement, Unit};
@@ -41,4 +44,5 @@ pub use operand::{Operand, Range, Stat};
 pub use plan::{Bars, Figure, Plan, Sweep, SweepCommand};
 pub use published::{Published, Reliability};
 pub use study::Study;
-pub use value::{Absent, RatioForm, Value};
+pub use value::{Because, RatioForm, Value};
+pub use value_verdict::ValueVerdict;

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::published::Published;
 use crate::shipped::SHIPPED;
-use crate::value::{Absent, Value};
+use crate::value::{Because, Value};
 
 /// A published study.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,9 @@ pub struct Study {
     /// The numbers of ours that are shown beside its values.
     pub values: Vec<Value>,
     /// The published values without a number of ours, with the reasons.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<Because>,
+    /// Why values are contested.
+    pub contested: Vec<Because>,
 }
 
 impl Study {
@@ -40,9 +42,9 @@ impl Study {
             return Err(Error { file: file("plan.toml"), what });
         }
         let published = Published::parse(&file("published.csv"), published)?;
-        let ClaimsFile { claims, values, absent } =
+        let ClaimsFile { claims, values, absent, contested } =
             ClaimsFile::parse(&file("claims.toml"), claims, &plan, &published)?;
-        Ok(Self { plan, published, claims, values, absent })
+        Ok(Self { plan, published, claims, values, absent, contested })
     }
 
     /// The studies that are part of this program.
@@ -102,6 +104,7 @@ impl Study {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::published::Reliability;
 
     #[test]
     fn shipped_studies_can_be_read_and_have_something_to_say() {
@@ -112,6 +115,14 @@ mod tests {
             assert!(!study.plan.figures.is_empty(), "{key}");
             assert!(!study.published.is_empty(), "{key}");
             assert!(!study.claims.is_empty(), "{key}");
+            for value in study.published.iter().filter(|p| p.kind == Reliability::Contested) {
+                let has_why = study.contested.iter().any(|entry| entry.names(&value.metric));
+                assert!(
+                    has_why,
+                    "{key}: {} is contested, and claims.toml says not why",
+                    value.metric
+                );
+            }
         }
     }
 

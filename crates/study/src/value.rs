@@ -8,7 +8,7 @@ use crate::lookup::{SweepResult, measurements};
 use crate::measurement::{Measurement, Unit, difference, following, ratio};
 use crate::operand::Operand;
 use crate::plan::Plan;
-use crate::published::{Published, is_published};
+use crate::published::{Published, Reliability, is_published};
 
 /// A published value, and our number that is shown beside it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -48,17 +48,17 @@ pub enum RatioForm {
     Reduction,
 }
 
-/// Published values that no experiment here produces.
+/// Published values, and why no experiment here produces them, or why they are contested.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Absent {
+pub struct Because {
     /// Metrics in `published.csv`; a name that ends in `*` stands for all with that beginning.
     pub metrics: Vec<String>,
-    /// The reason: half a sentence, after "not produced here:".
+    /// The reason: half a sentence, after "not produced here:" or "contested:".
     pub because: String,
 }
 
-impl Absent {
+impl Because {
     /// Whether the entry is about that metric.
     #[must_use]
     pub fn names(&self, metric: &str) -> bool {
@@ -67,12 +67,33 @@ impl Absent {
             None => name == metric,
         })
     }
+
+    /// Checks an entry of the list `list` that names values of a kind.
+    fn check(
+        &self,
+        list: &str,
+        published: &[Published],
+        is_of_kind: impl Fn(&Published) -> bool,
+    ) -> Result<(), String> {
+        let unknown = self.metrics.iter().find(|metric| {
+            let one = Self { metrics: vec![(*metric).clone()], because: String::new() };
+            !published.iter().any(|p| is_of_kind(p) && one.names(&p.metric))
+        });
+        if let Some(metric) = unknown {
+            let kind = if list == "contested" { "contested " } else { "" };
+            return Err(format!("{list} {metric:?}: published.csv has no such {kind}metric"));
+        }
+        if self.because.trim().is_empty() {
+            return Err(format!("{list} {}: because says why", self.metrics.join(", ")));
+        }
+        Ok(())
+    }
 }
 
 /// Checks the entries of a file, and reports what is wrong.
 pub(crate) fn check(
     values: &[Value],
-    absent: &[Absent],
+    (absent, contested): (&[Because], &[Because]),
     plan: &Plan,
     published: &[Published],
 ) -> Result<(), String> {
@@ -87,19 +108,9 @@ pub(crate) fn check(
             return Err(at("it is both of ours and absent: choose one".to_owned()));
         }
     }
-    for entry in absent {
-        let unknown = entry.metrics.iter().find(|metric| {
-            let one = Absent { metrics: vec![(*metric).clone()], because: String::new() };
-            !published.iter().any(|p| one.names(&p.metric))
-        });
-        if let Some(metric) = unknown {
-            return Err(format!("absent {metric:?}: published.csv has no such metric"));
-        }
-        if entry.because.trim().is_empty() {
-            return Err(format!("absent {}: because says why", entry.metrics.join(", ")));
-        }
-    }
-    Ok(())
+    absent.iter().try_for_each(|entry| entry.check("absent", published, |_| true))?;
+    let is_contested = |p: &Published| p.kind == Reliability::Contested;
+    contested.iter().try_for_each(|entry| entry.check("contested", published, is_contested))
 }
 
 impl Value {
@@ -143,9 +154,20 @@ impl Value {
         self.ours.above.is_some() && self.is_of_point(parameters)
     }
 
+    /// Whether it is one of our numbers as it is, neither a ratio nor a difference.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.over.is_none() && self.less.is_none()
+    }
+
+    /// The numbers of ours that it is made of.
+    pub(crate) fn sides(&self) -> Vec<Operand> {
+        let other =
+            self.over.iter().chain(&self.less).map(|side| side.with_defaults_of(&self.ours));
+        std::iter::once(self.ours.clone()).chain(other).collect()
+    }
+
     fn is_of_point(&self, parameters: &Object) -> bool {
-        let is_plain = self.over.is_none() && self.less.is_none();
-        is_plain && self.ours.finding.is_none() && self.ours.matches(parameters, None)
+        self.is_plain() && self.ours.finding.is_none() && self.ours.matches(parameters, None)
     }
 
     /// Our number in words: `median round trip`.

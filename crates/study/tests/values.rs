@@ -6,7 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Record, Writer};
-use rdmalab_study::{ComparedValue, Standing, Study, Verdict, evaluate};
+use rdmalab_study::{
+    Calibration, ComparedValue, Evaluation, Standing, Study, ValueVerdict, Verdict, evaluate,
+    evaluate_model,
+};
 use serde_json::{Value, json};
 
 const PLAN: &str = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n\
@@ -187,4 +190,88 @@ fn times_between_two_hosts_are_known_no_better_than_their_clocks() {
     assert_eq!(interval(Some(1500.0), ""), Some((0.0, 2220.0)));
     assert!(interval(None, ", above=10").is_some());
     assert_eq!(interval(Some(1500.0), ", above=10"), None);
+}
+
+const SOURCES: &[&str] = &["a: off 1000 ns and on 720 ns", "b: slope of another study"];
+
+/// The verdict on each value of a simulated device, `sim:mine`, and the evaluation.
+fn verdicts(kind: DeviceKind, sources: &[&str]) -> (Vec<(String, ValueVerdict)>, Evaluation) {
+    let rows = "off,1000,ns,3%,calibration,p. 1,w\nreduction,28,%,2 points,calibration,p. 1,w\n\
+        fast,600,ns,3%,calibration,p. 1,w\nnear,1000,ns,3%,calibration,p. 1,w\n\
+        doubt,720,ns,3%,contested,p. 1,w\nfar,100,ns,3%,calibration,p. 1,w\n\
+        on,720,ns,3%,calibration,p. 1,w\ngone,1,ns,3%,calibration,p. 1,w\n";
+    let head = PUBLISHED.lines().next().unwrap();
+    let place = |inline: &str, peers: u64| format!("{{inline_bytes='{inline}', peers={peers}}}");
+    let one = |metric: &str, place: String, rest: &str| {
+        format!(
+            "[[value]]\nmetric='{metric}'\n\
+             ours={{figure='f', quantity='one_way_ns', where={place}}}\n{rest}\n"
+        )
+    };
+    let over = "over={where={inline_bytes='off'}}\nas='reduction'";
+    let values = [
+        one("off", place("off", 9), ""),
+        one("reduction", place("on", 9), over),
+        one("fast", place("on", 24), ""),
+        one("near", place("on", 24), ""),
+        one("doubt", place("on", 9), ""),
+        one("far", place("on", 24), ""),
+        one("on", place("on", 9), ""),
+        one("gone", place("on", 10), ""),
+        "[[contested]]\nmetrics=['doubt']\nbecause='two are printed'\n".to_owned(),
+    ];
+    let plan = format!("sim='mine'\n{PLAN}");
+    let study = Study::parse("a", &plan, &format!("{head}\n{rows}"), &values.concat()).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let mut record = record(home.path(), &[1.0], None);
+    record.header.device.kind = kind;
+    let calibration = Calibration::of_model(&study, "sim:mine", sources.iter().copied());
+    let found = evaluate_model(&study, &[common::part("f", record)], &calibration);
+    let of = |v: &ComparedValue| (v.published.metric.clone(), v.verdict());
+    (found.values.iter().map(of).collect(), found)
+}
+
+#[test]
+fn a_model_predicts_what_did_not_calibrate_it() {
+    use ValueVerdict::{Calibrated, CalibratedOutside, Contested, NotMeasured, Outside, Within};
+    let (found, evaluation) = verdicts(DeviceKind::Sim, SOURCES);
+    let of = |metric: &str| found.iter().find(|(name, _)| name == metric).unwrap().1;
+    assert_eq!((of("off"), of("on"), of("gone")), (Calibrated, Calibrated, NotMeasured));
+    // Both of its numbers are calibrated, so that it follows.
+    assert_eq!(of("reduction"), Calibrated);
+    assert_eq!((of("fast"), of("far"), of("doubt")), (Outside, Outside, Contested));
+    assert_eq!(of("near"), Within);
+    let summary = "3 calibrated, 1 predicted within, 2 predicted outside, 1 contested, \
+                   1 not measured";
+    assert_eq!(evaluation.value_summary(), summary);
+    let order = evaluation.values_by_verdict();
+    let names: Vec<&str> = order.iter().map(|v| v.published.metric.as_str()).collect();
+    // The farther deficit first: 1020 of 100 before 1020 of 600.
+    assert_eq!(names[..4], ["far", "fast", "near", "doubt"]);
+    assert_eq!(order[0].ratio, Some(10.2));
+    assert_eq!(order[3].why(), "contested: two are printed");
+    let reduction = order.iter().find(|v| v.published.metric == "reduction").unwrap();
+    assert_eq!(reduction.why(), "it follows from on and off");
+
+    // A source names a value by its whole word.
+    let (found, evaluation) = verdicts(DeviceKind::Sim, &["a: off.more, off_on"]);
+    let of = |metric: &str| found.iter().find(|(name, _)| name == metric).unwrap().1;
+    assert_eq!((of("off"), of("reduction"), of("fast")), (Within, Within, Outside));
+    assert_eq!(evaluation.named(Within), "predicted, within");
+    // A value that does not come out is a deficit, even if it chose a parameter.
+    let (found, _) = verdicts(DeviceKind::Sim, &["a: fast"]);
+    assert!(found.contains(&("fast".to_owned(), CalibratedOutside)), "{found:?}");
+}
+
+#[test]
+fn no_value_calibrated_another_adapter_or_a_host() {
+    let (found, evaluation) = verdicts(DeviceKind::Soft, SOURCES);
+    assert!(found.iter().all(|(_, verdict)| !verdict.is_calibrated()), "{found:?}");
+    assert!(evaluation.origin("H").unwrap().contains("a soft device was measured"));
+    assert!(evaluation.values.iter().all(|v| v.ratio.is_none()));
+    let (found, evaluation) = verdicts(DeviceKind::System, SOURCES);
+    assert!(found.contains(&("off".to_owned(), ValueVerdict::CannotTell)), "one run: {found:?}");
+    let origin = evaluation.origin("H").unwrap();
+    assert_eq!(origin, "another adapter was measured than that of the study (H)");
+    assert_eq!(evaluation.named(ValueVerdict::Within), "within");
 }

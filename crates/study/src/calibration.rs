@@ -1,0 +1,67 @@
+//! The published values by which a model's parameters were chosen: it does not predict these.
+
+use std::collections::BTreeSet;
+
+use crate::study::Study;
+use crate::value::Value;
+
+/// Which published values of a study a model's parameters were chosen by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calibration {
+    metrics: BTreeSet<String>,
+    is_of_study: bool,
+}
+
+impl Calibration {
+    /// The calibration of a simulated device, `sim:NAME`. `sources` are the sources that its
+    /// profile gives for calibrated parameters. A source names a value of the study if it has the
+    /// study's key and the value's metric as words, as in
+    /// `mordkovich2013: n16.srq.base 3.17 us`.
+    #[must_use]
+    pub fn of_model<'a>(
+        study: &Study,
+        device: &str,
+        sources: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let key = &study.plan.key;
+        let mut metrics = BTreeSet::new();
+        for source in sources {
+            let words: BTreeSet<&str> = words(source).collect();
+            if words.contains(key.as_str()) {
+                let names = study.published.iter().map(|p| p.metric.as_str());
+                metrics.extend(names.filter(|name| words.contains(name)).map(str::to_owned));
+            }
+        }
+        let is_its_own =
+            study.plan.sim.as_deref().is_some_and(|name| {
+                device.strip_prefix("sim:").is_some_and(|profile| profile == name)
+            });
+        Self { is_of_study: is_its_own || !metrics.is_empty(), metrics }
+    }
+
+    /// Whether the model stands for the study's adapter: the plan names it, or values of the study
+    /// calibrated it.
+    #[must_use]
+    pub const fn is_of_study(&self) -> bool {
+        self.is_of_study
+    }
+
+    /// The calibrating values that a value is one of, or follows from; empty if it is predicted. A
+    /// ratio or difference follows if each of its two numbers is a calibrating value.
+    pub(crate) fn behind(&self, study: &Study, value: &Value) -> Vec<String> {
+        if self.metrics.contains(&value.metric) {
+            return vec![value.metric.clone()];
+        }
+        let plain =
+            study.values.iter().filter(|v| v.is_plain() && self.metrics.contains(&v.metric));
+        let named = |side| plain.clone().find(|v| v.ours == side).map(|v| v.metric.clone());
+        let sides: Option<Vec<String>> = value.sides().into_iter().map(named).collect();
+        sides.unwrap_or_default()
+    }
+}
+
+/// The words of a source; metrics have dots and underscores within.
+fn words(source: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    source.split(move |c| !is_part(c)).map(|word| word.trim_matches(['.', '-']))
+}
