@@ -338,6 +338,16 @@ pub fn table(
     parameters: usize,
     rows: impl Iterator<Item = Vec<String>>,
 ) -> Markup {
+    table_of(caption, heads, parameters, rows.map(|row| (None, row)))
+}
+
+/// The same, with a class for each row that has one.
+pub fn table_of(
+    caption: &str,
+    heads: &[String],
+    parameters: usize,
+    rows: impl Iterator<Item = (Option<&'static str>, Vec<String>)>,
+) -> Markup {
     html! {
         div.scroll role="region" tabindex="0" aria-label=(caption) {
             table {
@@ -348,8 +358,8 @@ pub fn table(
                     }
                 } }
                 tbody {
-                    @for row in rows {
-                        tr {
+                    @for (class, row) in rows {
+                        tr class=[class] {
                             @for (i, cell) in row.iter().enumerate() {
                                 @let long = (cell.chars().count() > LONG).then_some("long");
                                 @if i < parameters { th scope="row" class=[long] { (cell) } }

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use rdmalab_measure::text::count_of;
 use rdmalab_record::{Object, Record, Samples, shell_word};
 use rdmalab_study::{
-    Bars, ComparedValue, Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult,
-    SweepState, Verdict,
+    Bars, Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult, SweepState,
+    Verdict,
 };
 
 use crate::chart::{Chart, Scope, sentence};
@@ -14,7 +14,8 @@ use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
 use crate::page::{caution, figures_of, figures_table, setup, table, whole};
 use crate::published::PublishedValue;
 use crate::side_by_side::side_by_side;
-use crate::study_terms::{behind, condition_of, record, standing, without_ours};
+use crate::study_terms::{behind, condition_of, record};
+use crate::study_values;
 use crate::table::{Quantiles, cells_of, heads_of, parameter_cells, parameter_heads};
 
 /// Most charts of one sweep that are visible at once: the others are folded below them.
@@ -43,7 +44,7 @@ pub fn study_page(
         (counts(evaluation))
         (conditions(evaluation, &records, beside))
         (claims(evaluation))
-        (values(evaluation))
+        (study_values::section(study, evaluation))
         @for (i, figure) in study.plan.figures.iter().enumerate() {
             (one_figure(study, figure, parts, beside, i))
         }
@@ -227,59 +228,6 @@ fn evidence(judged: &JudgedClaim) -> Markup {
         ]
     };
     table(&judged.claim.says, &heads, 1, judged.evidence.iter().map(row))
-}
-
-fn values(evaluation: &Evaluation) -> Markup {
-    let compared: Vec<&ComparedValue> =
-        evaluation.values.iter().filter(|v| !v.figure.is_empty()).collect();
-    let others: Vec<&ComparedValue> =
-        evaluation.values.iter().filter(|v| v.figure.is_empty()).collect();
-    let ours = match evaluation.kind.and_then(|kind| kind.caution()) {
-        Some(caution) => format!("here ({caution})"),
-        None => "here".to_owned(),
-    };
-    let heads =
-        ["value", "where", "study", "tolerance", &ours, "n, runs", "here / study", "standing"];
-    let heads = heads.map(str::to_owned);
-    let row = |v: &&ComparedValue| {
-        let p = &v.published;
-        let number = match &v.ours {
-            Some((what, number)) => format!("{number} ({what})"),
-            None => "-".to_owned(),
-        };
-        vec![
-            p.what.clone(),
-            p.place.clone(),
-            format!("{} {}", p.value, p.unit),
-            if p.tolerance.is_empty() { "-".to_owned() } else { p.tolerance.clone() },
-            number,
-            v.samples_and_runs.map_or("-".to_owned(), |(n, runs)| behind(n, runs)),
-            v.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
-            standing(&v.standing),
-        ]
-    };
-    let plain = |v: &&ComparedValue| without_ours(v);
-    let plain_heads = ["value", "where", "study", "kind", "standing"].map(str::to_owned);
-    html! {
-        section {
-            h2 { "Published values beside ours" }
-            p.meaning {
-                "In brackets: between what ours lies with 95 %, by what the runs differ by and \
-                what their samples leave open; of one run nothing is known of the next. Within \
-                the tolerance is what lies there with all of its interval."
-            }
-            @if compared.is_empty() { p.meaning { "None of its values has a number of ours." } }
-            @else { (table("Published values beside ours", &heads, 2, compared.iter().map(row))) }
-            @if !others.is_empty() {
-                details {
-                    summary {
-                        (count_of(others.len(), "published value")) " without a number of ours"
-                    }
-                    (table("Values not produced here", &plain_heads, 2, others.iter().map(plain)))
-                }
-            }
-        }
-    }
 }
 
 fn one_figure(

@@ -2,8 +2,7 @@
 
 use rdmalab_record::Object;
 use rdmalab_study::{
-    ComparedValue, Decision, Evaluation, Evidence, JudgedClaim, Measurement, Study, SweepResult,
-    SweepState,
+    Decision, Evaluation, Evidence, JudgedClaim, Measurement, Study, SweepResult, SweepState,
 };
 use serde_json::{Value, json};
 
@@ -11,7 +10,8 @@ use crate::chart::sentence;
 use crate::csv_text::{lines, rows};
 use crate::json::document;
 use crate::markdown::{self, plain};
-use crate::study_terms::{behind, condition_of, record, standing, without_ours};
+use crate::study_terms::{condition_of, record};
+use crate::study_values::{self, value};
 
 /// The version of the JSON document's form; it rises when a field is changed or removed.
 const FORMAT_VERSION: u32 = 1;
@@ -36,23 +36,7 @@ pub fn study_markdown(study: &Study, parts: &[SweepResult], evaluation: &Evaluat
     out += "\n## What the study says, and what was seen here\n\n";
     let heads = ["claim", "verdict", "why", "judged by", "source"].map(str::to_owned);
     out += &markdown::table(&heads, 5, claims);
-    let own = evaluation.values.iter().filter(|v| !v.figure.is_empty()).map(|v| {
-        let p = &v.published;
-        let ours = v.ours.as_ref().map_or("-".to_owned(), |(what, n)| format!("{n} ({what})"));
-        let published = format!("{} {}", p.value, p.unit);
-        let behind = v.samples_and_runs.map_or("-".to_owned(), |(n, runs)| behind(n, runs));
-        vec![p.what.clone(), p.place.clone(), standing(&v.standing), published, ours, behind]
-    });
-    out += "\n## Published values beside ours\n\n";
-    let heads = ["value", "where", "standing", "study", "here", "n, runs"].map(str::to_owned);
-    out += &markdown::table(&heads, 3, own);
-    let others = evaluation.values.iter().filter(|v| v.figure.is_empty());
-    let others: Vec<Vec<String>> = others.map(without_ours).collect();
-    if !others.is_empty() {
-        out += "\n## Published values without a number of ours\n\n";
-        let heads = ["value", "where", "study", "kind", "why"].map(str::to_owned);
-        out += &markdown::table(&heads, 5, others.into_iter());
-    }
+    out += &study_values::in_markdown(study, evaluation);
     for figure in &plan.figures {
         out += &format!("\n# Figure {}: {}\n", figure.key, plain(&figure.title));
         for part in parts.iter().filter(|part| part.figure == figure.key) {
@@ -83,7 +67,9 @@ pub fn study_json(study: &Study, parts: &[SweepResult], evaluation: &Evaluation)
         "hardware": plan.hardware,
         "device_kind": evaluation.kind.map(|kind| kind.name()),
         "claims": evaluation.claims.iter().map(claim).collect::<Vec<_>>(),
-        "values": evaluation.values.iter().map(value).collect::<Vec<_>>(),
+        "values_are": evaluation.origin(&plan.hardware),
+        "value_verdicts": study_values::counts(evaluation),
+        "values": evaluation.values.iter().map(|it| value(evaluation, it)).collect::<Vec<_>>(),
         "parts": parts.iter().map(part).collect::<Vec<_>>(),
     });
     format!("{document:#}\n")
@@ -127,25 +113,6 @@ fn evidence(evidence: &Evidence) -> Value {
             Decision::Fails => "fails",
             Decision::Undecided => "open",
         },
-    })
-}
-
-fn value(compared: &ComparedValue) -> Value {
-    let p = &compared.published;
-    json!({
-        "metric": p.metric,
-        "what": p.what,
-        "place": p.place,
-        "value": p.value,
-        "unit": p.unit,
-        "tolerance": p.tolerance,
-        "kind": p.kind.name(),
-        "figure": (!compared.figure.is_empty()).then_some(&compared.figure),
-        "ours": compared.ours.as_ref().map(|(what, number)| json!({ "is": what, "text": number })),
-        "n": compared.samples_and_runs.map(|both| both.0),
-        "runs": compared.samples_and_runs.map(|both| both.1),
-        "ours_over_theirs": compared.ratio,
-        "standing": standing(&compared.standing),
     })
 }
 

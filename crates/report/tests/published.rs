@@ -117,3 +117,41 @@ fn markdown_keeps_values_that_nothing_stands_beside() {
     assert!(table.contains(row), "{table}");
     assert!(table.contains("| one | p. 1 | 0.5 us | calibration | "), "{table}");
 }
+
+#[test]
+fn each_value_has_a_verdict_and_calibrated_ones_are_grey() {
+    let mut record = common::ping(200, &[8, 512]).1;
+    record.header.device.kind = rdmalab_record::DeviceKind::Sim;
+    let rows = "a,0.45,us,5%,calibration,p. 1,the usual\nb,9,us,5%,calibration,p. 2,another\n\
+        c,9,us,,contested,p. 3,a third\n";
+    let ours = |(metric, size_bytes): (&str, u64)| {
+        let place = format!("ours.where={{ op='write', size_bytes={size_bytes} }}");
+        value(metric, &format!("ours.quantity='half_round_trip_ns'\n{place}"))
+    };
+    let values = [("a", 8), ("b", 512), ("c", 8)].map(ours).concat();
+    let (study, parts) = common::one_figure(record, "", rows, &values);
+    let calibration = rdmalab_study::Calibration::of_model(&study, "sim:x", ["s: a 0.45 us"]);
+    let evaluation = rdmalab_study::evaluate_model(&study, &parts, &calibration);
+    let page = rdmalab_report::study_page(&study, &parts, &evaluation, &[]);
+    let (_, table) = page.split_once("<h2>Published values beside ours").unwrap();
+    let (table, _) = table.split_once("</table>").unwrap();
+    assert!(table.contains("1 calibrated, 0 predicted within, 1 predicted outside, 1 contested."));
+    let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("no {text} in {table}"));
+    assert!(at("another</th>") < at("a third</th>") && at("a third</th>") < at("the usual</th>"));
+    let (row, _) = table.split_once("the usual</th>").unwrap();
+    let (before, start) = row.rsplit_once("<tr").unwrap();
+    assert!(start.contains("class=\"calibrated\""), "{start}");
+    assert!(!before.contains("class=\"calibrated\""), "{before}");
+    assert!(table.contains(">predicted, outside</td>"), "{table}");
+
+    let csv = rdmalab_report::study_values_csv(&evaluation);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines[0].contains(",verdict,") && lines.len() == 4, "{csv}");
+    assert!(lines[1].contains("\"predicted, outside\"") && lines[3].ends_with(",a"), "{csv}");
+    let json = rdmalab_report::study_json(&study, &parts, &evaluation);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["values"][0]["calibrated_by"][0], "a");
+    assert_eq!(json["value_verdicts"]["predicted, outside"], 1);
+    let markdown = rdmalab_report::study_markdown(&study, &parts, &evaluation);
+    assert!(markdown.contains("| another | p. 2 | predicted, outside | 9 us | 5% |"), "{markdown}");
+}
