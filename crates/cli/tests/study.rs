@@ -415,3 +415,63 @@ fn what_was_meant_is_said_of_a_study_and_of_a_figure() {
     let other = said(&mut rdmalab(&["study", "nothing", "--plan"]));
     assert!(other.stderr.contains("there are ") && !other.stderr.contains("mean"), "{other:?}");
 }
+
+/// Four values of the round trip of a simulated device, by two numbers.
+const VALUES: &str = "metric,value,unit,tolerance,kind,place,what\n\
+    chosen,1,ms,factor 2,calibration,p. 1,w\nnear,3,us,factor 1000,calibration,p. 2,w\n\
+    far,1,ms,5%,calibration,p. 3,w\ndoubt,1,us,,contested,p. 4,w\n\
+    gone,1,us,5%,calibration,p. 5,w\n";
+
+#[test]
+fn values_have_verdicts_and_a_model_does_not_predict_what_calibrated_it() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
+    let own = studies.path().join("own");
+    fs::write(own.join("published.csv"), VALUES).unwrap();
+    let value = |(metric, op, size): (&str, &str, u64)| {
+        format!(
+            "[[value]]\nmetric='{metric}'\nours={{figure='f', quantity='round_trip_ns', \
+             where={{op='{op}', size_bytes={size}}}}}\n"
+        )
+    };
+    let values = [("chosen", "send", 8), ("near", "write", 8), ("far", "send", 64)];
+    let values = values.into_iter().chain([("doubt", "write", 64), ("gone", "send", 9)]);
+    let claims = format!("{CLAIMS}{}", values.map(value).collect::<String>());
+    fs::write(own.join("claims.toml"), claims).unwrap();
+    let ideal = include_str!("../../../profiles/sim/ideal.toml");
+    let (head, rest) = ideal.split_once("post_ns = { is = 100, mark = \"prior\", from = ").unwrap();
+    let (_, rest) = rest.split_once('\n').unwrap();
+    let from = "own: chosen 1 ms";
+    let model =
+        format!("{head}post_ns = {{ is = 100, mark = \"calibrated\", from = \"{from}\" }}\n{rest}");
+    let profile = studies.path().join("mine.toml");
+    fs::write(&profile, model).unwrap();
+    let path = studies.path().display().to_string();
+    let device = format!("sim:{}", profile.display());
+    let Ended { code, stdout, stderr, .. } =
+        study(&out, &["own", "--studies", &path, "--device", &device]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let summary = "1 predicted within, 1 predicted outside, 1 contested, \
+                   1 calibrated yet outside, 1 not measured";
+    assert!(stdout.contains(summary), "{stdout}");
+    let at = |text: &str| stdout.find(text).unwrap_or_else(|| panic!("no {text} in {stdout}"));
+    assert!(at(" far  ") < at(" chosen ") && at(" chosen ") < at(" near "), "{stdout}");
+    assert!(at(" near ") < at(" doubt "), "{stdout}");
+    assert!(!stdout.contains(" gone "), "{stdout}");
+
+    // The directory knows which values calibrated the model when the profile is gone.
+    fs::remove_file(&profile).unwrap();
+    let dir = only(out.path());
+    let values = fs::read_to_string(dir.join("values.csv")).unwrap();
+    assert!(values.contains("predicted, within") && values.ends_with('\n'), "{values}");
+    assert_eq!(values.lines().count(), 6, "{values}");
+    let again = said(&mut rdmalab(&["report", &dir.display().to_string()]));
+    assert!(again.stdout.contains(summary), "{}{}", again.stdout, again.stderr);
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("<tr class=\"calibrated\">") && page.contains("not measured"));
+
+    let soft = tempfile::tempdir().unwrap();
+    let on_soft = study(&soft, &["own", "--studies", &path, "--device", "soft0"]).stdout;
+    assert!(on_soft.contains("here: a soft device was measured"), "{on_soft}");
+    assert!(on_soft.contains("3 shown only") && !on_soft.contains("calibrated"), "{on_soft}");
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rdmalab_study::{Calibration, Study};
 use serde::{Deserialize, Serialize};
 
 use super::args::StudyArgs;
@@ -52,6 +53,9 @@ pub struct Request {
     /// The limit of the exit latency of the processors' idle states.
     #[serde(default)]
     pub hold_dma_latency: Option<u32>,
+    /// The sources of the calibrated parameters of a simulated device, at that time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calibrated_from: Vec<String>,
     /// When the run started.
     pub started_utc: String,
 }
@@ -70,6 +74,8 @@ impl Request {
     pub fn of(key: &str, args: &StudyArgs) -> Self {
         let link = LinkArgs { profile: args.profile.clone(), ..LinkArgs::default() };
         let device = args.device.clone().unwrap_or_else(|| crate::soft::best(&link));
+        // A device that does not exist is refused when it is opened.
+        let model = crate::simulated::profile(&device).ok().flatten();
         let now = std::time::SystemTime::now();
         Self {
             schema: SCHEMA.to_owned(),
@@ -86,8 +92,14 @@ impl Request {
             hosts: args.hosts.clone(),
             ssh: args.ssh.clone(),
             remote_program: args.remote_program.clone(),
+            calibrated_from: model.map_or_else(Vec::new, |model| model.calibrated_from()),
             started_utc: rdmalab_record::utc(now),
         }
+    }
+
+    /// The published values that calibrated the device, if it is a model.
+    pub fn calibration(&self, study: &Study) -> Calibration {
+        Calibration::of_model(study, &self.device, self.calibrated_from.iter().map(String::as_str))
     }
 
     /// The options of the soft device.

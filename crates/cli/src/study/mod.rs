@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rdmalab_experiments::{Limits, sweep};
 use rdmalab_record::Record;
 use rdmalab_report::OtherCondition;
-use rdmalab_study::{Study, evaluate};
+use rdmalab_study::{Study, evaluate_model};
 
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
@@ -249,8 +249,8 @@ fn conclude(
     others: &[OtherCondition],
 ) -> Outcome {
     let parts = measured(parts, dir);
-    let evaluation = evaluate(study, &parts);
-    show::verdicts(&evaluation, &dir.request);
+    let evaluation = evaluate_model(study, &parts, &dir.request.calibration(study));
+    show::verdicts(study, &evaluation, &dir.request);
     write_page(&dir.path.join(PAGE), study, &parts, &evaluation, others)?;
     // A usage error precedes other failures; --resume would not help.
     let wrong = failures.iter().find(|failure| matches!(failure, Failure::Usage(_)));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rdmalab_record::Record;
 use rdmalab_report::expect::Expectation;
-use rdmalab_study::{Evaluation, Study, SweepResult, SweepState, evaluate};
+use rdmalab_study::{Evaluation, Study, SweepResult, SweepState, evaluate_model};
 
 use super::dir::{FILE, StudyDir};
 use super::results::{PAGE, find, measured, started_parts, studies, write_page};
@@ -53,7 +53,7 @@ impl Run {
         let dir = StudyDir::open(path).map_err(usage)?;
         let study = find(&dir.request.study, studies(dir.request.studies.as_deref())?)?;
         let parts = measured(&started_parts(&study, &dir), &dir);
-        let evaluation = evaluate(&study, &parts);
+        let evaluation = evaluate_model(&study, &parts, &dir.request.calibration(&study));
         Ok(Self { study, parts, evaluation, dir })
     }
 
@@ -83,7 +83,7 @@ pub fn run(path: &Path, output: &ReportOutput) -> Outcome {
             files::write("--html", file, text)?;
         }
         (None, None, Format::Table) => {
-            show::verdicts(evaluation, &dir.request);
+            show::verdicts(study, evaluation, &dir.request);
             write_page(&dir.path.join(PAGE), study, parts, evaluation, &[])?;
         }
         (None, None, Format::Json) => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rdmalab_findings::with_findings;
 use rdmalab_record::Record;
 use rdmalab_report::OtherCondition;
-use rdmalab_study::{Evaluation, Study, SweepState, evaluate};
+use rdmalab_study::{Evaluation, Study, SweepState, evaluate_model};
 
 use super::dir::StudyDir;
 use super::parts::{self, Part, What};
@@ -14,6 +14,8 @@ use crate::suggestion::did_you_mean;
 
 /// The page, in the study's directory.
 pub const PAGE: &str = "report.html";
+/// The published values with their verdicts, beside the page.
+const VALUES: &str = "values.csv";
 
 /// The studies of a directory, or those that are part of this program.
 ///
@@ -85,8 +87,10 @@ pub fn beside(
         let run = StudyDir::of(&study.plan.key, dir, "--beside")?;
         let parts = measured(&started_parts(study, &run), &run);
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = run.request.condition.or(name).unwrap_or_else(|| dir.display().to_string());
-        Ok(OtherCondition { name, evaluation: evaluate(study, &parts), parts })
+        let name =
+            run.request.condition.clone().or(name).unwrap_or_else(|| dir.display().to_string());
+        let evaluation = evaluate_model(study, &parts, &run.request.calibration(study));
+        Ok(OtherCondition { name, evaluation, parts })
     };
     let mut found = Vec::<OtherCondition>::new();
     for dir in dirs {
@@ -104,7 +108,7 @@ pub fn beside(
     Ok(found)
 }
 
-/// Writes the page and prints its path.
+/// Writes the page, and the verdicts on values beside it, and prints the page's path.
 ///
 /// # Errors
 /// Why it cannot be written.
@@ -116,7 +120,10 @@ pub fn write_page(
     others: &[OtherCondition],
 ) -> Outcome {
     let text = rdmalab_report::study_page(study, parts, evaluation, others);
-    std::fs::write(page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;
+    let values = rdmalab_report::study_values_csv(evaluation);
+    for (file, text) in [(page, text), (&page.with_file_name(VALUES), values)] {
+        std::fs::write(file, text).map_err(|e| failed(format!("{}: {e}", file.display())))?;
+    }
     outln!("\n{}", page.display());
     Ok(())
 }

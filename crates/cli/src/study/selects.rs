@@ -12,7 +12,7 @@ use rdmalab_record::{
     Device, DeviceKind, Environment, Finding, Header, Number, Object, Point, PointId, Record,
     Samples, SeriesSummary, Writer,
 };
-use rdmalab_study::{Evaluation, Standing, Study, SweepState, evaluate};
+use rdmalab_study::{Calibration, Evaluation, Standing, Study, SweepState, evaluate};
 use serde_json::Value;
 
 use super::parts::{self, Part, What};
@@ -290,6 +290,22 @@ fn a_claim_of_a_point_that_there_is_not_is_noticed() {
     let found = misses(study, false);
     let said = found.iter().any(|miss| miss.starts_with("claim pause-costs-busy: figure busy has"));
     assert!(said, "{found:?}");
+}
+
+/// A calibrated parameter names the values that chose it, by which they are told from predictions.
+#[test]
+fn calibrated_parameters_name_values_of_a_study() {
+    let studies = Study::shipped().unwrap();
+    for (name, _) in rdmalab_sim::SHIPPED {
+        for source in rdmalab_sim::find(name).unwrap().calibrated_from() {
+            let Some((key, what)) = source.split_once(": ") else { panic!("{name}: {source}") };
+            let study = studies.iter().find(|study| study.plan.key == key);
+            let study = study.unwrap_or_else(|| panic!("{name}: {source}: no study {key:?}"));
+            let is_other = what.starts_with("as ") || what.ends_with("a claim and no value");
+            let found = Calibration::of_model(study, "sim:none", [&*source]);
+            assert!(found.is_of_study() || is_other, "{name}: {source}: it names no value");
+        }
+    }
 }
 
 /// A parameter that is a text instead of a number would hide a missing point.

@@ -82,8 +82,8 @@ pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s:
     );
 }
 
-/// Prints the verdicts on the claims.
-pub fn verdicts(evaluation: &Evaluation, request: &Request) {
+/// Prints the verdicts on the claims and on the published values.
+pub fn verdicts(study: &Study, evaluation: &Evaluation, request: &Request) {
     if let Some(caution) = evaluation.kind.and_then(|kind| kind.caution()) {
         outln!("{}: {caution}", request.device);
     }
@@ -108,4 +108,31 @@ pub fn verdicts(evaluation: &Evaluation, request: &Request) {
         count("refuted"),
         count("cannot be seen")
     );
+    values(study, evaluation);
+}
+
+/// Prints the published values that were measured, deficits first, and how many have each verdict.
+fn values(study: &Study, evaluation: &Evaluation) {
+    let head = ["published value", "verdict", "study", "here", "here / study"];
+    let mut rows = Rows::new(&head, 2);
+    let all = evaluation.values_by_verdict();
+    let measured: Vec<_> = all.into_iter().filter(|value| value.number.is_some()).collect();
+    for value in &measured {
+        let p = &value.published;
+        rows.push(&[
+            p.metric.clone(),
+            evaluation.named(value.verdict()).to_owned(),
+            format!("{} {}", p.value, p.unit),
+            value.ours.as_ref().map_or_else(String::new, |(_, number)| number.clone()),
+            value.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+        ]);
+    }
+    let Some(origin) = evaluation.origin(&study.plan.hardware) else { return };
+    if !measured.is_empty() {
+        outln!("\nhere: {origin}");
+        out!("{}", rows.text());
+    }
+    if !evaluation.values.is_empty() {
+        outln!("\npublished values: {}", evaluation.value_summary());
+    }
 }
