@@ -1,7 +1,7 @@
 //! Options of a soft device and its link: profile, network interface, capture, fault injection. The
 //! processes that measure get them in their environment, as `exec` passes them to its program; the
-//! process of the command itself captures nothing and injects no faults. Simulated devices support
-//! the last two.
+//! process of the command itself captures nothing and injects no faults, unless it simulates:
+//! simulated devices support the last two.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -26,12 +26,13 @@ pub struct LinkArgs {
     pub udp_port: Option<u16>,
     /// Write every packet that a process sends or receives to a pcapng file. The first process
     /// (rank 0 of a run) writes FILE, the others add their number before the suffix. Simulated
-    /// devices do it too, in virtual time [default: RDMALAB_CAPTURE, else none]
+    /// devices do it too, in virtual time [default: RDMALAB_CAPTURE, else none; for simulated
+    /// devices none]
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Inject faults into the packets that processes of this command send, as in 'seed=7; drop 1%
     /// of request; delay 50us of ack'. Simulated devices do it too, in virtual time [default:
-    /// RDMALAB_FAULTS, else none]
+    /// RDMALAB_FAULTS, else none; for simulated devices none]
     #[arg(long, value_name = "RULES", value_parser = faults)]
     pub faults: Option<String>,
 }
@@ -190,13 +191,14 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
         return Ok(());
     }
     let name = device.name();
-    let instead = match device.kind() {
-        Kind::Sim => "--device sim:FILE takes a profile of a simulated adapter",
-        _ => "packets of an adapter are captured with ibdump or tcpdump",
+    let instead = match (device.kind(), option) {
+        (Kind::Sim, "--profile") => "; --device sim:FILE takes a profile of a simulated adapter",
+        (Kind::Sim, _) => "",
+        _ => "; packets of an adapter are captured with ibdump or tcpdump",
     };
     Err(format!(
         "{option}: {name} is not a soft device, and this option is for soft devices only: name one \
-         (--device soft0), or leave {option} out; {instead}"
+         (--device soft0), or leave {option} out{instead}"
     ))
 }
 
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_soft_devices_can_be_captured() {
+    fn what_a_device_does_not_support_is_refused() {
         use rdmalab_verbs::Library;
         let link = LinkArgs { faults: Some("drop".into()), ..LinkArgs::default() };
         let device = |kind| {
@@ -242,6 +244,10 @@ mod tests {
         let said = link.check(&device(Kind::System)).unwrap_err();
         assert!(said.starts_with("--faults: soft0 is not a soft device"), "{said}");
         assert_eq!(LinkArgs::default().check(&device(Kind::System)), Ok(()));
+        assert_eq!(link.check(&device(Kind::Sim)), Ok(()));
+        let link = LinkArgs { udp_port: Some(4791), ..link };
+        let said = link.check(&device(Kind::Sim)).unwrap_err();
+        assert!(said.starts_with("--udp-port: soft0 is not a soft device"), "{said}");
     }
 
     #[test]

@@ -73,15 +73,23 @@ pub struct Deferred<T> {
     overtaken: Vec<Overtaken<T>>,
     bytes: usize,
     number: u64,
+    /// Packets and bytes that may wait.
+    most: (usize, usize),
 }
 
 impl<T> Default for Deferred<T> {
     fn default() -> Self {
-        Deferred { timed: BinaryHeap::new(), overtaken: Vec::new(), bytes: 0, number: 0 }
+        let most = (MAX_DEFERRED, MAX_DEFERRED_BYTES);
+        Deferred { timed: BinaryHeap::new(), overtaken: Vec::new(), bytes: 0, number: 0, most }
     }
 }
 
 impl<T> Deferred<T> {
+    /// No packets, with room for any number of them.
+    pub fn unbounded() -> Self {
+        Deferred { most: (usize::MAX, usize::MAX), ..Deferred::default() }
+    }
+
     /// Number of waiting packets.
     pub fn len(&self) -> usize {
         self.timed.len() + self.overtaken.len()
@@ -99,7 +107,7 @@ impl<T> Deferred<T> {
         bytes: usize,
         packet: T,
     ) -> Result<Timed<T>, Full> {
-        if self.len() >= MAX_DEFERRED || self.bytes + bytes > MAX_DEFERRED_BYTES {
+        if self.len() >= self.most.0 || self.bytes + bytes > self.most.1 {
             return Err(Full);
         }
         self.bytes += bytes;

@@ -36,6 +36,13 @@ impl Draws {
         Draws { seed, qp_mask: MASK_24 }
     }
 
+    /// Draws other numbers for each stream; stream 0 draws those of the seed itself.
+    #[must_use]
+    pub const fn with_stream(self, stream: u64) -> Draws {
+        let seed = if stream == 0 { self.seed } else { mix(self.seed, stream) };
+        Draws { seed, ..self }
+    }
+
     /// Ignores all but the lower `bits` of a queue pair's number, if only those are the same in
     /// each run of a program: then a seed gives the same results again. For a multicast group the
     /// whole number counts, because it tells the members apart.

@@ -99,6 +99,13 @@ impl Specification {
         Ok(())
     }
 
+    /// Draws other random numbers for each stream: one for each repetition of a run. Stream 0 draws
+    /// those of the seed itself.
+    #[must_use]
+    pub fn with_stream(self, stream: u64) -> Specification {
+        Specification { draws: self.draws.with_stream(stream), ..self }
+    }
+
     /// Makes random numbers depend on only the lower `bits` of a queue pair's number: see
     /// [`Draws::with_qp_bits`].
     #[must_use]

@@ -2,15 +2,15 @@
 
 use rdmalab_wire::ids::Psn;
 
-/// Counts the transmissions of each PSN of a flow. It remembers at most 1024 PSNs, which is more
-/// than a sender may have outstanding.
+/// Counts the transmissions of each PSN of a flow. It remembers [`REMEMBERED`] PSNs: a sender may
+/// not have more outstanding.
 #[derive(Debug, Default)]
 pub struct Transmissions {
     seen: Vec<(u32, u32)>,
 }
 
 /// Numbers that [`Transmissions`] remembers; a power of two.
-const REMEMBERED: usize = 1024;
+pub const REMEMBERED: usize = 1024;
 /// No PSN has this number.
 const NONE: u32 = u32::MAX;
 

@@ -48,6 +48,10 @@ pub(crate) struct SimQp {
     pub(crate) request_place: usize,
     /// The same for the response.
     pub(crate) response_place: usize,
+    /// Bytes of the present turn of requests. A turn is one train, or under fault rules several.
+    pub(crate) request_turn_bytes: u32,
+    /// The same of responses.
+    pub(crate) response_turn_bytes: u32,
     /// Packets that arrived and are not accepted.
     pub(crate) inbox: VecDeque<Inbound>,
     /// The adapter's reads of receive WQEs.
@@ -112,7 +116,8 @@ pub(crate) struct Node {
     pub(crate) index: usize,
     pub(crate) engines: Engines,
     pub(crate) qps: Vec<QpPlace>,
-    free_qps: Vec<usize>,
+    /// Free places, the oldest first.
+    free_qps: VecDeque<usize>,
     pub(crate) cqs: Vec<Option<CompletionQueue>>,
     pub(crate) srqs: Vec<Option<Srq>>,
     pub(crate) channels: Vec<Option<Channel>>,
@@ -148,7 +153,7 @@ impl Node {
                 jitter: None,
             },
             qps: std::iter::repeat_with(QpPlace::default).take(FIRST_QP).collect(),
-            free_qps: Vec::new(),
+            free_qps: VecDeque::new(),
             cqs: Vec::new(),
             srqs: Vec::new(),
             channels: Vec::new(),
@@ -169,15 +174,14 @@ impl Node {
         self.faults.as_ref().map_or(0, |faults| faults.disturbed)
     }
 
-    /// A place for a new queue pair; `None` when there are too many.
+    /// A place for a new queue pair; `None` when there are too many. Numbers are used again as late
+    /// as possible, since packets of the queue pair before may be on their way.
     pub(crate) fn place_for_qp(&mut self) -> Option<QpId> {
-        let index = match self.free_qps.pop() {
-            Some(index) => index,
-            None if self.qps.len() < 1 << QP_BITS => {
-                self.qps.push(QpPlace::default());
-                self.qps.len() - 1
-            }
-            None => return None,
+        let index = if self.qps.len() < 1 << QP_BITS {
+            self.qps.push(QpPlace::default());
+            self.qps.len() - 1
+        } else {
+            self.free_qps.pop_front()?
         };
         Some(QpId { node: self.index, index, generation: self.qps[index].generation })
     }
@@ -215,7 +219,7 @@ impl Node {
         let place = &mut self.qps[id.index];
         place.generation = place.generation.wrapping_add(1);
         place.qp = None;
-        self.free_qps.push(id.index);
+        self.free_qps.push_back(id.index);
     }
 
     /// The queue pairs that are attached to a multicast group.

@@ -31,7 +31,8 @@ pub(crate) struct Capture {
     /// The time in the files at which the simulation begins, ns.
     begin_ns: u64,
     block: Vec<u8>,
-    error: Option<io::Error>,
+    /// The first error, and whose file it is.
+    error: Option<(usize, io::Error)>,
 }
 
 impl std::fmt::Debug for Capture {
@@ -69,18 +70,20 @@ impl Capture {
         Capture { files, begin_ns, block: vec![0; pcapng::BLOCK_OVERHEAD], error: None }
     }
 
-    /// Writes what is not written yet.
-    ///
-    /// # Errors
-    /// A file could not be written.
-    pub(crate) fn close(mut self) -> io::Result<()> {
-        let flushed: io::Result<()> = self.files.iter_mut().try_for_each(|file| file.flush());
-        self.error.map_or(flushed, Err)
+    /// Writes what is not written yet; returns why a file is not whole.
+    pub(crate) fn close(mut self) -> Option<String> {
+        let mut flush = self.files.iter_mut().enumerate();
+        let flushed = flush.find_map(|(node, file)| Some((node, file.flush().err()?)));
+        let (node, error) = self.error.or(flushed)?;
+        Some(format!("the capture of rank {node} is not whole: {error}"))
     }
 
-    /// Writes packets to the file of an adapter.
+    /// Writes packets to the file of an adapter, until a file could not be written.
     pub(crate) fn record(&mut self, shown: &Shown<'_>, packets: &Packets) {
-        let headers = headers(packets);
+        if self.error.is_some() {
+            return;
+        }
+        let headers = frame_headers(packets);
         let count = expand::packets_of(&packets.train);
         for index in 0..count {
             let (train, at) = match count {
@@ -112,14 +115,15 @@ impl Capture {
             let Some(bytes) = written else { return };
             pcapng::finish(&mut self.block[..bytes]);
             if let Err(error) = self.files[shown.node].write_all(&self.block[..bytes]) {
-                self.error.get_or_insert(error);
+                self.error = Some((shown.node, error));
+                return;
             }
         }
     }
 }
 
 /// The headers of the frames of packets.
-fn headers(packets: &Packets) -> FrameHeaders {
+pub(crate) fn frame_headers(packets: &Packets) -> FrameHeaders {
     let chosen = match packets.transport {
         Transport::Ud if packets.train.flags.has(TrainFlags::GRH) => {
             GrhFields::unpack(packets.train.compare)
@@ -127,6 +131,7 @@ fn headers(packets: &Packets) -> FrameHeaders {
         _ => GrhFields { traffic_class: 0, hop_limit: HOP_LIMIT, flow_label: 0 },
     };
     let GrhFields { traffic_class, hop_limit, flow_label } = chosen;
+    let hop_limit = if hop_limit == 0 { HOP_LIMIT } else { hop_limit };
     let tuple = FourTuple {
         source: address_of(device::gid_of(packets.from.node)),
         destination: destination_of(packets.destination),

@@ -7,6 +7,7 @@ use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
+use rdmalab_link::transmissions::REMEMBERED;
 use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::{SimQp, Srq};
@@ -81,8 +82,13 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
         };
         let pd = PdId(want.pd as u32);
         let reader = WqeReader::of_queue(&sim.parameters, cap.max_recv_wr, cap.max_recv_sge);
+        let mut engine = Qp::new(qpn, pd, &init, mtu);
+        if node.faults.is_some() {
+            // Rules remember so many packets of a flow.
+            engine.window_packets = REMEMBERED as u32;
+        }
         let qp = SimQp {
-            qp: Qp::new(qpn, pd, &init, mtu),
+            qp: engine,
             send_cq: want.send_cq,
             recv_cq: want.recv_cq,
             srq: want.srq,
@@ -96,6 +102,8 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             response_departs: Ps::ZERO,
             request_place: 0,
             response_place: 0,
+            request_turn_bytes: 0,
+            response_turn_bytes: 0,
             inbox: VecDeque::new(),
             recv_reader: reader,
             timer: None,

@@ -10,6 +10,7 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::ICRC_BYTES;
 
+use crate::capture::frame_headers;
 use crate::device;
 use crate::packets::Packets;
 use crate::time::Ps;
@@ -42,15 +43,16 @@ pub(crate) struct Departure {
 }
 
 impl Faults {
-    /// The rules of a specification, armed when the simulation begins.
+    /// The rules of a specification, armed when the simulation begins. Each stream draws others.
     ///
     /// # Errors
     /// Which part of the specification is wrong: one line.
-    pub(crate) fn parse(text: &str) -> Result<Box<Faults>, String> {
+    pub(crate) fn parse(text: &str, stream: u64) -> Result<Box<Faults>, String> {
         let rules = Specification::parse(text).map_err(|error| error.to_string())?;
+        let rules = rules.with_stream(stream);
         Ok(Box::new(Faults {
             chain: rules.into_chain(0),
-            deferred: Deferred::default(),
+            deferred: Deferred::unbounded(),
             scheduled: None,
             disturbed: 0,
         }))
@@ -68,6 +70,8 @@ impl Faults {
 pub(crate) fn leaving(packets: &Packets) -> Option<PacketInfo> {
     let headers = expand::headers_of(&packets.train, packets.transport)?;
     let train = &packets.train;
+    let padded = train.payload_bytes.next_multiple_of(4) as usize;
+    let bytes = headers.bth.opcode.header_bytes() + padded + ICRC_BYTES;
     let is_datagram = packets.transport == Transport::Ud;
     Some(PacketInfo {
         flow: Flow {
@@ -84,7 +88,7 @@ pub(crate) fn leaving(packets: &Packets) -> Option<PacketInfo> {
         psns: train.packets,
         transmission: None,
         in_order: false,
-        bytes: (headers.bth.opcode.header_bytes() + ICRC_BYTES) as u32 + train.payload_bytes,
+        bytes: frame_headers(packets).frame_bytes(bytes) as u32,
         payload: Payload { bytes: train.payload_bytes, is_inline: packets.is_inline },
     })
 }

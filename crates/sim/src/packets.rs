@@ -38,6 +38,8 @@ pub(crate) struct Packets {
     pub(crate) span: Span,
     /// How their payload is read from memory.
     pub(crate) source: Source,
+    /// They begin a turn of their queue pair at the engines.
+    pub(crate) begins_turn: bool,
     /// Their payload is part of the WQE.
     pub(crate) is_inline: bool,
 }

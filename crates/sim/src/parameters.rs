@@ -220,10 +220,10 @@ parameters! {
     ack_timeout_scan: u32, 0 ..= 1, default 0;
     /// The wait after an RNR NAK, in percent of the time that the NAK asks for.
     rnr_wait_percent: u32, 100 ..= 10000, default 100;
-    /// Mean of a random delay of each message in the adapter that receives it, distributed
-    /// exponentially.
+    /// Mean of a random delay of each message, response or acknowledgement in the adapter that
+    /// receives it, for each turn. It is distributed exponentially.
     jitter_ns: Ps, 0 ..= 1e6, default 0;
-    /// Interrupts of each processor in a second, at random times.
+    /// Interrupts of each processor in a second between interrupts, at random times.
     interrupts_per_s: u32, 0 ..= 1000000, default 0;
     /// Time of an interrupt.
     interrupt_ns: Ps, 0 ..= 1e9, default 0;
@@ -257,6 +257,12 @@ parameters! {
 }
 
 impl Parameters {
+    /// Whether times are drawn at random.
+    #[must_use]
+    pub fn has_noise(&self) -> bool {
+        self.jitter_ns > Ps::ZERO || self.interrupts_per_s > 0
+    }
+
     /// Sets a parameter by its name.
     ///
     /// # Errors

@@ -39,8 +39,11 @@ impl World {
     }
 
     fn take_in(&mut self, id: QpId, packets: Packets) {
-        let gap = self.parameters.receive_gap_ns;
-        let time = self.parameters.receive_ns + self.jitter(id.node);
+        let (gap, jitter) = match packets.begins_turn {
+            true => (self.parameters.receive_gap_ns, self.jitter(id.node)),
+            false => (Ps::ZERO, Ps::ZERO),
+        };
+        let time = self.parameters.receive_ns + jitter;
         let node = &mut self.nodes[id.node];
         let Some(qp) = node.qp(id) else { return };
         let qpn = qp.qp.qpn.get();

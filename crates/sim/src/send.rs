@@ -181,6 +181,7 @@ impl World {
         };
         let context = self.context_time(id, qp);
         let packets = self.packets((id, qp), train, to, source);
+        let busy = if packets.begins_turn { busy } else { Ps::ZERO };
         self.get_payload(qp, packets, self.now + context + delay);
         context + busy
     }
@@ -205,13 +206,14 @@ impl World {
         };
         let packets = self.packets((id, qp), train, to, Source::Request { position, offset });
         let context = self.context_time(id, qp);
+        let gap = if packets.begins_turn { self.parameters.send_gap_ns } else { Ps::ZERO };
         self.get_payload(qp, packets, self.now + context);
-        context + self.parameters.send_gap_ns
+        context + gap
     }
 
     fn packets(
         &mut self,
-        (from, qp): (QpId, &SimQp),
+        (from, qp): (QpId, &mut SimQp),
         train: Train,
         to: To,
         source: Source,
@@ -232,8 +234,27 @@ impl World {
             destination: to.gid(),
             span: Span::default(),
             source,
+            begins_turn: self.begins_turn(from.node, qp, &train),
             is_inline,
         })
+    }
+
+    /// Whether a train begins a turn at the engines. Under fault rules a turn has several trains,
+    /// so that it takes as long as without them.
+    fn begins_turn(&self, node: usize, qp: &mut SimQp, train: &Train) -> bool {
+        if self.nodes[node].faults.is_none() || train.payload_bytes == 0 {
+            return true;
+        }
+        let mtu = qp.qp.mtu.bytes();
+        let most_bytes = (self.parameters.turn_bytes / mtu).max(1) * mtu;
+        let turn_bytes = match train.kind.is_response() {
+            true => &mut qp.response_turn_bytes,
+            false => &mut qp.request_turn_bytes,
+        };
+        let with_it = turn_bytes.saturating_add(train.payload_bytes);
+        let begins = train.flags.has(TrainFlags::FIRST) || with_it > most_bytes;
+        *turn_bytes = if begins { train.payload_bytes } else { with_it };
+        begins
     }
 
     /// Reads the payload of packets, from `ready` on, or takes it from the WQE; then they depart.

@@ -79,14 +79,15 @@ impl Simulation {
         self
     }
 
-    /// Injects faults into the packets of each adapter, as in `drop 1% of request`.
+    /// Injects faults into the packets of each adapter, as in `drop 1% of request`. What is drawn
+    /// differs with the stream: one for each repetition.
     ///
     /// # Errors
     /// Which rule is wrong: one line.
-    pub fn with_faults(self, rules: &str) -> Result<Simulation, String> {
+    pub fn with_faults(self, rules: &str, stream: u64) -> Result<Simulation, String> {
         self.sim.with(|world| {
             world.nodes.iter_mut().try_for_each(|node| {
-                node.faults = Some(Faults::parse(rules)?);
+                node.faults = Some(Faults::parse(rules, stream)?);
                 Ok::<(), String>(())
             })
         })?;
@@ -149,11 +150,7 @@ impl Simulation {
             time: world.now,
             timeline: world.timeline.take().map(Timeline::into_steps).unwrap_or_default(),
             disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
-            capture_error: world
-                .capture
-                .take()
-                .and_then(|capture| capture.close().err())
-                .map(|error| error.to_string()),
+            capture_error: world.capture.take().and_then(|capture| capture.close()),
         });
         (results, report)
     }

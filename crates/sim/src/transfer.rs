@@ -1,5 +1,7 @@
 //! Packets leave an adapter, pass the fabric, and arrive.
 
+use rdmalab_wire::ids::Gid;
+
 use crate::bus::Span;
 use crate::event::Event;
 use crate::fabric::End;
@@ -48,13 +50,19 @@ impl World {
         }
         match packets.to {
             To::Node(to) => self.deliver(to, packets),
-            To::Group(_) => {
-                for to in 0..self.nodes.len() {
+            To::Group(group) => {
+                for to in self.nodes_of(group) {
                     self.deliver(to, packets.clone());
                 }
             }
             To::Nowhere => {}
         }
+    }
+
+    /// The nodes with a member of a multicast group.
+    fn nodes_of(&self, group: Gid) -> Vec<usize> {
+        let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
+        (0..self.nodes.len()).filter(has_members).collect()
     }
 
     /// Packets have reached a switch.
@@ -78,8 +86,7 @@ impl World {
     /// A switch sends a multicast on to every node with a member of its group.
     pub(crate) fn replicate(&mut self, packets: Box<Packets>) {
         let To::Group(group) = packets.to else { return };
-        let has_members = |node: &usize| !self.nodes[*node].members(group).is_empty();
-        let to: Vec<usize> = (0..self.nodes.len()).filter(has_members).collect();
+        let to = self.nodes_of(group);
         let route = group.0.iter().fold(0, |sum, byte| sum + usize::from(*byte));
         let ends = self.fabric.spread(packets.at, packets.from.node, &to, route);
         self.leave_switch(&ends, packets);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rdmalab_sim::{CaptureFile, Ps, Simulation, capture_head};
 
@@ -10,7 +11,7 @@ use rdmalab_sim::{CaptureFile, Ps, Simulation, capture_head};
 /// the one before ended.
 pub struct Captures {
     paths: Vec<PathBuf>,
-    files: Vec<File>,
+    files: Vec<Arc<File>>,
     begin_ns: u64,
 }
 
@@ -28,19 +29,16 @@ impl Captures {
         if self.files.is_empty() {
             self.files = self.made(simulation.device_name())?;
         }
-        let file = |file: &File| -> io::Result<CaptureFile> {
-            Ok(Box::new(BufWriter::new(file.try_clone()?)))
-        };
-        let files: io::Result<Vec<_>> = self.files.iter().map(file).collect();
-        let files = files.map_err(|error| format!("--capture: {error}"))?;
+        let file = |file: &Arc<File>| -> CaptureFile { Box::new(BufWriter::new(file.clone())) };
+        let files = self.files.iter().map(file).collect();
         Ok(simulation.with_capture(files, self.begin_ns))
     }
 
-    fn made(&self, device: &str) -> Result<Vec<File>, String> {
+    fn made(&self, device: &str) -> Result<Vec<Arc<File>>, String> {
         let made = |(rank, path): (usize, &PathBuf)| {
             let mut file = File::create(path)?;
             file.write_all(&capture_head(device, rank))?;
-            Ok(file)
+            Ok(Arc::new(file))
         };
         let named = |(rank, path): (usize, &PathBuf)| {
             let failed = |error: io::Error| format!("--capture {}: {error}", path.display());

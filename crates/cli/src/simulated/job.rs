@@ -47,7 +47,7 @@ pub struct Setup {
 }
 
 /// What became of a point.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     /// The results of the ranks that have some.
     pub measured: Vec<(usize, Measured)>,
@@ -103,13 +103,13 @@ impl Setup {
         postcard::to_stdvec(&errand).map_err(|e| format!("the point cannot be sent: {e}"))
     }
 
-    /// The model of a point: the profile with the changes of its `--sim`.
+    /// The model of a point: the profile with the changes of its `--link` and `--sim`.
     ///
     /// # Errors
     /// There is no such parameter, or its value is out of range.
     pub fn model_of(&self, point: &Point) -> Outcome<Profile> {
         let mut model = self.profile.clone();
-        // Words of the option have values; that of the profile has none.
+        // There are none for `profile`, which changes nothing.
         let link = rdmalab_sim::link_values(point.common.model.link.name());
         for (name, value) in link.into_iter().flatten() {
             model.parameters.set(name, value).map_err(failed)?;
@@ -125,6 +125,12 @@ impl Setup {
             set.map_err(|why| usage(format!("--sim {why}")))?;
         }
         Ok(model)
+    }
+
+    /// Whether something is drawn at random for each repetition of a point.
+    pub fn is_drawn(&self, point: &Point) -> bool {
+        let is_noisy = self.model_of(point).is_ok_and(|model| model.parameters.has_noise());
+        is_noisy || self.faults.is_some() || point.common.rate_per_s > 0
     }
 
     /// Checks the models of all points.
@@ -149,7 +155,7 @@ impl Setup {
             simulation = simulation.with_timeline(message);
         }
         if let Some(rules) = &self.faults {
-            simulation = simulation.with_faults(rules).map_err(usage)?;
+            simulation = simulation.with_faults(rules, point.common.stream).map_err(usage)?;
         }
         if let Some(captures) = captures.as_deref_mut() {
             simulation = captures.of(simulation).map_err(failed)?;

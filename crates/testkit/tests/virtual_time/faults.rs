@@ -3,15 +3,15 @@
 
 use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_measure::{Outcome, Quantity};
-use rdmalab_sim::{Profile, find};
+use rdmalab_sim::{Profile, SHIPPED, Simulation, find};
 
-use crate::lab::{device_of, model, outcome};
+use crate::lab::{device_of, model, outcome, run_point_on};
 
 /// The results of rank 0 under fault rules.
 fn disturbed(profile: &Profile, rules: &str, options: &[(&str, &str)]) -> Outcome {
     let points = sweep(Experiment::PING, options).unwrap();
-    let simulation = rdmalab_sim::Simulation::new(profile, 2, Default::default());
-    let simulation = simulation.with_faults(rules).unwrap();
+    let simulation = Simulation::new(profile, 2, Default::default());
+    let simulation = simulation.with_faults(rules, 0).unwrap();
     let device = device_of(&simulation);
     let run = |rank: &_| rdmalab_experiments::run(rank, &device, &points[0]);
     simulation.run(run).0.remove(0).unwrap()
@@ -61,7 +61,7 @@ fn a_lost_request_costs_the_time_out_of_the_adapter() {
         // Smaller codes than that of the queue pair change nothing.
         assert_eq!(of(&[("ack_timeout_min_code", 3.0)]), plain, "{rules}");
         let scanned = of(&[("ack_timeout_scan", 1.0)]);
-        assert!((T_TR_NS..=2.0 * T_TR_NS).contains(&scanned), "{rules}: {scanned} ns");
+        assert!((plain + 1e3..=2.0 * T_TR_NS).contains(&scanned), "{rules}: {scanned} ns");
     }
 }
 
@@ -98,4 +98,70 @@ fn a_wait_after_an_rnr_nak_is_as_long_as_the_adapter_makes_it() {
     let (second, third) = (twice - plain, thrice - twice);
     assert!(second > 5_000.0 && (second - third).abs() < 5.0, "{plain} {twice} {thrice} ns");
     assert!((plain - second).abs() < 1_000.0, "the wait itself: {plain}, {second} ns");
+}
+
+/// The only thing that a rule changes is what it meets: packets move one by one, and still a turn
+/// of a long message takes the engines once.
+#[test]
+fn a_rule_that_meets_nothing_changes_nothing() {
+    for (name, _) in SHIPPED {
+        let profile = find(name).unwrap();
+        for (op, size, mtu) in
+            [("send", "32", "0"), ("write", "256K", "256"), ("read", "100K", "0")]
+        {
+            let short = [("messages", "5"), ("warm-up", "1")];
+            let options = [&[("op", op), ("size", size), ("mtu", mtu)][..], &short].concat();
+            let plain = range_ns(&outcome(&profile, 2, Experiment::PING, &options)).0;
+            let ruled = range_ns(&disturbed(&profile, "drop nth 9999999 of send", &options)).0;
+            let off = ruled / plain - 1.0;
+            // Where two turns meet, single packets overlap a little more.
+            assert!(off.abs() < 0.03, "{name} {op} {size}: {plain} and {ruled} ns");
+        }
+    }
+}
+
+/// More packets than rules remember, each of which may be lost again and again.
+#[test]
+fn long_messages_arrive_in_spite_of_losses() {
+    let options = [("op", "write"), ("size", "1M"), ("mtu", "256"), ("messages", "20")];
+    let options = [&options[..], &[("warm-up", "0"), ("timeout", "1")]].concat();
+    let mut profile = find("connectx4").unwrap();
+    profile.set("ack_timeout_min_code", 0.0).unwrap();
+    let found = disturbed(&profile, "seed=7; drop 0.1% of request", &options);
+    assert_eq!((found.cut_short.as_deref(), found.count("sent")), (None, Some(20)));
+}
+
+#[test]
+fn many_delayed_packets_wait_and_none_is_lost() {
+    let profile = find("connectx4").unwrap();
+    let options = [("op", "write"), ("size", "32M"), ("messages", "3"), ("warm-up", "0")];
+    let options = [&options[..], &[("transport", "uc")]].concat();
+    let plain = range_ns(&outcome(&profile, 2, Experiment::PING, &options)).1;
+    let delayed = range_ns(&disturbed(&profile, "delay 5ms of request", &options)).1;
+    let added = delayed - plain;
+    assert!((added / 10e6 - 1.0).abs() < 0.02, "{added} ns for two delays of 5 ms");
+}
+
+#[test]
+fn each_repetition_and_each_connection_meets_other_faults() {
+    let options = [("messages", "200"), ("warm-up", "0")];
+    let point = sweep(Experiment::PING, &options).unwrap().remove(0);
+    let profile = find("connectx4").unwrap();
+    let of = |repetition| {
+        let point = point.clone().repeated(repetition);
+        let stream = point.common.stream;
+        let change = |simulation: Simulation| simulation.with_faults("drop 2%", stream).unwrap();
+        let found = run_point_on(&profile, 2, &point, change).remove(0).unwrap();
+        let series = found.series.iter().find(|s| s.quantity == Quantity::RoundTrip).unwrap();
+        series.counted().collect::<Vec<_>>()
+    };
+    assert_eq!(of(0), of(0));
+    assert_ne!(of(0), of(1));
+    // A connection's packets are a flow of their own, also if the one before has ended.
+    let point = sweep(Experiment::CONNECT, &[("runs", "20")]).unwrap().remove(0);
+    let simulation = Simulation::new(&profile, 2, Default::default());
+    let simulation = simulation.with_faults("drop first of write", 0).unwrap();
+    let device = device_of(&simulation);
+    let (_, report) = simulation.run(|rank| rdmalab_experiments::run(rank, &device, &point));
+    assert!(report.disturbed.iter().sum::<u64>() >= 20, "{:?}", report.disturbed);
 }

@@ -269,7 +269,7 @@ fn run(seed: u64) -> Result<u64, String> {
     let programs = [program(&mut random), program(&mut random)];
     let (mut simulation, device) = lab(&profile, 2);
     if let Some(rules) = rules(&mut random) {
-        simulation = simulation.with_faults(&rules)?;
+        simulation = simulation.with_faults(&rules, 0)?;
     }
     let (results, report) = simulation.run(|rank| {
         let shape = Shape { bytes: BYTES, ..Shape::default() };
