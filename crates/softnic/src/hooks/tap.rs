@@ -209,6 +209,10 @@ fn lock(file: &File) -> bool {
 pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
     let shown = path.display();
     let failed = |error: std::io::Error| format!("{shown}: {error}");
+    // A device or a pipe must be neither removed nor waited for.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(format!("{shown} is no regular file: name another one"));
+    }
     match OpenOptions::new().read(true).open(path) {
         Ok(mut old) => {
             let mut magic = [0; 4];
