@@ -6,6 +6,7 @@ mod captures;
 mod effects;
 mod job;
 mod parameters;
+mod repeats;
 mod spread;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use effects::Effects;
 use job::Done;
 pub use job::{Setup, simulate_errand};
 pub use parameters::{ablated, list_parameters};
+use repeats::Repeats;
 use spread::Spread;
 
 /// The ranks of a run in virtual time.
@@ -36,6 +38,7 @@ pub struct Simulated {
     team: Option<Team>,
     ahead: Source,
     captures: Option<Captures>,
+    repeats: Repeats,
     began: Instant,
     events: u64,
     virtual_s: f64,
@@ -105,6 +108,7 @@ impl Simulated {
             team,
             ahead: Source::Asked,
             captures: (!captures.is_empty()).then(|| Captures::new(captures)),
+            repeats: Repeats::default(),
             began: Instant::now(),
             events: 0,
             virtual_s: 0.0,
@@ -143,6 +147,7 @@ impl Simulated {
             return;
         }
         let setup = self.setup.clone();
+        let points = self.repeats.begin(points, &setup);
         self.ahead = match &self.team {
             None => Source::Threads(Ahead::new(setup, points)),
             Some(team) => Source::Processes(Box::new(Spread::new(setup, team.clone(), points))),
@@ -155,12 +160,17 @@ impl Simulated {
         point: &Point,
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> (Vec<(usize, Measured)>, Option<String>) {
-        let done: Option<Done> = match &mut self.ahead {
-            Source::Asked => None,
-            Source::Threads(ahead) => ahead.take(point),
-            Source::Processes(spread) => spread.take(point, on_event),
-        };
-        let done = done.unwrap_or_else(|| self.setup.simulate(point, self.captures.as_mut()));
+        let done = self.repeats.take(point).unwrap_or_else(|| {
+            let done: Option<Done> = match &mut self.ahead {
+                Source::Asked => None,
+                Source::Threads(ahead) => ahead.take(point),
+                Source::Processes(spread) => spread.take(point, on_event),
+            };
+            let simulate = || self.setup.simulate(point, self.captures.as_mut());
+            let done = done.unwrap_or_else(simulate);
+            self.repeats.keep(point, &done);
+            done
+        });
         self.events += done.report.events;
         self.virtual_s += done.report.time.ns() / 1e9;
         self.steps = done.report.timeline;
@@ -211,6 +221,13 @@ impl Simulated {
             events as f64 / real_s / 1e6,
             virtual_s / real_s
         )];
+        match self.repeats.spared {
+            0 => {}
+            1 => lines.push("one repetition was not simulated: nothing in it is drawn".to_owned()),
+            n => {
+                lines.push(format!("{n} repetitions were not simulated: nothing in them is drawn"))
+            }
+        }
         if let Some(team) = &self.team {
             let team = team.lock();
             let one = |(rank, info): (usize, &RankInfo)| {
