@@ -47,7 +47,7 @@ pub fn run(args: &RunArgs) -> Outcome {
     if args.how.until.is_none() {
         crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
     }
-    // If the call is wrong, each process that mpirun or srun started says so: rank 0 waits for none.
+    // If the call is wrong, each process that mpirun or srun started has said so.
     if let Some(followed) = ends.follow_unless(args.how.plan) {
         return followed;
     }
