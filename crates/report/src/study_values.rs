@@ -116,6 +116,8 @@ pub fn value(evaluation: &Evaluation, compared: &ComparedValue) -> Value {
         "kind": p.kind.name(),
         "figure": (!compared.figure.is_empty()).then_some(&compared.figure),
         "ours": compared.ours.as_ref().map(|(what, number)| json!({ "is": what, "text": number })),
+        // Both in the unit that records use for the quantity: ns, 1/s, B/s, or a share.
+        "published_number": p.in_base(),
         "number": compared.number,
         "n": compared.samples_and_runs.map(|both| both.0),
         "runs": compared.samples_and_runs.map(|both| both.1),

@@ -151,6 +151,7 @@ fn each_value_has_a_verdict_and_calibrated_ones_are_grey() {
     let json = rdmalab_report::study_json(&study, &parts, &evaluation);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["values"][0]["calibrated_by"][0], "a");
+    assert_eq!(json["values"][1]["published_number"], 9000.0);
     assert_eq!(json["value_verdicts"]["predicted, outside"], 1);
     let markdown = rdmalab_report::study_markdown(&study, &parts, &evaluation);
     assert!(markdown.contains("| another | p. 2 | predicted, outside | 9 us | 5% |"), "{markdown}");
