@@ -39,6 +39,8 @@ const HOUSE: &str = "
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates
     experiments -> verbs rank measure random | run unchanged in real and in virtual time
+    fit         ->                       | least squares of a function that the caller gives:
+                                           arithmetic
     measure     -> random                | clocks, statistics and units are arithmetic
     record      -> measure               | files and schema of what was measured
     findings    -> record measure        | what points say together is arithmetic over records
