@@ -64,7 +64,7 @@ pub use backend::SimBackend;
 pub use capture::{CaptureFile, capture_head};
 pub use fabric::{LinkValues, link_values};
 pub use parameters::{Parameter, Parameters};
-pub use profile::{Mark, Profile, ProfileError, SHIPPED, find, name_of_device};
+pub use profile::{Entry, Mark, Profile, ProfileError, SHIPPED, find, name_of_device};
 pub use rank::SimRank;
 pub use simulation::{Report, Simulation};
 pub use time::{Ps, Rate};

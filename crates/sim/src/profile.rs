@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::parameters::Parameters;
+use crate::parameters::{Parameter, Parameters};
 
 /// How well a value is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,6 +198,26 @@ impl Profile {
         calibrated.map(|entry| entry.from.clone()).collect()
     }
 
+    /// The text of a file that has this profile: the title, and the entries in the order of the
+    /// parameters.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        let (name, title, lacks) = (&self.name, &self.title, &self.lacks);
+        let head = [("name", name), ("title", title), ("lacks", lacks)];
+        let head = head.map(|(key, text)| format!("{key} = {}\n", quoted(text))).concat();
+        let entry = |parameter: &Parameter| {
+            let Entry { is, mark, from } = self.entries.get(parameter.name)?;
+            let (mark, from) = (mark.name(), quoted(from));
+            Some(format!(
+                "{} = {{ is = {is}, mark = \"{mark}\", from = {from} }}\n",
+                parameter.name
+            ))
+        };
+        let entries: String = Parameters::ALL.iter().filter_map(entry).collect();
+        format!("{head}\n[parameters]\n{entries}")
+    }
+
     /// A number that stands for all values (FNV-1a over their texts): two profiles with the same
     /// number are the same model.
     #[must_use]
@@ -247,6 +267,15 @@ mod tests {
         assert!(entry.from.starts_with("as connectx4: potter2018"), "{}", entry.from);
         let said = Profile::parse("x", &format!("{head}like = 'none'\n")).unwrap_err().0;
         assert!(said.starts_with("x: like = \"none\": there is no such profile"), "{said}");
+    }
+
+    #[test]
+    fn a_profile_is_the_same_after_it_was_written() {
+        for (name, _) in SHIPPED {
+            let mut profile = find(name).unwrap();
+            profile.title = "a \"quoted\" title,\nand a back\\slash".to_owned();
+            assert_eq!(Profile::parse("again.toml", &profile.text()), Ok(profile));
+        }
     }
 
     #[test]
