@@ -1,8 +1,10 @@
 //! Directories of records: where they are made, and how their records are opened.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rdmalab_record::Record;
+use tempfile::TempDir;
 
 use crate::failure::{Outcome, run as failed, usage};
 
@@ -31,6 +33,39 @@ pub fn new_directory(parent: &Path, prefix: &str, utc: &str, hint: &str) -> Outc
     }
     let parent = parent.display();
     Err(failed(format!("{parent}: it already has {MAX_NAMES} directories named {base}")))
+}
+
+/// The directory of the records of a command that measures several sweeps.
+pub struct RecordsDir {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Removed when dropped.
+    temporary: Option<TempDir>,
+}
+
+impl RecordsDir {
+    /// A directory below `out` whose name begins with `prefix`, or a temporary one.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub fn new(out: Option<&Path>, is_temporary: bool, prefix: &str) -> Outcome<Self> {
+        if is_temporary {
+            let temporary = tempfile::tempdir()
+                .map_err(|e| failed(format!("no directory for temporary records: {e}")))?;
+            return Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) });
+        }
+        let utc = rdmalab_record::utc(SystemTime::now());
+        let hint = "choose another directory with --out DIR, or --no-record";
+        let path = new_directory(out.unwrap_or(Path::new(RECORDS)), prefix, &utc, hint)?;
+        Ok(Self { path, temporary: None })
+    }
+
+    /// Tells where the records are, if they are kept, and which command reads them again.
+    pub fn announce(&self, command: &str) {
+        if self.temporary.is_none() {
+            errln!("kept in {0} (`rdmalab {command} {0}` reads it again)", self.path.display());
+        }
+    }
 }
 
 /// Opens the record in a directory, or the records in its subdirectories, sorted by name.

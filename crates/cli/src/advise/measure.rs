@@ -1,13 +1,12 @@
 //! Measures what the questions need, part by part, with one record for each part.
 
-use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::path::Path;
+use std::time::Instant;
 
 use rdmalab_advice::{MESSAGES_OF_P99, answers};
 use rdmalab_experiments::{Experiment, Limits};
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::{Clock, text};
-use tempfile::TempDir;
 
 use super::args::AdviseArgs;
 use super::fit::{Shortened, allowed_s, shorten};
@@ -16,7 +15,7 @@ use super::probe::Probe;
 use super::show;
 use crate::failure::{Failure, Outcome, run as failed};
 use crate::interrupt::Interrupt;
-use crate::records::{RECORDS, new_directory, open_below};
+use crate::records::{RecordsDir, open_below};
 use crate::run::args::{HowArgs, PartOf};
 use crate::run::ends::Ends;
 use crate::run::keep::Keep;
@@ -58,7 +57,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     );
     shortened.iter().for_each(|it| errln!("{}", described(it, &parts)));
     let _hold = how.latency.hold()?;
-    let records_dir = RecordsDir::new(args)?;
+    let records_dir = RecordsDir::new(args.out.as_deref(), args.no_record, "rdmalab-advise-")?;
     let mut lab = Lab { args, how, ends, device, limits, interrupt, session: Some(session) };
     let failures = lab.all(&parts, &records_dir.path);
     lab.session = None;
@@ -69,7 +68,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     for file in lab.ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());
     }
-    records_dir.announce();
+    records_dir.announce("advise");
     match failures.into_iter().next() {
         None => Ok(()),
         Some(Failure::Run(why)) => Err(failed(format!("{why} (what was measured is above)"))),
@@ -141,34 +140,6 @@ impl Lab<'_> {
         };
         let mut keep = Keep::new(&plan, &how, ours, clock)?;
         crate::run::measure(&plan, session, &mut keep, &self.interrupt)
-    }
-}
-
-/// The directory of the records.
-struct RecordsDir {
-    path: PathBuf,
-    /// Removed when dropped.
-    temporary: Option<TempDir>,
-}
-
-impl RecordsDir {
-    fn new(args: &AdviseArgs) -> Outcome<Self> {
-        if args.no_record {
-            let temporary = tempfile::tempdir()
-                .map_err(|e| failed(format!("no directory for temporary records: {e}")))?;
-            return Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) });
-        }
-        let parent = args.out.as_deref().unwrap_or(Path::new(RECORDS));
-        let utc = rdmalab_record::utc(SystemTime::now());
-        let hint = "choose another directory with --out DIR, or --no-record";
-        let path = new_directory(parent, "rdmalab-advise-", &utc, hint)?;
-        Ok(Self { path, temporary: None })
-    }
-
-    fn announce(&self) {
-        if self.temporary.is_none() {
-            errln!("kept in {0} (`rdmalab advise {0}` reads it again)", self.path.display());
-        }
     }
 }
 

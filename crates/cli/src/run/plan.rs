@@ -106,15 +106,33 @@ pub fn parameters(point: &Point) -> Object {
     let used = point.experiment().options();
     // `--poll` only stands for two other options.
     for option in used.into_iter().filter(|option| option.name != "poll") {
-        let mut name = option.name.replace('-', "_");
-        if !option.unit.is_empty() {
-            name = format!("{name}_{}", option.unit);
-        }
         let text = option.get(point);
         let value = text.parse::<u64>().map_or(Value::String(text), Value::from);
-        object.insert(name, value);
+        object.insert(parameter(option), value);
     }
     object
+}
+
+/// The name of an option as a parameter: with its unit.
+fn parameter(option: &Opt) -> String {
+    let name = option.name.replace('-', "_");
+    if option.unit.is_empty() { name } else { format!("{name}_{}", option.unit) }
+}
+
+/// The point whose parameters a record has; options that it lacks have their defaults.
+///
+/// # Errors
+/// There is no such experiment, or a value that this version does not take.
+pub fn point_of(parameters: &Object) -> Result<Point, String> {
+    let text = |name: &str| parameters.get(name).map(rdmalab_record::word);
+    let experiment: Experiment = text("experiment").unwrap_or_default().parse()?;
+    let mut point = Point::default_for(experiment);
+    for option in experiment.options() {
+        if let Some(value) = text(&parameter(option)) {
+            option.set(&mut point, &value).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(point)
 }
 
 /// Prints the plan as JSON.
@@ -272,6 +290,19 @@ mod tests {
         assert_eq!(object["transport"], "rc");
         assert!(object.contains_key("pause_ns") && !object.contains_key("stamps"), "{object:?}");
         assert!(!object.contains_key("poll") && object["poll_recv"] == "busy");
+    }
+
+    #[test]
+    fn a_point_is_found_again_by_its_parameters() {
+        for experiment in Experiment::all() {
+            let point = Point::default_for(experiment).with(|common| common.size_bytes = 96);
+            let again = point_of(&parameters(&point)).unwrap();
+            assert_eq!(parameters(&again), parameters(&point), "{experiment}");
+        }
+        assert!(point_of(&Object::new()).is_err());
+        let mut wrong = parameters(&Point::default_for(Experiment::PING));
+        wrong.insert("transport".into(), "xrc".into());
+        assert!(point_of(&wrong).unwrap_err().contains("rc, uc, ud"));
     }
 
     #[test]

@@ -30,8 +30,7 @@ pub struct Ahead {
 }
 
 struct Shared {
-    setup: Setup,
-    points: Vec<Point>,
+    tasks: Vec<(Arc<Setup>, Point)>,
     state: Mutex<State>,
     changed: Condvar,
     /// Most results that may wait.
@@ -56,7 +55,7 @@ impl Shared {
     fn begin(&self) -> Option<usize> {
         let mut state = self.lock();
         loop {
-            if state.is_over || state.next == self.points.len() {
+            if state.is_over || state.next == self.tasks.len() {
                 return None;
             }
             if state.next < state.taken + self.most {
@@ -69,7 +68,8 @@ impl Shared {
 
     fn work(&self) {
         while let Some(index) = self.begin() {
-            let simulated = AssertUnwindSafe(|| self.setup.simulate(&self.points[index], None));
+            let (setup, point) = &self.tasks[index];
+            let simulated = AssertUnwindSafe(|| setup.simulate(point, None));
             // Whoever waits for the result must get one.
             let done = catch_unwind(simulated).unwrap_or_else(|_| Done {
                 why: Some("the simulation panicked: this is a fault of rdmalab".to_owned()),
@@ -82,13 +82,13 @@ impl Shared {
 }
 
 impl Ahead {
-    /// Begins to simulate these points.
-    pub fn new(setup: Setup, points: Vec<Point>) -> Ahead {
+    /// Begins to simulate these points, each as its setup says.
+    pub fn new(tasks: Vec<(Arc<Setup>, Point)>) -> Ahead {
         let cores = available_cores().map_or(1, |cores| cores.len());
-        let count = threads(cores, setup.ranks).min(points.len().max(1));
+        let ranks = tasks.iter().map(|(setup, _)| setup.ranks).max().unwrap_or(1);
+        let count = threads(cores, ranks).min(tasks.len().max(1));
         let shared = Arc::new(Shared {
-            setup,
-            points,
+            tasks,
             state: Mutex::default(),
             changed: Condvar::new(),
             most: count * (1 + WAITING_PER_THREAD),
@@ -106,7 +106,8 @@ impl Ahead {
     pub fn take(&self, point: &Point) -> Option<Done> {
         let mut state = self.shared.lock();
         let index = state.taken;
-        if self.threads.is_empty() || self.shared.points.get(index) != Some(point) {
+        let is_next = self.shared.tasks.get(index).is_some_and(|(_, next)| next == point);
+        if self.threads.is_empty() || !is_next {
             return None;
         }
         loop {

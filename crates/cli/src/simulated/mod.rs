@@ -11,6 +11,7 @@ mod spread;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rdmalab_experiments::{Limits, Point};
@@ -20,6 +21,8 @@ use rdmalab_sim::{Profile, SHIPPED, Simulation, Step, name_of_device};
 use rdmalab_verbs::Device;
 
 use crate::failure::{Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::link::LinkArgs;
 use crate::table::Rows;
 use crate::team::Team;
 use ahead::Ahead;
@@ -88,6 +91,37 @@ pub fn device(profile: &Profile) -> Outcome<Device> {
     job::device_of(&Simulation::new(profile, 1, Default::default()))
 }
 
+/// A point on an adapter, with the number of its ranks.
+pub type Task = (Arc<Profile>, usize, Point);
+
+/// Simulates points, each on a profile of its own; returns what the ranks measured, or why a point
+/// failed, in the order of the tasks.
+///
+/// # Errors
+/// The user wants to stop.
+pub fn simulate(tasks: Vec<Task>, interrupt: &Interrupt) -> Outcome<Vec<Result<Measured, String>>> {
+    let setup = |(profile, ranks, point): Task| {
+        let link = LinkArgs::default();
+        (Arc::new(Setup::new(Profile::clone(&profile), ranks, &link, interrupt)), point)
+    };
+    let tasks: Vec<(Arc<Setup>, Point)> = tasks.into_iter().map(setup).collect();
+    let ahead = Ahead::new(tasks.clone());
+    let mut found = Vec::with_capacity(tasks.len());
+    for (setup, point) in &tasks {
+        let done = ahead.take(point).unwrap_or_else(|| setup.simulate(point, None));
+        if interrupt.is_set() {
+            return Err(failed("interrupted"));
+        }
+        let mut all = Measured::default();
+        for (_, one) in done.measured {
+            all.push_all(one.series);
+            all.figures.extend(one.figures);
+        }
+        found.push(done.why.map_or(Ok(all), Err));
+    }
+    Ok(found)
+}
+
 /// Checks the models of points on a profile.
 ///
 /// # Errors
@@ -149,7 +183,11 @@ impl Simulated {
         let setup = self.setup.clone();
         let points = self.repeats.begin(points, &setup);
         self.ahead = match &self.team {
-            None => Source::Threads(Ahead::new(setup, points)),
+            None => {
+                let setup = Arc::new(setup);
+                let task = |point| (setup.clone(), point);
+                Source::Threads(Ahead::new(points.into_iter().map(task).collect()))
+            }
             Some(team) => Source::Processes(Box::new(Spread::new(setup, team.clone(), points))),
         };
     }
