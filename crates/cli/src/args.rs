@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::advise::AdviseArgs;
 use crate::bench::BenchCommand;
+use crate::calibrate::CalibrateArgs;
 use crate::compare::CompareArgs;
 use crate::devices::DevicesArgs;
 use crate::doctor::DoctorArgs;
@@ -60,6 +61,7 @@ pub enum Command {
     Report(ReportArgs),
     Compare(CompareArgs),
     Advise(AdviseArgs),
+    Calibrate(CalibrateArgs),
     Doctor(DoctorArgs),
     #[command(flatten)]
     Perftest(PerftestArgs),

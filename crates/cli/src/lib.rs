@@ -5,6 +5,7 @@
 //! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
 //!      ── report ── a record
 //!      ── advise ── measures as run does, or records ── answers
+//!      ── calibrate ── measures as run does, or records ── a profile of the simulator
 //!      ── devices, doctor, exec, env, ps, man, trace
 //! ```
 
@@ -30,6 +31,7 @@ macro_rules! errln {
 mod advise;
 mod args;
 mod bench;
+mod calibrate;
 mod compare;
 mod devices;
 mod doctor;
@@ -95,6 +97,7 @@ pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Perftest(args)) => perftest::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
