@@ -128,6 +128,25 @@ fn values_of_a_known_model_come_back_and_its_medians_too() {
 }
 
 #[test]
+fn a_device_is_measured_and_its_records_give_the_same_again() {
+    let dir = TempDir::new().unwrap();
+    let device = perturbed(dir.path(), "ideal", &[("propagation_ns", 1300.0)]);
+    let fit = ["--profile", "ideal", "--fit", "propagation_ns", "--json", "--force"];
+    let measure = ["--device", &device, "--repeat", "1", "--out", "kept"];
+    let ended = calibrate(dir.path(), &[&fit[..], &measure].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let answer = json(&ended);
+    let (value, error) = fitted(&answer, "propagation_ns");
+    assert_near(value, 1300.0, 0.01);
+    assert!(error.is_some_and(|error| error > 0.0 && error < 13.0), "{answer:#}");
+    assert!(answer["chi2"].as_f64() < answer["chi2_before"].as_f64());
+    let kept = std::fs::read_dir(dir.path().join("kept")).unwrap().next().unwrap().unwrap();
+    let again = calibrate(dir.path(), &[&fit[..], &[kept.path().to_str().unwrap()]].concat());
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert_eq!(json(&again), answer);
+}
+
+#[test]
 fn tables_name_what_is_not_known_and_files_are_not_replaced() {
     let dir = TempDir::new().unwrap();
     let device = "sim:connectx4";
