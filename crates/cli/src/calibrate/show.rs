@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::args::CalibrateArgs;
 use super::data::{LEAST_NS, LEAST_SHARE};
 use super::model::Model;
-use super::result::Calibrated;
+use super::result::{Calibrated, Fitted};
 use super::write::rounded;
 use crate::table::Rows;
 
@@ -73,6 +73,12 @@ fn unknown(model: &Model<'_>, found: &Calibrated) -> Vec<String> {
     if !found.idle.is_empty() {
         lines.push(format!("no point depends on {}", names(&found.idle)));
     }
+    // The points may determine them, but the model does not agree with the points.
+    let is_vague = |one: &Fitted| one.error.is_some_and(|error| error > one.value / 2.0);
+    let vague: Vec<_> = found.fitted().filter(is_vague).map(|one| one.parameter).collect();
+    if !vague.is_empty() {
+        lines.push(format!("errors are more than half of the value: {}", names(&vague)));
+    }
     if !model.data.left_out.is_empty() {
         lines.push(format!("left out: {}", first_few(&model.data.left_out, LEFT_OUT)));
     }
@@ -104,7 +110,7 @@ pub fn json(model: &Model<'_>, found: &Calibrated, args: &CalibrateArgs) {
     let names = |all: &[&'static rdmalab_sim::Parameter]| {
         all.iter().map(|parameter| parameter.name).collect::<Vec<_>>()
     };
-    let parameter = |fitted: super::result::Fitted| {
+    let parameter = |fitted: Fitted| {
         json!({
             "name": fitted.parameter.name,
             "before": rounded(fitted.before),
