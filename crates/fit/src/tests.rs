@@ -122,6 +122,19 @@ fn a_weighted_sum_and_two_sums_are_no_plain_sum() {
 }
 
 #[test]
+fn a_prior_as_sure_as_the_data_meets_them_halfway() {
+    let mut line = |places: &[Vec<f64>]| -> Result<Vec<Vec<f64>>, Infallible> {
+        Ok(places.iter().map(|at| vec![at[0] - 10.0]).collect())
+    };
+    let options = Options { prior_widths: 2.0, ..OPTIONS };
+    // The start is 0, and the standard error of the prior is twice the width, that of the data 1.
+    let Ok(found) = fit(&[Variable { width: 0.5, ..variable(0.0) }], options, &mut line);
+    assert!(found.is_converged);
+    assert_near(found.values[0], 5.0, 1e-6);
+    assert_near(found.knowledge(&[1.0]).covariance[(0, 0)], 0.5, 1e-9);
+}
+
+#[test]
 fn a_search_that_is_cut_short_keeps_what_it_reached() {
     let valley = |at: &[f64]| vec![10.0 * (at[1] - at[0] * at[0]), 1.0 - at[0]];
     let variables = [variable(-1.2), variable(1.0)];
