@@ -153,7 +153,9 @@ impl Spread {
             None if self.setup.asked.load(Ordering::Relaxed) => self.stop(),
             Some(since) if since.elapsed() > LAST_WORDS => {
                 let s = LAST_WORDS.as_secs();
-                let what = format!("did not stop within {s} s of being told to, and was ended");
+                let what = format!(
+                    "did not stop within {s} s of being told to, so its connection was closed"
+                );
                 let silent: BTreeSet<usize> = self.under_way.values().map(|(of, _)| *of).collect();
                 for rank in silent {
                     let name = {
@@ -171,11 +173,9 @@ impl Spread {
     /// Asks all processes that simulate to stop.
     fn stop(&mut self) {
         self.stopping = Some(Instant::now());
-        // The last job of each process.
-        let last: BTreeMap<usize, u64> =
-            self.under_way.iter().map(|(job, (rank, _))| (*rank, *job)).collect();
+        let busy: BTreeSet<usize> = self.under_way.values().map(|(rank, _)| *rank).collect();
         let mut team = self.team.lock();
-        last.into_iter().for_each(|(rank, job)| team.ask_to_stop(rank, job));
+        busy.into_iter().for_each(|rank| team.ask_to_stop(rank));
     }
 }
 

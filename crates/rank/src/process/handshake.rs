@@ -11,7 +11,7 @@ use super::stream::Stream;
 
 /// The version of the protocol. It changes with each change of a message, and of the content of a
 /// job: ranks of another build read each other's points wrongly otherwise.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// The version of the program. Both ends must have the same, because jobs are the program's own.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -122,6 +122,8 @@ struct Member {
     bytes: Arc<AtomicU64>,
     /// How it ended.
     gone: Option<String>,
+    /// The last job that it was given to do without the others.
+    alone: u64,
 }
 
 impl WorkerGroup {
@@ -275,7 +277,7 @@ impl Member {
         };
         let reads = stream.try_clone().and_then(|s| stream.set_write_limit(UNREAD).map(|()| s));
         // From here on dropping it ends the worker.
-        let member = Self { info, stream, child, bytes: bytes.clone(), gone: None };
+        let member = Self { info, stream, child, bytes: bytes.clone(), gone: None, alone: 0 };
         let mut from = Counted { stream: reads?, bytes };
         let named = std::thread::Builder::new().name(format!("rank {rank}"));
         let mut pinger = clock.map(Pinger::new);

@@ -42,13 +42,15 @@ impl WorkerGroup {
     /// When there is no such rank.
     pub fn give(&mut self, rank: usize, bytes: Vec<u8>) -> u64 {
         self.job += 1;
+        self.members[rank].alone = self.job;
         self.tell(rank, &ToWorker::Alone { job: self.job, bytes: ByteBuf::from(bytes) });
         self.job
     }
 
     /// What comes next from the ranks, within this time.
     pub fn next_alone(&mut self, wait: Duration) -> Option<AloneEvent> {
-        if let Some((rank, text)) = self.early.pop() {
+        if !self.early.is_empty() {
+            let (rank, text) = self.early.remove(0);
             return Some(AloneEvent::Log { rank, text: printable(&text) });
         }
         let (rank, heard) = self.heard.recv_timeout(wait).ok()?;
@@ -90,8 +92,10 @@ impl WorkerGroup {
         Some(self.of(rank, how))
     }
 
-    /// Asks a rank to stop all jobs that it does alone; `job` is the last one that it was given.
-    pub fn ask_to_stop(&mut self, rank: usize, job: u64) {
+    /// Asks a rank to stop all jobs that it does alone.
+    pub fn ask_to_stop(&mut self, rank: usize) {
+        // A rank knows the last job that it was given, whether that has ended or not.
+        let job = self.members[rank].alone;
         self.tell(rank, &ToWorker::Stop { job });
     }
 
