@@ -59,13 +59,15 @@ impl Ends {
         Ok(Self { links, common, group, shape, rx })
     }
 
-    /// With the receive queues filled.
+    /// With the receive queues filled, if this rank receives messages.
     pub(super) fn exchange<'a, R: Rank>(
         &'a self,
         rank: &R,
         own: &'a Fan,
+        receives: bool,
     ) -> Result<Exchange<'a>, Stopped> {
         let both = (&self.common, own);
-        Exchange::new(rank, both, &self.links, self.shape, self.rx, self.group.ah())
+        let rx = if receives { self.rx } else { 0 };
+        Exchange::new(rank, both, &self.links, self.shape, rx, self.group.ah())
     }
 }

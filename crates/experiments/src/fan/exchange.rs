@@ -55,7 +55,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// With the receive queues filled.
+    /// With `rx` receives posted to each queue pair; 0 where this rank receives nothing.
     pub fn new<R: Rank>(
         rank: &R,
         (common, own): (&'a Common, &'a Fan),
@@ -70,7 +70,7 @@ impl<'a> Exchange<'a> {
         };
         let mut known: Vec<(u32, usize)> = links.remotes.iter().enumerate().map(key).collect();
         known.sort_unstable();
-        if let Some(two) = known.windows(2).find(|w| w[0].0 == w[1].0) {
+        if let Some(two) = known.windows(2).find(|w| rx > 0 && w[0].0 == w[1].0) {
             let rank_of = |i: usize| links.remotes[two[i].1].rank;
             return Err(failed(format!(
                 "ranks {} and {} have queue pairs of the same number on two hosts, so that their \

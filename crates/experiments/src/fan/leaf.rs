@@ -42,6 +42,10 @@ impl<'a> Leaf<'a> {
         let heard = self.call.as_mut().unwrap_or(&mut self.exchange);
         if heard.arrives_by_completion() {
             heard.messages(|received| take(received.mark))?;
+            if found.is_none() {
+                // What is of an earlier part must not use up the receives.
+                heard.return_used()?;
+            }
         } else {
             let mark = self.exchange.written(0);
             if mark != self.seen {

@@ -106,8 +106,10 @@ impl Workload for Fan {
         let connect = || Ends::connect(place, ends::call(common), self, &to, Cast::Group);
         let call_ends = is_call.then(connect).transpose()?;
         let links = &ends.links;
-        let exchange = ends.exchange(rank, self)?;
-        let call = call_ends.as_ref().map(|call| call.exchange(rank, self)).transpose()?;
+        let exchange = ends.exchange(rank, self, true)?;
+        // Rank 0 sends the multicasts that start READs, and gets none.
+        let hears = rank.index() > 0;
+        let call = call_ends.as_ref().map(|call| call.exchange(rank, self, hears)).transpose()?;
         let both = (common, self);
         match rank.index() {
             0 => all_parts(both, rank, links, Root::new(exchange, call, peers)),

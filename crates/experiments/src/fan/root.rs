@@ -15,7 +15,7 @@ use crate::common::losses::{DONE_REPEATS, Losses};
 /// Rank 0.
 pub(crate) struct Root<'a> {
     exchange: Exchange<'a>,
-    /// By which rank 0 tells the others with a multicast to READ.
+    /// Sends the multicast that starts the READs.
     call: Option<Exchange<'a>>,
     peers: usize,
     /// The repetition that comes next.
