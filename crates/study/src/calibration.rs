@@ -14,8 +14,8 @@ pub struct Calibration {
 
 impl Calibration {
     /// The calibration of a simulated device, `sim:NAME`. `sources` are the sources that its
-    /// profile gives for calibrated parameters. A source names a value of the study if it has the
-    /// study's key and the value's metric as words, as in
+    /// profile gives for calibrated parameters. A source names a value of the study if it begins
+    /// with the study's key and has the value's metric as a word, as in
     /// `mordkovich2013: n16.srq.base 3.17 us`.
     #[must_use]
     pub fn of_model<'a>(
@@ -26,24 +26,26 @@ impl Calibration {
         let key = &study.plan.key;
         let mut metrics = BTreeSet::new();
         for source in sources {
-            let words: BTreeSet<&str> = words(source).collect();
-            if words.contains(key.as_str()) {
+            let words: Vec<&str> = words(source).collect();
+            if words.first() == Some(&key.as_str()) {
                 let names = study.published.iter().map(|p| p.metric.as_str());
                 metrics.extend(names.filter(|name| words.contains(name)).map(str::to_owned));
             }
         }
-        let is_its_own =
-            study.plan.sim.as_deref().is_some_and(|name| {
-                device.strip_prefix("sim:").is_some_and(|profile| profile == name)
-            });
-        Self { is_of_study: is_its_own || !metrics.is_empty(), metrics }
+        let profile = device.strip_prefix("sim:");
+        Self { is_of_study: profile.is_some() && profile == study.plan.sim.as_deref(), metrics }
     }
 
-    /// Whether the model stands for the study's adapter: the plan names it, or values of the study
-    /// calibrated it.
+    /// Whether the model stands for the study's adapter: the plan names it.
     #[must_use]
     pub const fn is_of_study(&self) -> bool {
         self.is_of_study
+    }
+
+    /// Whether its sources name values of the study.
+    #[must_use]
+    pub fn names_values(&self) -> bool {
+        !self.metrics.is_empty()
     }
 
     /// The calibrating values that a value is one of, or follows from; empty if it is predicted. A

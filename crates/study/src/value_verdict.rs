@@ -168,7 +168,7 @@ impl Evaluation {
                  adapter ({hardware})"
             ),
             DeviceKind::System => {
-                format!("another adapter was measured than that of the study ({hardware})")
+                format!("an adapter of this host was measured; the study had {hardware}")
             }
         })
     }

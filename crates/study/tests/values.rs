@@ -272,6 +272,6 @@ fn no_value_calibrated_another_adapter_or_a_host() {
     let (found, evaluation) = verdicts(DeviceKind::System, SOURCES);
     assert!(found.contains(&("off".to_owned(), ValueVerdict::CannotTell)), "one run: {found:?}");
     let origin = evaluation.origin("H").unwrap();
-    assert_eq!(origin, "another adapter was measured than that of the study (H)");
+    assert_eq!(origin, "an adapter of this host was measured; the study had H");
     assert_eq!(evaluation.named(ValueVerdict::Within), "within");
 }

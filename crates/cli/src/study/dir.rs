@@ -53,9 +53,10 @@ pub struct Request {
     /// The limit of the exit latency of the processors' idle states.
     #[serde(default)]
     pub hold_dma_latency: Option<u32>,
-    /// The sources of the calibrated parameters of a simulated device, at that time.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calibrated_from: Vec<String>,
+    /// The sources of the calibrated parameters of a simulated device, at that time. Runs of
+    /// earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated_from: Option<Vec<String>>,
     /// When the run started.
     pub started_utc: String,
 }
@@ -92,14 +93,20 @@ impl Request {
             hosts: args.hosts.clone(),
             ssh: args.ssh.clone(),
             remote_program: args.remote_program.clone(),
-            calibrated_from: model.map_or_else(Vec::new, |model| model.calibrated_from()),
+            calibrated_from: model.map(|model| model.calibrated_from()),
             started_utc: rdmalab_record::utc(now),
         }
     }
 
     /// The published values that calibrated the device, if it is a model.
     pub fn calibration(&self, study: &Study) -> Calibration {
-        Calibration::of_model(study, &self.device, self.calibrated_from.iter().map(String::as_str))
+        // A run that does not tell was on an earlier state of the profile.
+        let now = || {
+            let profile = rdmalab_sim::find(rdmalab_sim::name_of_device(&self.device)?).ok()?;
+            Some(profile.calibrated_from())
+        };
+        let sources = self.calibrated_from.clone().or_else(now).unwrap_or_default();
+        Calibration::of_model(study, &self.device, sources.iter().map(String::as_str))
     }
 
     /// The options of the soft device.
