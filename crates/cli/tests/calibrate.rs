@@ -151,12 +151,12 @@ fn tables_name_what_is_not_known_and_files_are_not_replaced() {
     let dir = TempDir::new().unwrap();
     let device = "sim:connectx4";
     let ping = ["ping", "--device", device, "--messages", "50", "--size", "8"];
-    record(dir.path(), "a", &ping);
+    record(dir.path(), "a", &[&ping[..], &["--link", "edr"]].concat());
     let call = ["a", "--fit", "post_ns,mmio_ns,register_ns"];
     let ended = calibrate(dir.path(), &call);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     for expected in [
-        "connectx4 fitted to sim:connectx4: numbers of a model",
+        "connectx4 fitted to sim:connectx4: numbers of a model with --link edr",
         "only the sum of post_ns and mmio_ns is known, 34",
         "no point depends on register_ns",
         "round trip",
@@ -186,7 +186,10 @@ fn wrong_calls_say_what_to_do() {
         // As if the run had been killed before its first point was finished.
         std::fs::write(entry.unwrap().path().join("points.jsonl"), "").unwrap();
     }
-    let wrong: [(&[&str], &str); 11] = [
+    let ping = ["ping", "--messages", "20", "--device", "sim:ideal", "--timeout", "4"];
+    record(dir.path(), "lost", &[&ping[..], &["--faults", "drop nth 9 of send"]].concat());
+    let wrong: [(&[&str], &str); 12] = [
+        (&["lost"], "its packets were disturbed on purpose"),
         (&[], "name directories, or a device to measure (--device NAME)"),
         (&["nowhere"], "there is no such directory"),
         (&["none"], "nothing can be fitted"),
@@ -194,7 +197,7 @@ fn wrong_calls_say_what_to_do() {
         (&["one", "other"], "records of several devices"),
         (&["one", "--fit", "bus_reed_ns"], "did you mean bus_read_ns?"),
         (&["one", "--fit", "blue_flame"], "only times and rates are fitted"),
-        (&["one", "--fit", "register_ns"], "no point depends on any parameter of those in --fit"),
+        (&["one", "--fit", "register_ns"], "the points do not depend on the parameters in --fit"),
         (&["one", "--profile", "connectx9"], "there are ideal, connectx2"),
         (&["--device", "foo0"], "soft0, soft1"),
         (&["one", "--output", "no/such/file.toml"], "there is no directory no/such"),

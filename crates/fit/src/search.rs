@@ -13,7 +13,7 @@ const TRIED: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 const MOST_DAMPING: f64 = 1e9;
 
 /// If steps were in vain, the search has converged nevertheless if the derivatives promise no more
-/// than this share of the sum of squares: so far are finite differences of a rough function off.
+/// than this share of the sum of squares: finite differences of a rough function err by as much.
 const NOISE: f64 = 0.02;
 
 /// What the search found.
@@ -86,7 +86,8 @@ pub fn fit<E>(
                 break;
             }
         } else {
-            damping *= TRIED[TRIED.len() - 1] * 10.0;
+            // All of these were in vain.
+            damping *= TRIED[TRIED.len() - 1] / TRIED[0] * 10.0;
         }
     }
     let Local { residuals, jacobian } = here;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rdmalab_experiments::{Model, Point};
+use rdmalab_experiments::{Link, Model, Point};
 use rdmalab_measure::text::{and, first_few};
 use rdmalab_measure::{Outcome as Measured, Quantity, stats};
 use rdmalab_record::{DeviceKind, Object, Record, Samples, named};
@@ -102,9 +102,13 @@ impl Data {
         let all: Vec<&Object> =
             records.iter().flat_map(repeated).map(|(parameters, _)| parameters).collect();
         for record in records {
-            let given = record.header.option("ranks").and_then(|ranks| ranks.parse().ok());
+            let given = ranks_of(record);
             for (parameters, runs) in repeated(record) {
                 let name = name_of(parameters, &all);
+                if runs.iter().any(|run| is_disturbed(run)) {
+                    data.left_out.push(format!("{name}: its packets were disturbed on purpose"));
+                    continue;
+                }
                 match point_of(parameters) {
                     Err(why) => data.left_out.push(format!("{name}: {why}")),
                     Ok(mut point) => {
@@ -112,17 +116,25 @@ impl Data {
                             models.push(point.common.model);
                         }
                         point.common.model = Model::OF_PROFILE;
+                        // A simulated device has one port and one GID.
+                        let any = Point::default_for(point.experiment()).common;
+                        (point.common.port, point.common.gid_index) = (any.port, any.gid_index);
                         data.add(name, point, given, &runs);
                     }
                 }
             }
         }
-        if models.len() > 1 {
-            let models: Vec<String> = models.iter().map(Model::to_string).collect();
-            return Err(usage(format!(
-                "these are points of several models (--sim {}): a profile is fitted to one",
-                first_few(&models, 3)
-            )));
+        let models: Vec<String> = models.iter().map(described).collect();
+        match &models[..] {
+            [] => {}
+            [one] if one.is_empty() => {}
+            [one] => data.device = format!("{} with {one}", data.device),
+            _ => {
+                return Err(usage(format!(
+                    "these are points of several models ({}): a profile is fitted to one",
+                    first_few(&models, 3)
+                )));
+            }
         }
         if data.wanted.is_empty() {
             return Err(usage(format!(
@@ -166,6 +178,25 @@ impl Data {
             error,
         }));
     }
+}
+
+/// How many ranks a record has, as its command says; `None`: the least of the experiment.
+fn ranks_of(record: &Record) -> Option<usize> {
+    let ranks = record.header.option("ranks").and_then(|ranks| ranks.parse().ok());
+    ranks.or_else(|| record.header.option("hosts").map(|hosts| hosts.split(',').count()))
+}
+
+/// Whether fault rules applied to packets of a run.
+fn is_disturbed(run: &rdmalab_record::Point) -> bool {
+    let is_rule = |name: &str| name == "faults" || name.starts_with("faults_at_rank_");
+    run.facts.iter().any(|fact| is_rule(&fact.name))
+}
+
+/// What a model changes of its profile, as options; empty if nothing.
+fn described(model: &Model) -> String {
+    let link = (model.link != Link::Profile).then(|| format!("--link {}", model.link));
+    let sim = (!model.is_of_profile()).then(|| format!("--sim {model}"));
+    link.into_iter().chain(sim).collect::<Vec<_>>().join(" ")
 }
 
 /// Names a point by its experiment, its size, and what is not the default and differs among the
@@ -252,7 +283,9 @@ fn values(runs: &[&rdmalab_record::Point]) -> Vec<Value> {
         // A 95 % interval of a normal distribution is 3.92 standard errors wide.
         let width = |i: stats::Interval| (i.high - i.low) / 3.92;
         let widths = all.filter_map(|summary| summary.quantile(0.5)?.interval.map(width));
-        add(quantity, label, medians, widths.fold(0.0, f64::max));
+        // Clocks of two hosts may be off by more than any interval.
+        let clocks = runs.iter().map(|run| run.clock_error_ns(quantity));
+        add(quantity, label, medians, widths.chain(clocks).fold(0.0, f64::max));
     }
     for figure in first.figures.iter().filter(|figure| figure.quantity == Quantity::Rate) {
         let same = |run: &&rdmalab_record::Point| {

@@ -7,7 +7,7 @@ use rdmalab_experiments::sweep;
 use rdmalab_record::Record;
 
 use super::args::CalibrateArgs;
-use crate::failure::{Outcome, usage};
+use crate::failure::{Failure, Outcome, usage};
 use crate::records::{RecordsDir, open_below};
 use crate::run::args::{PartOf, RunArgs};
 use crate::run::{Ended, run_points};
@@ -46,6 +46,7 @@ pub fn names(dirs: &[PathBuf]) -> Vec<String> {
 /// # Errors
 /// What cannot be measured, and why.
 pub fn measured(args: &CalibrateArgs, device: &str) -> Outcome<(Vec<Record>, Vec<String>)> {
+    crate::soft::find(device)?;
     let dir = RecordsDir::new(args.out.as_deref(), args.no_record, "rdmalab-calibrate-")?;
     let repeat = args.repeat.to_string();
     for (number, line) in PLAN.iter().enumerate() {
@@ -57,9 +58,12 @@ pub fn measured(args: &CalibrateArgs, device: &str) -> Outcome<(Vec<Record>, Vec
         let command = ["rdmalab", "run"].map(str::to_owned).into_iter().chain(words).collect();
         let part = format!("{:02}-{}", number + 1, run.experiment);
         run.how.part = Some(PartOf { dir: dir.path.join(part), command });
-        match run_points(run.experiment, points, &run.how, false, &|_, _| ())? {
-            Ended::Whole => {}
-            Ended::CutShort(failure) => return Err(failure),
+        match run_points(run.experiment, points, &run.how, false, &|_, _| ()) {
+            Ok(Ended::Whole) => {}
+            Ok(Ended::CutShort(failure)) => return Err(failure),
+            // None of its points is possible on this device.
+            Err(Failure::Usage(why)) => errln!("left out: {why}"),
+            Err(failure) => return Err(failure),
         }
     }
     let records = open_below(&dir.path)?;

@@ -10,6 +10,7 @@ mod show;
 mod write;
 
 use rdmalab_measure::text::count_of;
+use rdmalab_rank::process::LaunchEnv;
 use rdmalab_sim::{Parameter, Parameters, Profile, name_of_device};
 
 use crate::failure::{Outcome, run as failed, usage};
@@ -23,6 +24,14 @@ use result::Calibrated;
 
 /// Measures or reads, fits, prints and writes.
 pub fn run(args: &CalibrateArgs) -> Outcome {
+    if let Some(launch) = LaunchEnv::discover().map_err(usage)? {
+        let by = launch.by;
+        return Err(usage(format!(
+            "{by} started {} processes, and one is enough to fit: run it without {by}; `rdmalab \
+             run` under {by} makes records for it",
+            launch.size
+        )));
+    }
     files::check("--output", &args.output)?;
     if args.output.exists() && !args.force {
         let shown = args.output.display();
@@ -90,7 +99,11 @@ fn search(model: &Model<'_>, named: Vec<&'static Parameter>) -> Outcome<Calibrat
     let first = model.fit(&all, 0)?;
     let worth: Vec<f64> =
         all.iter().zip(&first.values).map(|(p, v)| scale::worth(p, *v, *v)).collect();
-    let known = first.knowledge(&worth);
+    let mut known = first.knowledge(&worth);
+    if is_named {
+        // Whoever names a parameter wants it, also if its value in the base says little.
+        known.weak.clear();
+    }
     let names = |of: &[usize]| of.iter().map(|i| all[*i]).collect::<Vec<_>>();
     let (idle, weak) = (names(&known.idle), names(&known.weak));
     let is_used = |parameter: &&Parameter| {
@@ -98,9 +111,9 @@ fn search(model: &Model<'_>, named: Vec<&'static Parameter>) -> Outcome<Calibrat
     };
     let used: Vec<&Parameter> = all.iter().copied().filter(|p| is_used(p)).collect();
     if used.is_empty() {
-        let asked = if is_named { "of those in --fit " } else { "" };
+        let asked = if is_named { " in --fit" } else { "" };
         return Err(usage(format!(
-            "no point depends on any parameter {asked}enough to fit it: add other points"
+            "the points do not depend on the parameters{asked}: add other points"
         )));
     }
     errln!(
@@ -109,7 +122,7 @@ fn search(model: &Model<'_>, named: Vec<&'static Parameter>) -> Outcome<Calibrat
         count_of(model.data.wanted.len(), "value")
     );
     let fit = model.fit(&used, MAX_STEPS)?;
-    // Parameters of parts that the base does not have are no news.
+    // Parameters of parts that the base does not have need not be named.
     let is_there = |parameter: &&Parameter| {
         is_named || model.base.parameters.get(parameter.name).is_some_and(|v| v > parameter.min)
     };

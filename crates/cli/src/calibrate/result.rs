@@ -99,6 +99,15 @@ impl Calibrated {
         group.members.iter().map(|i| self.used[*i].name).collect()
     }
 
+    /// The terms of its combination: a time as such, and a rate as the time of a byte.
+    fn terms(&self, group: &Group) -> Vec<String> {
+        let term = |i: &usize| match scale::is_rate(self.used[*i]) {
+            true => format!("1/{}", self.used[*i].name),
+            false => self.used[*i].name.to_owned(),
+        };
+        group.members.iter().map(term).collect()
+    }
+
     /// The known combination of a group, in its unit, with its standard error; `None` if there is
     /// none, or more than one.
     pub fn combination(&self, group: &Group) -> Option<(f64, f64)> {
@@ -112,14 +121,15 @@ impl Calibrated {
     pub fn sentence(&self, group: &Group) -> String {
         let names = self.names(group);
         let unit = scale::unit(self.used[group.members[0]]);
-        let shown = |(sum, error): (f64, f64)| format!("{sum:.1} +- {error:.1} {unit}");
+        let shown = |(sum, error): (f64, f64)| format!("{} +- {} {unit}", short(sum), short(error));
         match self.combination(group).map(shown) {
             Some(sum) if group.is_sum() => {
-                format!("only the sum of {} is known, {sum}", and(&names))
+                format!("only the sum of {} is known, {sum}", and(&self.terms(group)))
             }
             Some(sum) => {
-                let term = |(name, weight): (&&str, &f64)| format!("{weight:.2} {name}");
-                let terms: Vec<String> = names.iter().zip(&group.weights).map(term).collect();
+                let term = |(name, weight): (String, &f64)| format!("{weight:.2} {name}");
+                let terms = self.terms(group).into_iter().zip(&group.weights);
+                let terms: Vec<String> = terms.map(term).collect();
                 format!("only {} is known, {sum}", terms.join(" + ").replace("+ -", "- "))
             }
             None => {
@@ -127,5 +137,25 @@ impl Calibrated {
                 format!("only {known} combinations of these {count} are known: {}", and(&names))
             }
         }
+    }
+}
+
+/// A number with three digits that say something.
+fn short(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = (2 - number.abs().max(1e-9).log10().floor() as i32).clamp(0, 6);
+    format!("{number:.*}", digits as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn small_numbers_keep_their_digits() {
+        let of = [348.26, 12.345, 0.15712, 0.0, -2.5].map(short);
+        assert_eq!(of, ["348", "12.3", "0.157", "0", "-2.50"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Parameters as variables of the search.
 //!
 //! A time is searched in nanoseconds, and a rate as the nanoseconds of a byte: in these, times of
-//! messages are sums of products, and no limit is 0. So the search is nearly linear.
+//! messages are nearly linear, and no limit is 0.
 
 use rdmalab_fit::Variable;
 use rdmalab_sim::{Parameter, Parameters, Profile};
