@@ -12,6 +12,7 @@ mod results;
 mod selects;
 mod shorten;
 mod show;
+mod simulated_program;
 #[cfg(test)]
 mod slides;
 
@@ -63,17 +64,18 @@ pub fn run(args: &StudyArgs) -> Outcome {
             return Err(usage(format!("--figure {figure}: {what}{meant}")));
         }
     }
+    let others = beside(&study, &args.beside, request.condition.as_ref())?;
     let ends = launched(&request)?;
     let mut parts = parts::of(&study.plan, &request.figures, request.quick);
     parts.iter_mut().for_each(|part| part.leave_programs(&request));
     if let Some((ranks, by)) = ends.as_ref().and_then(Ends::launched) {
         leave_unfit(key, &mut parts, ranks, by)?;
     }
-    // If the call is wrong, each process that mpirun or srun started has said so.
+    // What is wrong with the words of a call, each process that mpirun or srun started has said.
+    // What is wrong with the device, rank 0 finds, and the others wait for it in vain.
     if let Some(followed) = ends.as_ref().and_then(Ends::follow) {
         return followed;
     }
-    let others = beside(&study, &args.beside, request.condition.as_ref())?;
     let limits = limits(&request)?;
     parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
     let interrupt = Interrupt::catch();

@@ -5,6 +5,7 @@ use rdmalab_study::{Plan, Sweep, SweepCommand};
 
 use super::dir::Request;
 use super::program::{self, Case};
+use crate::foreign::installed;
 use crate::run::args::{HowArgs, RunArgs};
 use crate::team::Team;
 
@@ -228,15 +229,18 @@ impl Part {
         self.what = What::Missing(why);
     }
 
-    /// Marks a program as missing if it cannot run: programs run on this machine only, and not in
-    /// virtual time.
+    /// Marks a program as missing if it cannot run: it has to be installed here. In virtual time
+    /// our ping stands for it, but not with rdma_cm.
     pub fn leave_programs(&mut self, request: &Request) {
-        let What::Program(_) = self.what else { return };
+        let What::Program(cases) = &self.what else { return };
         let program = &self.words.experiment;
+        let is_simulated = rdmalab_sim::name_of_device(&request.device).is_some();
         let why = if !request.hosts.is_empty() {
             format!("{program} runs on this machine only: leave --hosts out to measure it")
-        } else if rdmalab_sim::name_of_device(&request.device).is_some() {
-            format!("{program} is an installed program, which cannot be simulated")
+        } else if is_simulated && cases.iter().all(Case::is_by_cm) {
+            format!("{program} with rdma_cm: simulated devices have no connection manager")
+        } else if !is_simulated && installed(program).is_none() {
+            format!("{program} is not installed: apt-get install perftest")
         } else {
             return;
         };

@@ -1,5 +1,5 @@
 //! Programs of perftest as parts of a study: they run unmodified, on a soft device under `rdmalab
-//! exec`, and their samples are kept as a record.
+//! exec`, and their samples are kept as a record. On simulated devices our `ping` stands for them.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,6 +15,7 @@ use rdmalab_study::SweepCommand;
 
 use super::dir::Request;
 use super::shorten::evenly_spaced;
+use super::simulated_program;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::foreign::{KillOnDrop, free_port, installed, last_words, read};
 use crate::interrupt::Interrupt;
@@ -58,7 +59,7 @@ pub fn is_known(name: &str) -> bool {
 /// The calls of a sweep with options of rdmalab.
 ///
 /// # Errors
-/// An option is unknown or has a wrong value, or the program is not installed.
+/// An option is unknown or has a wrong value.
 pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     let program = words.experiment.clone();
     let mut by_cm = vec![false];
@@ -82,9 +83,6 @@ pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     }
     let has_inline = words.options.iter().any(|(name, _)| name == "inline");
     let points = sweep(Experiment::PING, &options).map_err(|e| e.to_string())?;
-    if installed(&program).is_none() {
-        return Err(format!("{program} is not installed: apt-get install perftest"));
-    }
     let case = |(point, by_cm)| Case { program: program.clone(), point, by_cm, has_inline };
     let each = points.into_iter().flat_map(|p| by_cm.iter().map(move |cm| (p.clone(), *cm)));
     Ok(each.map(case).collect())
@@ -135,6 +133,11 @@ impl Case {
         .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
         .into_iter()
         .collect()
+    }
+
+    /// Whether its queue pairs are made by rdma_cm.
+    pub fn is_by_cm(&self) -> bool {
+        self.by_cm
     }
 
     /// The call as text.
@@ -195,6 +198,7 @@ pub fn run(
     let profile = crate::soft::profile(&found).map(|profile| profile.name.clone());
     let kind = match found.kind() {
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
+        rdmalab_verbs::Kind::Sim => DeviceKind::Sim,
         _ => DeviceKind::System,
     };
     let seed = cases.first().map_or(0, |case| case.point.common.seed);
@@ -217,7 +221,11 @@ pub fn run(
         }
         writer.may_grow().map_err(usage)?;
         let (started, began) = (SystemTime::now(), Instant::now());
-        match call(case, request, kind) {
+        let measured = match kind {
+            DeviceKind::Sim => simulated(case, device, interrupt),
+            _ => call(case, request, kind),
+        };
+        match measured {
             Ok(measured) => {
                 let id = PointId {
                     parameters,
@@ -265,6 +273,15 @@ fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     Writer::clear(dir).map_err(failed)?;
     let environment = Environment::here(&header.device.name, Some(ClockFacts::of(&Clock::new())));
     Ok((Writer::create_at(dir, header, &environment).map_err(failed)?, Vec::new()))
+}
+
+/// What a call would measure on a simulated device.
+fn simulated(case: &Case, device: &str, interrupt: &Interrupt) -> Result<Measured, String> {
+    let Case { program, point, by_cm, has_inline } = case;
+    match by_cm {
+        true => Err("simulated devices have no connection manager".to_owned()),
+        false => simulated_program::call(program, point, *has_inline, device, interrupt),
+    }
 }
 
 /// Why a call failed.
@@ -414,11 +431,8 @@ mod tests {
         };
         assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("takes transport"));
         assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
-        let Ok(found) = words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes")
-        else {
-            let name = "our_options_become_those_of_perftest";
-            return rdmalab_testing::skipped(name, "no ib_send_lat");
-        };
+        let found =
+            words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes").unwrap();
         let said: Vec<String> = found.iter().map(Case::described).collect();
         assert_eq!(said[1], "ib_send_lat -F -U -c UD -s 8 -n 100000 -I 0 -R");
         assert_eq!(found[0].parameters()["inline_bytes"], 0);
