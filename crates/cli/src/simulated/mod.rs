@@ -261,10 +261,11 @@ impl Simulated {
         )];
         match self.repeats.spared {
             0 => {}
-            1 => lines.push("one repetition was not simulated: nothing in it is drawn".to_owned()),
-            n => {
-                lines.push(format!("{n} repetitions were not simulated: nothing in them is drawn"))
-            }
+            1 => lines
+                .push("one repetition was not simulated: it would give the same result".to_owned()),
+            n => lines.push(format!(
+                "{n} repetitions were not simulated: they would give the same results"
+            )),
         }
         if let Some(team) = &self.team {
             let team = team.lock();

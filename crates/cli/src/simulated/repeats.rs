@@ -13,14 +13,25 @@ pub struct Repeats {
     /// How often each point is still to be asked for, by its bytes.
     left: BTreeMap<Vec<u8>, usize>,
     done: BTreeMap<Vec<u8>, Done>,
+    /// Bytes of the samples in `done`.
+    kept_bytes: usize,
     /// How many were not simulated again.
     pub spared: u64,
 }
 
+/// Most bytes of samples that are kept. Points beyond are simulated again, one after the other.
+const MOST_BYTES: usize = 1 << 30;
+
 /// What all repetitions of a point have in common.
-fn key(point: &Point) -> Vec<u8> {
+fn key(point: &Point) -> Option<Vec<u8>> {
     let first = point.clone().repeated(0);
-    postcard::to_stdvec(&PlainPoint::from(&first)).unwrap_or_default()
+    postcard::to_stdvec(&PlainPoint::from(&first)).ok()
+}
+
+/// Bytes of the samples of a point.
+fn bytes(done: &Done) -> usize {
+    let series = done.measured.iter().flat_map(|(_, measured)| &measured.series);
+    series.map(|series| series.samples.len() * size_of::<f64>()).sum()
 }
 
 impl Repeats {
@@ -29,9 +40,11 @@ impl Repeats {
     pub fn begin(&mut self, mut points: Vec<Point>, setup: &Setup) -> Vec<Point> {
         self.left.clear();
         self.done.clear();
-        points.retain(|point| {
-            setup.is_drawn(point) || {
-                let left = self.left.entry(key(point)).or_default();
+        self.kept_bytes = 0;
+        points.retain(|point| match key(point).filter(|_| !setup.is_drawn(point)) {
+            None => true,
+            Some(key) => {
+                let left = self.left.entry(key).or_default();
                 *left += 1;
                 *left == 1
             }
@@ -41,7 +54,7 @@ impl Repeats {
 
     /// The results of an earlier repetition of a point.
     pub fn take(&mut self, point: &Point) -> Option<Done> {
-        let key = key(point);
+        let key = key(point)?;
         let done = self.done.get(&key)?;
         // It took no events again.
         let again = Done {
@@ -56,8 +69,11 @@ impl Repeats {
 
     /// Keeps the results of a point for its later repetitions, if there are some.
     pub fn keep(&mut self, point: &Point, done: &Done) {
-        let key = key(point);
-        if self.left.get(&key).is_some_and(|left| *left > 1) && done.why.is_none() {
+        let Some(key) = key(point) else { return };
+        let bytes = bytes(done);
+        let is_wanted = self.left.get(&key).is_some_and(|left| *left > 1) && done.why.is_none();
+        if is_wanted && self.kept_bytes + bytes <= MOST_BYTES {
+            self.kept_bytes += bytes;
             self.done.insert(key.clone(), done.clone());
         }
         self.pass(&key);
@@ -69,7 +85,7 @@ impl Repeats {
             *left -= 1;
             if *left == 0 {
                 self.left.remove(key);
-                self.done.remove(key);
+                self.kept_bytes -= self.done.remove(key).as_ref().map_or(0, bytes);
             }
         }
     }

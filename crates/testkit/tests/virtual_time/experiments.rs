@@ -72,6 +72,19 @@ fn every_experiment_runs_on_every_profile_and_twice_the_same() {
     }
 }
 
+/// So one repetition stands for all, unless something is drawn; see `cli/simulated/repeats.rs`.
+#[test]
+fn repetitions_differ_only_in_arrivals_that_are_drawn() {
+    let profile = find("connectx4").unwrap();
+    for (experiment, ranks, options) in CASES {
+        let first = sweep(*experiment, options).unwrap().remove(0);
+        let second = first.clone().repeated(1);
+        let of = |point| format!("{:?}", run_point_on(&profile, *ranks, point, |it| it));
+        let is_drawn = first.common.rate_per_s > 0;
+        assert_eq!(of(&first) != of(&second), is_drawn, "{experiment} {options:?}");
+    }
+}
+
 #[test]
 fn threads_of_the_system_in_place_of_coroutines_give_the_same_bytes() {
     let mut profile = find("connectx2").unwrap();
@@ -95,6 +108,22 @@ fn what_is_sent_arrives() {
     assert_eq!(blast.count("sent"), blast.count("received"), "{:?}", blast.counts);
     let oneway = outcome(&profile, 2, Experiment::ONEWAY, &[SHORT, ("runs", "1")]);
     assert_eq!(oneway.count("lost").unwrap_or(0), 0, "{:?}", oneway.counts);
+}
+
+/// The last messages of a part, which are sent three times, do not use up the receives.
+#[test]
+fn a_fan_with_few_receives_loses_nothing() {
+    let profile = find("ideal").unwrap();
+    let few = [("rx-depth", "2"), ("warm-up", "10"), ("messages", "50")];
+    for how in [[("op", "read"), ("to", "group")], [("transport", "ud"), ("to", "each")]] {
+        let found = outcome(&profile, 3, Experiment::FAN, &[&how[..], &few].concat());
+        let lost: usize = found
+            .series
+            .iter()
+            .map(|series| series.samples.iter().filter(|sample| sample.is_nan()).count())
+            .sum();
+        assert_eq!((found.count("lost"), lost), (Some(0), 0), "{how:?}");
+    }
 }
 
 #[test]
