@@ -105,9 +105,11 @@ fn wrong_calls_say_what_there_is() {
 fn parameters_are_listed_with_their_sources() {
     let shown = said(&mut rdmalab(&["devices", "--parameters", "sim:connectx4"]));
     assert!(shown.stdout.contains("calibrated") && shown.stdout.contains("bus_read_ns"));
+    assert!(shown.stdout.contains("LogGP of SENDs over UC: L "), "{}", shown.stdout);
     let json = said(&mut rdmalab(&["devices", "--parameters", "sim:connectx2", "--json"]));
     let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let all = value["parameters"].as_array().unwrap();
+    assert!(value["loggp"]["gap_ns"].as_f64().unwrap() > 100.0, "{}", value["loggp"]);
     let marked = all.iter().filter(|parameter| parameter["mark"].is_string());
     assert!(marked.clone().count() > 20 && marked.clone().all(|one| one["from"].is_string()));
     let all = said(&mut rdmalab(&["devices"]));

@@ -5,6 +5,7 @@ mod ahead;
 mod captures;
 mod effects;
 mod job;
+mod loggp;
 mod parameters;
 mod repeats;
 mod spread;

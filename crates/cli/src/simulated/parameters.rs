@@ -2,6 +2,7 @@
 
 use rdmalab_sim::{Parameter, Parameters, name_of_device};
 
+use super::loggp::LogGp;
 use super::{names, profile};
 use crate::failure::{Outcome, usage};
 use crate::table::Rows;
@@ -35,15 +36,17 @@ pub fn ablated(device: &str, options: &[(String, String)]) -> Outcome<Vec<(Strin
     Ok(options)
 }
 
-/// Prints the parameters of a simulated device: value, how well it is known, and meaning.
+/// Prints the parameters of a simulated device: value, how well it is known, and meaning; and what
+/// it is in the terms of LogGP.
 ///
 /// # Errors
-/// There is no such profile.
+/// There is no such profile, or no message can be simulated on it.
 pub fn list_parameters(device: &str, is_json: bool) -> Outcome {
     let wrong = |why: String| usage(format!("--parameters {device}: {why}"));
     let name = name_of_device(device)
         .ok_or_else(|| wrong(format!("it is not simulated; there are {}", names().join(", "))))?;
     let found = rdmalab_sim::find(name).map_err(|error| usage(format!("--parameters {error}")))?;
+    let loggp = LogGp::of(&found)?;
     // Rates are kept in whole picoseconds for 2^20 bytes.
     let value = |name| (found.parameters.get(name).unwrap_or(0.0) * 1e3).round() / 1e3;
     let mark = |name| found.entries.get(name).map(|entry| entry.mark.name());
@@ -62,12 +65,14 @@ pub fn list_parameters(device: &str, is_json: bool) -> Outcome {
         let all: Vec<_> = each.collect();
         let value = serde_json::json!({
             "profile": found.name, "title": found.title, "lacks": found.lacks, "parameters": all,
+            "loggp": loggp,
         });
         outln!("{value:#}");
         return Ok(());
     }
     outln!("{}: {}", found.name, found.title);
-    outln!("It lacks {}.\n", found.lacks);
+    outln!("It lacks {}.", found.lacks);
+    outln!("{}\n", loggp.text());
     let mut rows = Rows::new(&["parameter", "value", "known", "meaning"], 4);
     for parameter in Parameters::ALL {
         rows.push(&[
