@@ -128,8 +128,8 @@ impl Place<'_> {
         before - self.cost(to, there.as_slice())
     }
 
-    /// Where a step with this damping leads. Variables that a bound stops are left out, and the
-    /// step of the others is computed again without them.
+    /// Where a step with this damping leads. The variable whose bound is the first on the way stays
+    /// there, and the step of the others is computed again without it.
     fn step(&self, damping: f64) -> Vec<f64> {
         let mut to = self.values.to_vec();
         let mut free: Vec<usize> = (0..to.len()).collect();
@@ -138,15 +138,17 @@ impl Place<'_> {
             let stopped = |k: usize| {
                 let (i, wanted) = (free[k], self.values[free[k]] + step[k]);
                 let of = &self.variables[i];
-                (wanted < of.min || wanted > of.max).then(|| (i, wanted.clamp(of.min, of.max)))
+                let bound = wanted.clamp(of.min, of.max);
+                let share = (bound - self.values[i]) / step[k];
+                (wanted < of.min || wanted > of.max).then_some((i, bound, share))
             };
-            let stopped: Vec<(usize, f64)> = (0..free.len()).filter_map(stopped).collect();
-            if stopped.is_empty() {
+            let stopped = (0..free.len()).filter_map(stopped);
+            let Some((first, bound, _)) = stopped.min_by(|a, b| a.2.total_cmp(&b.2)) else {
                 free.iter().zip(&step).for_each(|(i, step)| to[*i] = self.values[*i] + step);
                 break;
-            }
-            stopped.iter().for_each(|(i, bound)| to[*i] = *bound);
-            free.retain(|i| stopped.iter().all(|(other, _)| other != i));
+            };
+            to[first] = bound;
+            free.retain(|i| *i != first);
         }
         to
     }

@@ -99,28 +99,25 @@ impl Data {
     pub fn of(records: &[Record], sources: Vec<String>) -> Outcome<Self> {
         let mut data = Data { device: device(records)?, sources, ..Data::default() };
         let mut models: Vec<Model> = Vec::new();
-        let all: Vec<&Object> =
-            records.iter().flat_map(repeated).map(|(parameters, _)| parameters).collect();
-        for record in records {
-            let given = ranks_of(record);
-            for (parameters, runs) in repeated(record) {
-                let name = name_of(parameters, &all);
-                if runs.iter().any(|run| is_disturbed(run)) {
-                    data.left_out.push(format!("{name}: its packets were disturbed on purpose"));
-                    continue;
-                }
-                match point_of(parameters) {
-                    Err(why) => data.left_out.push(format!("{name}: {why}")),
-                    Ok(mut point) => {
-                        if !models.contains(&point.common.model) {
-                            models.push(point.common.model);
-                        }
-                        point.common.model = Model::OF_PROFILE;
-                        // A simulated device has one port and one GID.
-                        let any = Point::default_for(point.experiment()).common;
-                        (point.common.port, point.common.gid_index) = (any.port, any.gid_index);
-                        data.add(name, point, given, &runs);
+        let repeated = repeated(records);
+        let all: Vec<&Object> = repeated.iter().map(|one| one.parameters).collect();
+        for Repeated { parameters, ranks, runs } in &repeated {
+            let name = name_of(parameters, &all);
+            if runs.iter().any(|run| is_disturbed(run)) {
+                data.left_out.push(format!("{name}: its packets were disturbed on purpose"));
+                continue;
+            }
+            match point_of(parameters) {
+                Err(why) => data.left_out.push(format!("{name}: {why}")),
+                Ok(mut point) => {
+                    if !models.contains(&point.common.model) {
+                        models.push(point.common.model);
                     }
+                    point.common.model = Model::OF_PROFILE;
+                    // A simulated device has one port and one GID.
+                    let any = Point::default_for(point.experiment()).common;
+                    (point.common.port, point.common.gid_index) = (any.port, any.gid_index);
+                    data.add(name, point, *ranks, runs);
                 }
             }
         }
@@ -245,13 +242,26 @@ fn device(records: &[Record]) -> Outcome<String> {
     }
 }
 
-/// The whole points of a record: parameters, and the runs with them.
-fn repeated(record: &Record) -> Vec<(&Object, Vec<&rdmalab_record::Point>)> {
-    let mut found: Vec<(&Object, Vec<&rdmalab_record::Point>)> = Vec::new();
-    for point in record.whole_points() {
-        match found.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
-            Some((_, runs)) => runs.push(point),
-            None => found.push((&point.parameters, vec![point])),
+/// A point, and all runs of it.
+struct Repeated<'a> {
+    parameters: &'a Object,
+    ranks: Option<usize>,
+    runs: Vec<&'a rdmalab_record::Point>,
+}
+
+/// The whole points of records. Runs of a point in several records are runs of one point.
+fn repeated(records: &[Record]) -> Vec<Repeated<'_>> {
+    let mut found: Vec<Repeated<'_>> = Vec::new();
+    for record in records {
+        let ranks = ranks_of(record);
+        for point in record.whole_points() {
+            let parameters = &point.parameters;
+            let is_it =
+                |one: &&mut Repeated<'_>| one.parameters == parameters && one.ranks == ranks;
+            match found.iter_mut().find(is_it) {
+                Some(one) => one.runs.push(point),
+                None => found.push(Repeated { parameters, ranks, runs: vec![point] }),
+            }
         }
     }
     found
