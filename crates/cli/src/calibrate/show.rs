@@ -1,6 +1,6 @@
 //! Prints a calibration.
 
-use rdmalab_measure::text::{and, first_few};
+use rdmalab_measure::text::{and, count_of, first_few};
 use serde_json::{Value, json};
 
 use super::args::CalibrateArgs;
@@ -25,10 +25,10 @@ pub fn tables(model: &Model<'_>, found: &Calibrated) {
     outln!();
     let (chi2, freedom) = (found.fit.chi2(), found.freedom());
     outln!(
-        "chi^2 {chi2:.1} with {freedom} degrees of freedom{} (before: {:.1}), {} steps",
+        "chi^2 {chi2:.1} with {freedom} degrees of freedom{} (before: {:.1}), {}",
         found.reduced().map(|one| format!(": {one:.2} for each")).unwrap_or_default(),
         found.chi2_before,
-        found.fit.steps,
+        count_of(found.fit.steps, "step"),
     );
     outln!(
         "standard errors of measurements are at least {} % and {LEAST_NS} ns{}",
