@@ -106,7 +106,8 @@ pub(crate) struct World {
     pub(crate) capture: Option<Box<Capture>>,
     /// Why all ranks have to end.
     stopped: Option<Stopped>,
-    asked: Arc<AtomicBool>,
+    /// When one of them is set, all ranks are asked to stop.
+    pub(crate) asked: Vec<Arc<AtomicBool>>,
 }
 
 impl Sim {
@@ -132,7 +133,7 @@ impl Sim {
             timeline: None,
             capture: None,
             stopped: None,
-            asked,
+            asked: vec![asked],
         };
         let clock_ps = Box::leak(Box::new(AtomicU64::new(0)));
         Arc::new(Sim { name: name.to_owned(), parameters, world: Mutex::new(world), clock_ps })
@@ -484,8 +485,11 @@ impl World {
     fn look_whether_asked(&mut self) {
         let is_time = self.looks.is_multiple_of(STEPS_PER_LOOK);
         self.looks += 1;
-        if is_time && self.asked.load(Ordering::Relaxed) && self.stopped.is_none() {
-            self.stop(Stopped::Asked);
+        if is_time && self.stopped.is_none() {
+            let is_set = |asked: &Arc<AtomicBool>| asked.load(Ordering::Relaxed);
+            if self.asked.iter().any(is_set) {
+                self.stop(Stopped::Asked);
+            }
         }
     }
 

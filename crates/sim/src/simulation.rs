@@ -59,6 +59,13 @@ impl Simulation {
         Simulation { on_threads: true, ..self }
     }
 
+    /// Asks all ranks to stop when `asked` is set, too.
+    #[must_use]
+    pub fn stopped_by(self, asked: Arc<AtomicBool>) -> Simulation {
+        self.sim.with(|world| world.asked.push(asked));
+        self
+    }
+
     /// The name of its devices.
     #[must_use]
     pub fn device_name(&self) -> &str {

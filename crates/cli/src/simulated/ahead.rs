@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -33,6 +34,8 @@ struct Shared {
     tasks: Vec<(Arc<Setup>, Point)>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Set when nobody wants results any more: simulations that are under way end early.
+    is_over: Arc<AtomicBool>,
     /// Most results that may wait.
     most: usize,
 }
@@ -43,7 +46,6 @@ struct State {
     next: usize,
     taken: usize,
     done: BTreeMap<usize, Done>,
-    is_over: bool,
 }
 
 impl Shared {
@@ -55,7 +57,7 @@ impl Shared {
     fn begin(&self) -> Option<usize> {
         let mut state = self.lock();
         loop {
-            if state.is_over || state.next == self.tasks.len() {
+            if self.is_over.load(Ordering::Relaxed) || state.next == self.tasks.len() {
                 return None;
             }
             if state.next < state.taken + self.most {
@@ -69,7 +71,8 @@ impl Shared {
     fn work(&self) {
         while let Some(index) = self.begin() {
             let (setup, point) = &self.tasks[index];
-            let simulated = AssertUnwindSafe(|| setup.simulate(point, None));
+            let simulated =
+                AssertUnwindSafe(|| setup.simulate_until(point, None, self.is_over.clone()));
             // Whoever waits for the result must get one.
             let done = catch_unwind(simulated).unwrap_or_else(|_| Done {
                 why: Some("the simulation panicked: this is a fault of rdmalab".to_owned()),
@@ -91,6 +94,7 @@ impl Ahead {
             tasks,
             state: Mutex::default(),
             changed: Condvar::new(),
+            is_over: Arc::default(),
             most: count * (1 + WAITING_PER_THREAD),
         });
         let thread = |_| {
@@ -124,14 +128,39 @@ impl Ahead {
     }
 }
 
-/// Waits for the points that have begun.
+/// Ends the points that have begun.
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
+        // Under the lock, so that no thread begins to wait meanwhile.
+        let state = self.shared.lock();
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        drop(state);
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
             // A panic of a simulation has told itself.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_experiments::{Experiment, sweep};
+
+    use super::*;
+
+    /// Else this test would take years.
+    #[test]
+    fn points_that_nobody_wants_any_more_end_early() {
+        let mut setup = Setup::unmeasured(rdmalab_sim::find("ideal").unwrap());
+        setup.ranks = 2;
+        let setup = Arc::new(setup);
+        let point = |messages| {
+            let options = [("messages", messages), ("warm-up", "0"), ("runs", "1")];
+            (setup.clone(), sweep(Experiment::BLAST, &options).unwrap().remove(0))
+        };
+        let short = point("10");
+        let ahead = Ahead::new(vec![short.clone(), point("100G"), point("100G")]);
+        assert!(ahead.take(&short.1).is_some_and(|done| done.why.is_none()));
     }
 }

@@ -143,14 +143,29 @@ impl Setup {
 
     /// Measures a point, and captures its packets if there are captures.
     pub fn simulate(&self, point: &Point, captures: Option<&mut Captures>) -> Done {
-        self.try_simulate(point, captures)
+        self.simulate_until(point, captures, Arc::default())
+    }
+
+    /// The same, until nobody wants the result any more.
+    pub fn simulate_until(
+        &self,
+        point: &Point,
+        captures: Option<&mut Captures>,
+        is_over: Arc<AtomicBool>,
+    ) -> Done {
+        self.try_simulate(point, captures, is_over)
             .unwrap_or_else(|failure| Done { why: Some(failure.to_string()), ..Done::default() })
     }
 
-    fn try_simulate(&self, point: &Point, mut captures: Option<&mut Captures>) -> Outcome<Done> {
+    fn try_simulate(
+        &self,
+        point: &Point,
+        mut captures: Option<&mut Captures>,
+        is_over: Arc<AtomicBool>,
+    ) -> Outcome<Done> {
         let model = self.model_of(point)?;
         let simulation = Simulation::new(&model, self.ranks, self.asked.clone());
-        let mut simulation = simulation.with_seed(point.common.stream_seed());
+        let mut simulation = simulation.with_seed(point.common.stream_seed()).stopped_by(is_over);
         if let Some(message) = self.timeline {
             simulation = simulation.with_timeline(message);
         }
