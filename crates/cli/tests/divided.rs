@@ -29,6 +29,7 @@ const LONG: [&str; 8] =
     ["run", "ping", "--device", "sim:ideal", "--size", "1..64*2", "--messages", "300,30M"];
 
 /// A figure of a study.
+const LONGER: &str = "--max-sge 1,4,8,16 --size 128 --messages 300000";
 const STUDY: [&str; 6] = ["study", "mordkovich2013", "--device", "sim", "--figure", "max-sge"];
 
 /// A process as srun would start it.
@@ -160,10 +161,15 @@ fn a_study_is_divided_and_goes_on_after_a_process_died() {
     let directory = tempfile::tempdir().unwrap();
     let out = |name: &str| directory.path().join(name).display().to_string();
     let (alone, three) = (out("alone"), out("three"));
-    let first = said(rdmalab(&STUDY).args(["--out", &alone]));
+    // Points that take long enough for a process to be killed at one.
+    let studies = out("studies");
+    let messages = ("--max-sge 1,2,3,4,7,8,15,16 --size 128 --messages 10000", LONGER);
+    common::own_study("mordkovich2013", Path::new(&studies), &[messages]);
+    let study = [&STUDY[..], &["--studies", &studies]].concat();
+    let first = said(rdmalab(&study).args(["--out", &alone]));
     assert!(first.succeeded(), "{}", first.report());
 
-    let study = [&STUDY[..], &["--out", &three]].concat();
+    let study = [&study[..], &["--out", &three]].concat();
     let mut running = tasks("dies", 3, &study);
     let victim = running[2].id();
     running[0].within("rank 2 at work", |_| is_busy(victim).then_some(()));
@@ -182,7 +188,7 @@ fn a_study_is_divided_and_goes_on_after_a_process_died() {
         points.retain(|point| point["cut_short"].is_null());
         points.sort_by_key(|point| point["order_index"].as_u64());
     }
-    assert_eq!((one.len(), other.len()), (24, 24));
+    assert_eq!((one.len(), other.len()), (12, 12));
     let series = |points: &[Value]| {
         points.iter().map(|point| point["series"][0]["mean_ns"].clone()).collect::<Vec<_>>()
     };

@@ -149,18 +149,8 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     assert!(plan.stdout.contains("there is no experiment odp yet"), "{}", plan.stdout);
     // A study of one's own need not name one.
     let home = tempfile::tempdir().unwrap();
-    let (from, to) = (
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/fukuoka2021"),
-        home.path().join("mine2026"),
-    );
-    std::fs::create_dir(&to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let text = text.replace("fukuoka2021", "mine2026").replace("sim = \"connectx4\"\n", "");
-        std::fs::write(to.join(path.file_name().unwrap()), text).unwrap();
-    }
-    let mut own = rdmalab(&["study", "mine2026", "--device", "sim", "--plan", "--studies"]);
+    common::own_study("fukuoka2021", home.path(), &[("sim = \"connectx4\"\n", "")]);
+    let mut own = rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan", "--studies"]);
     let none = said(own.arg(home.path()));
     assert_eq!(none.code, Some(2), "{}", none.stdout);
     assert!(none.stderr.contains("no profile stands for the hardware"), "{}", none.stderr);

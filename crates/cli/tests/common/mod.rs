@@ -3,6 +3,7 @@
 
 pub mod shapes;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 pub use rdmalab_testing::{Ended, Process};
@@ -68,4 +69,17 @@ pub fn processes(word: &str, variables: &[&str]) -> Vec<u32> {
         has(*pid, "cmdline", word) && variables.iter().all(|text| has(*pid, "environ", text))
     };
     pids.filter(is_one).collect()
+}
+
+/// Copies a shipped study into a directory of studies, with changes of its texts.
+pub fn own_study(key: &str, studies: &Path, changes: &[(&str, &str)]) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(key);
+    let to = studies.join(key);
+    std::fs::create_dir_all(&to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = changes.iter().fold(text, |text, (old, new)| text.replace(old, new));
+        std::fs::write(to.join(path.file_name().unwrap()), text).unwrap();
+    }
 }
