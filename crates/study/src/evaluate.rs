@@ -7,7 +7,7 @@ use crate::calibration::Calibration;
 use crate::claim::Claim;
 use crate::evidence::{Evidence, Verdict};
 use crate::judge::judge;
-use crate::lookup::{SweepResult, SweepState, with_note};
+use crate::lookup::{SweepResult, SweepState, repeats_exactly, with_note};
 use crate::measurement::Measurement;
 use crate::published::{Published, Reliability};
 use crate::study::Study;
@@ -155,7 +155,7 @@ fn compared(
         number: Some(cell.value),
         samples_and_runs: Some((cell.n, cell.runs)),
         ratio,
-        standing: standing(study, value, &cell, (published, kind)),
+        standing: standing(study, value, (&cell, repeats_exactly(parts)), (published, kind)),
         calibrated_by: Vec::new(),
     }
 }
@@ -163,7 +163,7 @@ fn compared(
 fn standing(
     study: &Study,
     value: &Value,
-    ours: &Measurement,
+    (ours, is_exact): (&Measurement, bool),
     (published, kind): (&Published, Option<DeviceKind>),
 ) -> Standing {
     let shown = |why: &str| Standing::Shown(why.to_owned());
@@ -179,9 +179,7 @@ fn standing(
         _ => {}
     }
     let cannot_tell = |why: &str| Standing::CannotTell(why.to_owned());
-    // A model gives the same number again.
-    let is_model = kind == Some(DeviceKind::Sim);
-    let ends = if is_model { Some((ours.value, ours.value)) } else { ours.ends() };
+    let ends = if is_exact { Some((ours.value, ours.value)) } else { ours.ends() };
     match (published.allowed(), ends) {
         (None, _) => shown("no tolerance given"),
         (_, None) if ours.runs == 1 => {

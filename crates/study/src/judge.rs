@@ -5,7 +5,7 @@ use rdmalab_record::DeviceKind;
 use crate::claim::Claim;
 use crate::crossing::crossing;
 use crate::evidence::{Decision, Evidence, Verdict, decide, place};
-use crate::lookup::{SweepResult, impossible_from, measurements, with_note};
+use crate::lookup::{SweepResult, impossible_from, measurements, repeats_exactly, with_note};
 use crate::measurement::{Measurement, ratio};
 use crate::published::Published;
 use crate::study::Study;
@@ -44,7 +44,7 @@ pub(crate) fn judge(
     let mut names = varying(&left, &right);
     let own = [claim.left.fixed(), right_operand.fixed()].concat();
     names.retain(|name| !own.contains(name) && !AMOUNTS.contains(&name.as_str()));
-    let evidence = pairs(claim, &left, &right, &names);
+    let evidence = pairs(claim, (&left, &right), &names, repeats_exactly(parts));
     if evidence.is_empty() {
         return unseen("no two points of it differ in nothing else".to_owned());
     }
@@ -81,9 +81,9 @@ fn varying(left: &[Measurement], right: &[Measurement]) -> Vec<String> {
 
 fn pairs(
     claim: &Claim,
-    left: &[Measurement],
-    right: &[Measurement],
+    (left, right): (&[Measurement], &[Measurement]),
     names: &[String],
+    is_exact: bool,
 ) -> Vec<Evidence> {
     let is_same = |a: &Measurement, b: &Measurement| {
         b.runs == 0 || names.iter().all(|name| a.parameters.get(name) == b.parameters.get(name))
@@ -95,7 +95,8 @@ fn pairs(
     let mut found = Vec::new();
     for l in left {
         for r in right.iter().filter(|r| is_same(l, r)) {
-            let ratio = ratio(l, r);
+            let (value, ends) = ratio(l, r);
+            let ratio = (value, if is_exact { Some((value, value)) } else { ends });
             found.push(Evidence {
                 place: place(&l.parameters, &shown),
                 left: l.clone(),

@@ -1,6 +1,6 @@
 //! Finds the numbers that an operand names among the results of all sweeps.
 
-use rdmalab_record::Record;
+use rdmalab_record::{DeviceKind, Record};
 
 use crate::findings;
 use crate::measurement::Measurement;
@@ -113,4 +113,17 @@ fn of_record(
     }
     let Some(quantity) = operand.quantity() else { return Err("it names no quantity".to_owned()) };
     Ok((points::of_points(record, operand, quantity, range), None))
+}
+/// Whether each repetition gives the same numbers: those of a model from which nothing is drawn. So
+/// they need no interval.
+pub(crate) fn repeats_exactly(parts: &[SweepResult]) -> bool {
+    let mut records = parts.iter().filter_map(|part| match &part.state {
+        SweepState::Measured(record) => Some(record),
+        _ => None,
+    });
+    let is_drawn = |name: &str| name == "drawn" || name.starts_with("faults");
+    records.all(|record| {
+        let mut facts = record.points.iter().flat_map(|point| &point.facts);
+        record.header.device.kind == DeviceKind::Sim && !facts.any(|fact| is_drawn(&fact.name))
+    })
 }

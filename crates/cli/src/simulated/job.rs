@@ -176,10 +176,15 @@ impl Setup {
             simulation = captures.of(simulation).map_err(failed)?;
         }
         let device = device_of(&simulation)?;
+        let is_drawn = self.is_drawn(point);
         let (results, report) = simulation.run(|rank| {
             let mut measured = rdmalab_experiments::run(rank, &device, point)?;
             // Which model the results are of.
             measured.push_fact("model", format!("{} {:016x}", model.name, model.hash()));
+            if is_drawn {
+                // So another repetition gives other numbers.
+                measured.push_fact("drawn", "yes");
+            }
             Ok(measured)
         });
         // The first failure of a rank's own is the reason; the others only tell that it failed.
