@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use rdmalab_measure::text::count_of;
-use rdmalab_record::{Object, Record, Samples, shell_word};
+use rdmalab_record::{DeviceKind, Object, Record, Samples, shell_word};
 use rdmalab_study::{
     Bars, Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult, SweepState,
     Verdict,
@@ -165,6 +165,9 @@ fn claims(evaluation: &Evaluation) -> Markup {
                 samples within the runs leave open; of what is found or counted over runs it is \
                 binomial, or their ends from six runs on. One run says nothing of the next. Two \
                 medians that came out different are no finding yet."
+                @if evaluation.kind == Some(DeviceKind::Sim) {
+                    " Numbers of a model from which nothing is drawn are exact: without interval."
+                }
             }
             div.claims {
                 @for judged in &evaluation.claims { (one_claim(judged)) }
