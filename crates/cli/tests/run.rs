@@ -71,7 +71,7 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "rnr-retry" => ("6", &[]),
         "min-rnr-timer" => ("1", &[]),
         "seed" => ("77", &[]),
-        "sim" => ("profile", &[]),
+        "sim" | "link" => ("profile", &[]),
         "unsignalled" => ("neither", &["--op", "write_read"]),
         "pause-by" => ("sleep", &["--pause", "1us"]),
         "poll" | "poll-send" | "poll-recv" => ("event", &[]),
