@@ -237,8 +237,8 @@ fn blast_with_each_option() {
     });
 }
 
-/// Fails if an option is missing in the lists above. `--sim` works on simulated devices only, so
-/// the command's tests use it.
+/// Fails if an option is missing in the lists above. `--link` and `--sim` work on simulated devices
+/// only, so the command's tests use them.
 #[test]
 fn no_option_is_forgotten() {
     let text = [
