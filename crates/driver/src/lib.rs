@@ -23,7 +23,7 @@ mod path;
 mod receive;
 mod send;
 
-pub use memory::{Host, Memory, for_each_piece, gather, local_address, read_wqe, scatter};
+pub use memory::{Host, Memory, gather, local_address, read_wqe, scatter};
 pub use path::{Path, Unsent};
 pub use receive::{Taken, abandon, finish, take};
 pub use send::{Step, send_request, send_response};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rdmalab_engine::mr::{self, KeyEntry};
+use rdmalab_engine::mr::{self, KeyEntry, for_each_piece};
 use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{PdId, Sge};
@@ -115,59 +115,4 @@ pub fn scatter<H: Env + Memory>(
         let (region, addr) = local_address(host, pd, sge, true)?;
         host.write(&region, addr, sge.length, from)
     })
-}
-
-/// Calls `each` with the parts of a scatter/gather list that make up `bytes` bytes from `offset`.
-#[inline]
-pub fn for_each_piece(
-    sges: &[Sge],
-    offset: u64,
-    bytes: u64,
-    mut each: impl FnMut(&Sge) -> Result<(), CopyError>,
-) -> Result<(), CopyError> {
-    let (mut skip, mut left) = (offset, bytes);
-    for sge in sges {
-        let length = u64::from(sge.length);
-        if skip >= length {
-            skip -= length;
-            continue;
-        }
-        if left == 0 {
-            break;
-        }
-        let take = (length - skip).min(left);
-        each(&Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey })?;
-        left -= take;
-        skip = 0;
-    }
-    if left == 0 { Ok(()) } else { Err(CopyError::Protection) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn touched(offset: u64, bytes: u64) -> (Vec<(u64, u32)>, Result<(), CopyError>) {
-        let sge = |addr, length| Sge { addr, length, lkey: 1 };
-        let mut pieces = Vec::new();
-        let list = [sge(100, 10), sge(200, 0), sge(300, 10)];
-        let result = for_each_piece(&list, offset, bytes, |sge| {
-            pieces.push((sge.addr, sge.length));
-            Ok(())
-        });
-        (pieces, result)
-    }
-
-    #[test]
-    fn pieces_cross_elements() {
-        assert_eq!(touched(8, 5), (vec![(108, 2), (300, 3)], Ok(())));
-        assert_eq!(touched(0, 20), (vec![(100, 10), (300, 10)], Ok(())));
-        assert_eq!(touched(20, 0), (vec![], Ok(())));
-    }
-
-    #[test]
-    fn a_list_that_is_too_short_is_refused() {
-        assert_eq!(touched(15, 6), (vec![(305, 5)], Err(CopyError::Protection)));
-        assert_eq!(touched(u64::MAX, 1), (vec![], Err(CopyError::Protection)));
-    }
 }

@@ -207,6 +207,8 @@ pub struct DeviceCaps {
     pub completion_timestamp_mask: u64,
     /// Frequency of the time stamps, kHz.
     pub hca_core_clock_khz: u64,
+    /// On-Demand Paging.
+    pub odp: crate::odp::OdpCaps,
 }
 
 /// The state of a port (`struct ibv_port_attr`).

@@ -16,6 +16,7 @@ pub mod backend;
 pub mod cm;
 pub mod cq;
 pub mod mr;
+pub mod odp;
 pub mod qp;
 pub mod train;
 pub mod vocab;

@@ -65,6 +65,18 @@ pub enum Refusal {
     Rights,
 }
 
+/// Why the bytes could not be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyError {
+    /// A local scatter/gather element failed its check.
+    Protection,
+    /// The memory is not mapped any more.
+    Fault,
+    /// The scatter list of an atomic is not 8 bytes long, or that of a datagram is longer than the
+    /// path MTU.
+    Length,
+}
+
 impl KeyEntry {
     /// The owner's virtual address of `iova`.
     #[inline]
@@ -151,6 +163,32 @@ pub fn check_registration(access: Access, length: u64, addr: u64) -> Result<Acce
     Ok(mandatory)
 }
 
+/// Calls `each` with the parts of a scatter/gather list that make up `bytes` bytes from `offset`.
+#[inline]
+pub fn for_each_piece(
+    sges: &[Sge],
+    offset: u64,
+    bytes: u64,
+    mut each: impl FnMut(&Sge) -> Result<(), CopyError>,
+) -> Result<(), CopyError> {
+    let (mut skip, mut left) = (offset, bytes);
+    for sge in sges {
+        let length = u64::from(sge.length);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        if left == 0 {
+            break;
+        }
+        let take = (length - skip).min(left);
+        each(&Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey })?;
+        left -= take;
+        skip = 0;
+    }
+    if left == 0 { Ok(()) } else { Err(CopyError::Protection) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,5 +260,29 @@ mod tests {
         assert!(check_registration(Access(1 << 9), 1, 0).is_err());
         assert!(check_registration(Access(1 << 20), 1, 0).is_ok());
         assert!(check_registration(Access::LOCAL_WRITE, 2, u64::MAX).is_err());
+    }
+
+    fn touched(offset: u64, bytes: u64) -> (Vec<(u64, u32)>, Result<(), CopyError>) {
+        let sge = |addr, length| Sge { addr, length, lkey: 1 };
+        let mut pieces = Vec::new();
+        let list = [sge(100, 10), sge(200, 0), sge(300, 10)];
+        let result = for_each_piece(&list, offset, bytes, |sge| {
+            pieces.push((sge.addr, sge.length));
+            Ok(())
+        });
+        (pieces, result)
+    }
+
+    #[test]
+    fn pieces_cross_elements() {
+        assert_eq!(touched(8, 5), (vec![(108, 2), (300, 3)], Ok(())));
+        assert_eq!(touched(0, 20), (vec![(100, 10), (300, 10)], Ok(())));
+        assert_eq!(touched(20, 0), (vec![], Ok(())));
+    }
+
+    #[test]
+    fn a_list_that_is_too_short_is_refused() {
+        assert_eq!(touched(15, 6), (vec![(305, 5)], Err(CopyError::Protection)));
+        assert_eq!(touched(u64::MAX, 1), (vec![], Err(CopyError::Protection)));
     }
 }

@@ -247,4 +247,5 @@ erased! {
     message_ns(common: &Common) -> f64;
     pause_ns(common: &Common) -> f64;
     window(common: &Common) -> u64;
+    pages_on_demand(common: &Common) -> bool;
 }

@@ -129,6 +129,12 @@ impl Point {
         self.own.erased().window(&self.common)
     }
 
+    /// Whether it registers memory that is paged on demand.
+    #[must_use]
+    pub fn pages_on_demand(&self) -> bool {
+        self.own.erased().pages_on_demand(&self.common)
+    }
+
     /// Estimated time of a message, in nanoseconds, on a device that answers in a microsecond.
     #[must_use]
     pub fn message_ns(&self) -> f64 {

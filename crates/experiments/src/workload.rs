@@ -89,6 +89,12 @@ pub trait Workload: Clone + Send + Sync + 'static {
         1
     }
 
+    /// Whether it registers memory that is paged on demand. Simulated adapters draw the times of
+    /// page faults, so its repetitions differ.
+    fn pages_on_demand(&self, _common: &Common) -> bool {
+        false
+    }
+
     /// Runs it at one end with checked options. Rank 0 returns all measurements, the others only
     /// facts about themselves.
     ///

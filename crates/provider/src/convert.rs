@@ -221,11 +221,16 @@ pub(crate) fn device_attr_to_c(caps: &DeviceCaps) -> ibv_device_attr {
     c
 }
 
-/// The result of `ibv_query_device_ex`. Fields that are not set stay zero: this device has no
-/// on-demand paging, TSO, RSS, raw packets, tag matching, moderation, device memory or PCI atomics.
+/// The result of `ibv_query_device_ex`. Fields that are not set stay zero: this device has no TSO,
+/// RSS, raw packets, tag matching, moderation, device memory or PCI atomics.
 pub(crate) fn device_attr_ex_to_c(caps: &DeviceCaps) -> ibv_device_attr_ex {
     let mut c = ibv_device_attr_ex::zeroed();
     c.orig_attr = device_attr_to_c(caps);
+    c.odp_caps.general_caps = caps.odp.general;
+    let by_transport = &mut c.odp_caps.per_transport_caps;
+    by_transport.rc_odp_caps = caps.odp.rc;
+    by_transport.uc_odp_caps = caps.odp.uc;
+    by_transport.ud_odp_caps = caps.odp.ud;
     c.completion_timestamp_mask = caps.completion_timestamp_mask;
     c.hca_core_clock = caps.hca_core_clock_khz;
     c.device_cap_flags_ex = u64::from(caps.device_cap_flags);

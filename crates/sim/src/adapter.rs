@@ -14,6 +14,7 @@ use crate::completion::CompletionQueue;
 use crate::context_cache::ContextCache;
 use crate::faults::Faults;
 use crate::ids::{QP_BITS, QpId};
+use crate::node_paging::NodePaging;
 use crate::noise::Stream;
 use crate::packets::Packets;
 use crate::parameters::Parameters;
@@ -58,6 +59,10 @@ pub(crate) struct SimQp {
     pub(crate) recv_reader: WqeReader,
     /// The time for which a timer event is scheduled.
     pub(crate) timer: Option<Ps>,
+    /// How late its next RNR NAK leaves, which answers a page fault.
+    pub(crate) nak_delay: Ps,
+    /// Until when its responder serves a READ that was repeated.
+    pub(crate) dammed_until: Ps,
     /// Multicast groups.
     pub(crate) groups: Vec<Gid>,
 }
@@ -137,6 +142,7 @@ pub(crate) struct Node {
     pub(crate) restamped: Option<u64>,
     /// Fault rules, if there are some.
     pub(crate) faults: Option<Box<Faults>>,
+    pub(crate) paging: NodePaging,
 }
 
 impl Node {
@@ -166,6 +172,7 @@ impl Node {
             tasks: 0,
             restamped: None,
             faults: None,
+            paging: NodePaging::new(parameters),
         }
     }
 

@@ -4,21 +4,20 @@ use std::collections::VecDeque;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
+use rdmalab_engine::odp::PAGE_BYTES;
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
 use rdmalab_link::transmissions::REMEMBERED;
 use rdmalab_wire::ids::Qpn;
 
-use crate::adapter::{SimQp, Srq};
+use crate::adapter::{Node, SimQp, Srq};
 use crate::device::{self, MAX_KEYS};
 use crate::ids::{QP_BITS, QpId};
 use crate::kernel::{Sim, World};
+use crate::paging;
 use crate::receive_wqe::WqeReader;
 use crate::time::Ps;
-
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 
 /// Refuses a value beyond the limit of the device.
 pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
@@ -83,6 +82,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
         let pd = PdId(want.pd as u32);
         let reader = WqeReader::of_queue(&sim.parameters, cap.max_recv_wr, cap.max_recv_sge);
         let mut engine = Qp::new(qpn, pd, &init, mtu);
+        paging::set_up(&mut engine, &sim.parameters);
         if node.faults.is_some() {
             // Rules remember so many packets of a flow.
             engine.window_packets = REMEMBERED as u32;
@@ -107,6 +107,8 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             inbox: VecDeque::new(),
             recv_reader: reader,
             timer: None,
+            nak_delay: Ps::ZERO,
+            dammed_until: Ps::ZERO,
             groups: Vec::new(),
         };
         for cq in [want.send_cq, want.recv_cq] {
@@ -153,6 +155,8 @@ pub(crate) fn modify_qp(
                 }
                 (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
                 (qp.request_departs, qp.response_departs) = (Ps::ZERO, Ps::ZERO);
+                (qp.nak_delay, qp.dammed_until) = (Ps::ZERO, Ps::ZERO);
+                world.nodes[id.node].paging.pages.forget_qp(qp.qp.qpn);
                 qp.inbox.clear();
                 qp.recv_reader.reset();
                 world.tell_reset(id.node, qp.qp.qpn);
@@ -188,6 +192,7 @@ pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
             node.bindings.remove(key);
         }
         node.free_qp(id);
+        node.paging.pages.forget_qp(qpn);
         world.tell_reset(id.node, qpn);
         Ok(())
     });
@@ -217,12 +222,14 @@ pub(crate) struct NewMr {
     pub(crate) access: Access,
 }
 
-fn entry_of(want: &NewMr, key: u32) -> VerbsResult<KeyEntry> {
+fn entry_of(sim: &Sim, want: &NewMr, key: u32) -> VerbsResult<KeyEntry> {
     let access = mr::check_registration(want.access, want.length, want.addr);
     let access = access.map_err(VerbsError::invalid)?;
-    if access.contains(Access::ON_DEMAND) {
+    let on_demand = access.contains(Access::ON_DEMAND);
+    if on_demand && sim.parameters.odp_resolve_ns == Ps::ZERO {
         return Err(VerbsError::unsupported(
-            "IBV_ACCESS_ON_DEMAND: simulated devices have no on-demand paging yet",
+            "IBV_ACCESS_ON_DEMAND: this simulated adapter has no On-Demand Paging; one with \
+             odp_resolve_ns above 0 has",
         ));
     }
     let iova = if access.contains(Access::ZERO_BASED) { 0 } else { want.iova };
@@ -235,7 +242,7 @@ fn entry_of(want: &NewMr, key: u32) -> VerbsResult<KeyEntry> {
         access,
         pd: PdId(want.pd as u32),
         qpn: Qpn::new(0),
-        on_demand: false,
+        on_demand,
         backing: Backing::default(),
     })
 }
@@ -253,19 +260,27 @@ fn add_key(world: &mut World, node: usize, entry: KeyEntry) -> VerbsResult<u32> 
     Ok(key)
 }
 
-/// Time to register so many bytes.
-fn register_time(sim: &Sim, bytes: u64) -> Ps {
-    sim.parameters.register_ns + sim.parameters.register_ns_per_page * bytes.div_ceil(PAGE)
+/// Time to register memory. An on-demand region has no pages yet.
+fn register_time(sim: &Sim, entry: &KeyEntry) -> Ps {
+    let pages = if entry.on_demand { 0 } else { entry.length.div_ceil(PAGE_BYTES) };
+    sim.parameters.register_ns + sim.parameters.register_ns_per_page * pages
+}
+
+/// A region begins without pages, if it is an on-demand one.
+fn begin_paging(node: &mut Node, key: u32, entry: &KeyEntry) {
+    let pages = &mut node.paging.pages;
+    if entry.on_demand { pages.register(key) } else { pages.deregister(key) }
 }
 
 /// Registers memory; returns its key.
 pub(crate) fn reg_mr(sim: &Sim, node: usize, want: &NewMr) -> VerbsResult<u32> {
-    let entry = entry_of(want, 0)?;
+    let entry = entry_of(sim, want, 0)?;
     let key = sim.with(|world| {
         use_pd(&mut world.nodes[node], want.pd, 1);
-        add_key(world, node, entry)
+        let key = add_key(world, node, entry);
+        key.inspect(|key| begin_paging(&mut world.nodes[node], *key, &entry))
     })?;
-    sim.work_in_kernel(register_time(sim, want.length));
+    sim.work_in_kernel(register_time(sim, &entry));
     Ok(key)
 }
 
@@ -279,11 +294,14 @@ fn check_unbound(sim: &Sim, node: usize, key: u32) -> VerbsResult<()> {
 
 /// Changes a region, whose key stays.
 pub(crate) fn rereg_mr(sim: &Sim, node: usize, key: u32, want: &NewMr) -> VerbsResult<()> {
-    let entry = entry_of(want, key)?;
+    let entry = entry_of(sim, want, key)?;
     check_unbound(sim, node, key)?;
     wait_for_writes(sim, node);
-    sim.with(|world| world.nodes[node].keys.insert(key, entry));
-    sim.work_in_kernel(register_time(sim, want.length));
+    sim.with(|world| {
+        world.nodes[node].keys.insert(key, entry);
+        begin_paging(&mut world.nodes[node], key, &entry);
+    });
+    sim.work_in_kernel(register_time(sim, &entry));
     Ok(())
 }
 
@@ -293,6 +311,7 @@ pub(crate) fn dereg_mr(sim: &Sim, node: usize, pd: usize, key: u32) -> VerbsResu
     wait_for_writes(sim, node);
     let removed = sim.with(|world| {
         use_pd(&mut world.nodes[node], pd, -1);
+        world.nodes[node].paging.pages.deregister(key);
         world.nodes[node].keys.remove(&key)
     });
     sim.work_in_kernel(sim.parameters.deregister_ns);
@@ -306,7 +325,7 @@ pub(crate) fn alloc_mw(sim: &Sim, node: usize, pd: usize, kind: MwType) -> Verbs
         MwType::Type1 => KeyKind::WindowType1,
         MwType::Type2 => KeyKind::WindowType2,
     };
-    let entry = KeyEntry { kind, ..entry_of(&nothing, 0)? };
+    let entry = KeyEntry { kind, ..entry_of(sim, &nothing, 0)? };
     let key = sim.with(|world| add_key(world, node, entry))?;
     sim.work_in_kernel(sim.parameters.verb_ns);
     Ok(key)

@@ -3,11 +3,13 @@
 use rdmalab_engine::backend::{
     DeviceCaps, GidEntry, GidType, LinkLayer, PortInfo, VerbsError, VerbsResult,
 };
+use rdmalab_engine::odp::OdpCaps;
 use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
 use rdmalab_wire::ids::{Gid, PathMtu};
 
 use crate::parameters::Parameters;
+use crate::time::Ps;
 
 /// Completions of a completion queue.
 pub(crate) const MAX_CQE: u32 = 4_194_303;
@@ -102,6 +104,10 @@ pub(crate) fn caps(node: usize, parameters: &Parameters) -> DeviceCaps {
         max_inline_data: parameters.max_inline_bytes,
         completion_timestamp_mask: u64::MAX,
         hca_core_clock_khz: 1_000_000,
+        odp: match parameters.odp_resolve_ns {
+            Ps::ZERO => OdpCaps::default(),
+            _ => OdpCaps::EXPLICIT,
+        },
     }
 }
 

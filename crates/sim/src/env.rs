@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rdmalab_driver::{Host, Memory};
 use rdmalab_engine::backend::MwBind;
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
+use rdmalab_engine::odp::{Paging, Side};
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
@@ -32,6 +33,8 @@ pub(crate) struct Effects {
     pub(crate) events: Vec<AsyncEventType>,
     /// The limit of the shared receive queue is reached.
     pub(crate) limit_reached: bool,
+    /// A page was missing.
+    pub(crate) page_is_missing: bool,
 }
 
 /// The surroundings of one queue pair.
@@ -42,6 +45,7 @@ pub(crate) struct NodeEnv<'a> {
     pub(crate) keys: &'a mut BTreeMap<u32, KeyEntry>,
     pub(crate) bindings: &'a mut BTreeMap<u32, u32>,
     pub(crate) srq: Option<&'a mut Srq>,
+    pub(crate) pages: &'a mut Paging,
     pub(crate) effects: &'a mut Effects,
     /// The payload that arrived, if the step is about some.
     pub(crate) payload: &'a [u8],
@@ -75,10 +79,14 @@ impl World {
             keys: &mut node.keys,
             bindings: &mut node.bindings,
             srq: qp.srq.and_then(|srq| node.srqs[srq].as_mut()),
+            pages: &mut node.paging.pages,
             effects: &mut effects,
             payload,
         };
         let result = act(&mut qp.qp, &mut env);
+        if effects.page_is_missing {
+            self.wait_for_page(id);
+        }
         (result, effects)
     }
 
@@ -151,6 +159,7 @@ impl NodeEnv<'_> {
             length: bind.length,
             host_delta: region.host_delta,
             access: bind.access,
+            on_demand: region.on_demand,
             qpn: if is_type2 { self.qpn } else { Qpn::new(0) },
             ..window
         };
@@ -196,6 +205,17 @@ impl Env for NodeEnv<'_> {
 
     fn event(&mut self, event: AsyncEventType) {
         self.effects.events.push(event);
+    }
+
+    fn has_on_demand(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    fn access_pages(&mut self, region: &KeyEntry, addr: u64, bytes: u64, side: Side) -> u64 {
+        let key = self.bindings.get(&region.key).copied().unwrap_or(region.key);
+        let present = self.pages.access(key, addr, bytes, self.qpn, side);
+        self.effects.page_is_missing |= present < bytes;
+        present
     }
 }
 

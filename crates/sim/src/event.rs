@@ -3,6 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use rdmalab_engine::odp::Page;
+use rdmalab_wire::ids::Qpn;
+
 use crate::ids::QpId;
 use crate::memory::DmaWrite;
 use crate::packets::Packets;
@@ -51,6 +54,10 @@ pub(crate) enum Event {
     Completion { node: usize, cq: usize },
     /// The timer of a queue pair may be due.
     Timer { qp: QpId },
+    /// A page has come that an adapter found missing.
+    PageArrives { node: usize, page: Page },
+    /// A queue pair with a fault context learns of it.
+    PageResume { node: usize, page: Page, qpn: Qpn },
 }
 
 impl Event {

@@ -4,7 +4,7 @@
 pub(crate) const QP_BITS: u32 = 14;
 
 /// A queue pair of a simulation. After it is destroyed, its place gets another generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QpId {
     pub(crate) node: usize,
     pub(crate) index: usize,

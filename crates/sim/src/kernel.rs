@@ -517,6 +517,8 @@ impl World {
             Event::WriteCompletions { node, cq } => self.write_completions(node, cq),
             Event::Completion { node, cq } => self.complete(node, cq),
             Event::Timer { qp } => self.timer(qp),
+            Event::PageArrives { node, page } => self.page_arrives(node, page),
+            Event::PageResume { node, page, qpn } => self.page_resume(node, page, qpn),
         }
     }
 }

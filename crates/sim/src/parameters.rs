@@ -220,6 +220,31 @@ parameters! {
     ack_timeout_scan: u32, 0 ..= 1, default 0;
     /// The wait after an RNR NAK, in percent of the time that the NAK asks for.
     rnr_wait_percent: u32, 100 ..= 10000, default 100;
+    /// 1: the adapter discards responses that arrive while it waits after an RNR NAK.
+    rnr_discards_responses: u32, 0 ..= 1, default 0;
+    /// Least time until a page comes that the adapter found missing (On-Demand Paging); 0: the
+    /// adapter has no On-Demand Paging.
+    odp_resolve_ns: Ps, 0 ..= 1e9, default 0;
+    /// Mean of the random time that a page takes beyond that. It is distributed exponentially.
+    odp_resolve_mean_ns: Ps, 0 ..= 1e9, default 0;
+    /// Delay of the RNR NAK that answers a READ whose page is missing.
+    odp_read_nak_ns: Ps, 0 ..= 1e9, default 0;
+    /// Delay of the RNR NAK that answers another request whose page is missing.
+    odp_nak_ns: Ps, 0 ..= 1e9, default 0;
+    /// 1: the adapter answers such a READ when the page has come. 0: when it is repeated.
+    odp_serves_faulted_reads: u32, 0 ..= 1, default 0;
+    /// Time until a request is repeated whose response found a page missing.
+    odp_repeat_ns: Ps, 1 ..= 1e9, default 500000;
+    /// Queue pairs that may hold a fault context at a time: they learn one after the other that
+    /// the page has come. 0: queue pairs need no such context.
+    odp_fault_contexts: u32, 0 ..= 65536, default 0;
+    /// Time to tell one of them.
+    odp_resume_ns: Ps, 0 ..= 1e9, default 0;
+    /// Least time for which the adapter serves a READ that was repeated. Requests that it gets for
+    /// the first time meanwhile, on the same queue pair, are lost (packet damming). 0: none is.
+    damming_ns: Ps, 0 ..= 1e9, default 0;
+    /// Mean of the random time that it takes beyond that. It is distributed exponentially.
+    damming_mean_ns: Ps, 0 ..= 1e9, default 0;
     /// Mean of a random delay of each message, response or acknowledgement in the adapter that
     /// receives it, for each turn. It is distributed exponentially.
     jitter_ns: Ps, 0 ..= 1e6, default 0;
@@ -261,6 +286,13 @@ impl Parameters {
     #[must_use]
     pub fn has_noise(&self) -> bool {
         self.jitter_ns > Ps::ZERO || self.interrupts_per_s > 0
+    }
+
+    /// Whether times of page faults, and of READs that are repeated because of them, are drawn at
+    /// random.
+    #[must_use]
+    pub fn has_paging_noise(&self) -> bool {
+        self.odp_resolve_mean_ns > Ps::ZERO || self.damming_mean_ns > Ps::ZERO
     }
 
     /// Sets a parameter by its name.

@@ -30,6 +30,7 @@ impl World {
                 let wait_ns = least_ns * u64::from(all.rnr_wait_percent) / 100;
                 Some(self.now + Ps::from_whole_ns(wait_ns))
             }
+            TimerKind::PageFault => Some(self.now + all.odp_repeat_ns),
             TimerKind::Ack if qp.qp.attr.timeout == 0 => None,
             TimerKind::Ack => {
                 let period = all.ack_period(qp.qp.attr.timeout);

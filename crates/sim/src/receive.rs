@@ -110,7 +110,14 @@ impl World {
     /// Lets a queue pair accept packets; returns them if they must wait for a receive WQE.
     fn accept(&mut self, id: QpId, qp: &mut SimQp, mut packets: Packets) -> Option<Packets> {
         let train = &{ packets.train };
+        if self.is_dammed(id, qp, train) {
+            self.note(id.node, || "the request is lost: a repeated READ is served".to_owned());
+            return None;
+        }
         let (accepted, mut effects) = self.engine(id, qp, |qp, env| qp.accept(train, env));
+        if effects.page_is_missing {
+            qp.nak_delay = self.fault_nak_delay(train);
+        }
         match accepted {
             Accept::Stall => return Some(packets),
             Accept::Done | Accept::Drop(_) => {}

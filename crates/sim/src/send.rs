@@ -6,6 +6,7 @@ use rdmalab_engine::qp::send_queue::SendQueue;
 use rdmalab_engine::qp::{CopyError, Plan, Response};
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::{AhAttr, QpState, QpType, UdAddress};
+use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{Qpn, RKey};
 use rdmalab_wire::opcode::Transport;
 
@@ -141,6 +142,10 @@ impl World {
             self.apply(id, qp, &mut effects, Ps::ZERO);
             return response.map(|response| self.respond(id, qp, response));
         }
+        let most_bytes = match self.nodes[id.node].paging.pages.is_empty() {
+            true => most_bytes,
+            false => self.engine(id, qp, |qp, env| qp.present_room(most_bytes, env)).0?,
+        };
         match qp.qp.plan(most_bytes) {
             Plan::Idle => None,
             Plan::Local { position } => {
@@ -176,6 +181,9 @@ impl World {
         };
         let to = self.node_of(&qp.qp.attr.ah_attr);
         let (delay, busy) = match train.kind {
+            TrainKind::Ack if matches!(train.syndrome, Syndrome::RnrNak(_)) => {
+                (self.parameters.ack_delay_ns + std::mem::take(&mut qp.nak_delay), Ps::ZERO)
+            }
             TrainKind::Ack => (self.parameters.ack_delay_ns, Ps::ZERO),
             _ => (Ps::ZERO, self.parameters.read_answer_gap_ns),
         };

@@ -240,6 +240,7 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         max_inline_data: limits.max_inline_data,
         completion_timestamp_mask: u64::MAX,
         hca_core_clock_khz: 1_000_000,
+        odp: rdmalab_engine::odp::OdpCaps::default(),
     }
 }
 

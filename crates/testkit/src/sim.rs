@@ -10,6 +10,7 @@ mod drive;
 mod injector;
 mod link;
 mod memory;
+mod paging;
 mod pair;
 mod world;
 
@@ -17,5 +18,6 @@ pub use device::{Device, DeviceEnv, PD, Received, Sent, SimQp};
 pub use injector::{FaultInjector, SentPacket, address_of};
 pub use link::{Faults, Link, TrainData, cut};
 pub use memory::Memory;
+pub use paging::PagedMemory;
 pub use pair::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
 pub use world::{At, Knobs, LIMITS, World};

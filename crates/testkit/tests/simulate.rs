@@ -2,7 +2,7 @@
 //!
 //! `RDMALAB_SEEDS=10000 cargo test -p rdmalab-testkit --test simulate` plays that number of seeds;
 //! `RDMALAB_SEED=N cargo test -p rdmalab-testkit --test simulate replay` plays one seed and prints
-//! the last events.
+//! the last events. With `RDMALAB_PAGED=1` all memory is paged on demand.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -24,9 +24,10 @@ fn number(name: &str) -> Option<u64> {
 fn play(scenario: &Scenario) {
     let seed = scenario.seed;
     if catch_unwind(AssertUnwindSafe(|| run(scenario))).is_err() {
+        let paged = if scenario.config.on_demand { "RDMALAB_PAGED=1 " } else { "" };
         panic!(
-            "seed {seed}: replay with\n  RDMALAB_SEED={seed} cargo test -p rdmalab-testkit --test \
-             simulate replay -- --nocapture"
+            "seed {seed}: replay with\n  {paged}RDMALAB_SEED={seed} cargo test -p rdmalab-testkit \
+             --test simulate replay -- --nocapture"
         );
     }
 }
@@ -35,6 +36,15 @@ fn play(scenario: &Scenario) {
 fn random_workloads() {
     for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) {
         play(&Scenario::new(seed));
+    }
+}
+
+/// All memory is paged on demand, and pages are taken away again: every byte still arrives, in
+/// order, and atomics are executed once.
+#[test]
+fn random_workloads_with_on_demand_paging() {
+    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 2 {
+        play(&Scenario::paged(seed));
     }
 }
 
@@ -48,7 +58,10 @@ fn seeds_that_found_bugs() {
 #[test]
 fn replay() {
     let seed = number("RDMALAB_SEED").unwrap_or(0);
-    let scenario = Scenario::new(seed);
+    let scenario = match number("RDMALAB_PAGED") {
+        Some(1) => Scenario::paged(seed),
+        _ => Scenario::new(seed),
+    };
     let mut player = Player::new(&scenario);
     player.pair.world.tracing = true;
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| player.play())) {

@@ -129,7 +129,10 @@ impl Setup {
 
     /// Whether something is drawn at random for each repetition of a point.
     pub fn is_drawn(&self, point: &Point) -> bool {
-        let is_noisy = self.model_of(point).is_ok_and(|model| model.parameters.has_noise());
+        let is_noisy = self.model_of(point).is_ok_and(|model| {
+            let parameters = model.parameters;
+            parameters.has_noise() || (point.pages_on_demand() && parameters.has_paging_noise())
+        });
         is_noisy || self.faults.is_some() || point.common.rate_per_s > 0
     }
 

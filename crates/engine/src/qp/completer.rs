@@ -24,6 +24,8 @@ pub struct ResponsePlacement {
     /// Whether this is the value of an atomic.
     pub is_atomic: bool,
     packets: u32,
+    /// The packets of the train after these found a page missing.
+    faults: bool,
 }
 
 impl Qp {
@@ -38,6 +40,9 @@ impl Qp {
         }
         if self.req.placing {
             return Accept::Stall;
+        }
+        if self.req.ignores_responses {
+            return Accept::Drop(DropReason::Paused);
         }
         match train.kind {
             TrainKind::Ack => self.accept_ack(train, env),
@@ -352,16 +357,29 @@ impl Qp {
         }
         debug_assert!(position == self.sq.oldest, "an answer overtakes that of an older request");
         debug_assert!(packets > 0, "an answer is placed twice");
+        let bytes = if is_atomic { 8 } else { want };
+        let present = self.present_for_response(position, offset, bytes, env);
+        let faults = present < bytes;
+        let (packets, bytes) = match faults {
+            true if is_atomic => (0, 0),
+            true => (present >> self.mtu.shift(), present >> self.mtu.shift() << self.mtu.shift()),
+            false => (packets, bytes),
+        };
+        if packets == 0 {
+            self.pause_for_page();
+            return Accept::Drop(DropReason::PageFault);
+        }
         self.req.placing = true;
         Accept::PlaceResponse(ResponsePlacement {
             generation: self.generation,
             position,
             offset,
             skip_bytes: if is_atomic { 0 } else { skip_bytes as u32 },
-            bytes: if is_atomic { 8 } else { want },
+            bytes,
             original: train.swap_add,
             is_atomic,
             packets,
+            faults,
         })
     }
 
@@ -397,6 +415,9 @@ impl Qp {
         self.note_progress(true, answered_to);
         self.complete_ready(env);
         self.catch_up();
+        if placement.faults {
+            self.pause_for_page();
+        }
         self.assert_requester();
     }
 }

@@ -63,12 +63,15 @@ impl Qp {
             self.resp.inbound = Inbound::Skip;
             return dropped;
         }
-        let ends = train.flags.has(TrainFlags::LAST);
-        self.resp.inbound = if ends { Inbound::None } else { Inbound::Send { received: after } };
         let target = match train.payload_bytes {
             0 => PlacementTarget::Nothing,
             _ => PlacementTarget::Receive { offset: received },
         };
+        if self.present_for(&target, train.payload_bytes, env) < train.payload_bytes {
+            return self.break_message(DropReason::PageFault);
+        }
+        let ends = train.flags.has(TrainFlags::LAST);
+        self.resp.inbound = if ends { Inbound::None } else { Inbound::Send { received: after } };
         self.placement(train, target, 0, train.payload_bytes, after)
     }
 
@@ -109,6 +112,9 @@ impl Qp {
                 Err(_) => return self.break_message(DropReason::Broken),
             }
         };
+        if self.present_for(&target, bytes, env) < bytes {
+            return self.break_message(DropReason::PageFault);
+        }
         if ends && train.flags.has(TrainFlags::IMM) {
             match self.take_receive(env) {
                 TakeRecv::Taken => {}
@@ -147,6 +153,10 @@ impl Qp {
         let bytes = GRH_BYTES + train.payload_bytes;
         if bytes as u64 > self.resp.held.capacity {
             return self.drop_too_long(env);
+        }
+        // The routing header lies before the payload.
+        if self.present_for(&PlacementTarget::Receive { offset: 0 }, bytes, env) < bytes {
+            return Accept::Drop(DropReason::PageFault);
         }
         let target = PlacementTarget::Receive { offset: GRH_BYTES as u64 };
         self.placement(train, target, 0, train.payload_bytes, bytes as u64)

@@ -7,7 +7,8 @@
 //! - [`Qp::plan`] and, after it moved the payload, [`Qp::retire_sent`]: what goes out;
 //! - [`Qp::accept`] and, after it moved the payload, one of the `retire_*`: what came in;
 //! - [`Qp::next_response`]: acknowledgements and responses to be sent;
-//! - [`Qp::timer`] and [`Qp::on_timer`]: time, which only the driver knows.
+//! - [`Qp::timer`] and [`Qp::on_timer`]: time, which only the driver knows;
+//! - [`Qp::present_room`] and [`Qp::pages_arrived`], if memory is paged on demand.
 //!
 //! Between `accept` and its `retire_*`, another train of that direction (requests, or responses)
 //! gets [`Accept::Stall`]: one plan is in flight for each. Any number of sends may be planned
@@ -20,6 +21,7 @@ pub mod attr;
 mod completer;
 mod datagram;
 mod modify;
+mod paging;
 pub mod recv_queue;
 mod requester;
 mod respond;
@@ -37,7 +39,9 @@ pub use responder::{
 };
 
 use crate::backend::{PostError, QpInit, RecvWr, SendWr};
+pub use crate::mr::CopyError;
 use crate::mr::KeyEntry;
+use crate::odp::Side;
 use crate::train::Train;
 use crate::vocab::*;
 use rdmalab_wire::ids::{PathMtu, Qpn};
@@ -60,6 +64,17 @@ pub trait Env {
     fn invalidate(&mut self, rkey: u32) -> bool;
     /// Raises an asynchronous event of this QP.
     fn event(&mut self, event: AsyncEventType);
+    /// Whether this adapter has regions that are paged on demand. If not,
+    /// [`Env::access_pages`] is not called.
+    #[inline(always)]
+    fn has_on_demand(&self) -> bool {
+        false
+    }
+    /// Accesses `bytes` bytes (at least one) of an on-demand region for this QP: see
+    /// [`crate::odp::Paging::access`]. Returns how many, from the first on, can be reached.
+    fn access_pages(&mut self, _region: &KeyEntry, _host_addr: u64, bytes: u64, _: Side) -> u64 {
+        bytes
+    }
 }
 
 /// Why a train was dropped; each reason is counted.
@@ -81,6 +96,10 @@ pub enum DropReason {
     QKey,
     /// More responses are pending than `max_dest_rd_atomic` allows.
     TooManyResponses,
+    /// A page that it needs is not present.
+    PageFault,
+    /// The requester waits and will repeat what this answers.
+    Paused,
 }
 
 /// What the driver has to do about a train that arrived.
@@ -99,18 +118,6 @@ pub enum Accept {
     Atomic(AtomicJob),
     /// Move the payload of a response, then call [`Qp::retire_response`].
     PlaceResponse(ResponsePlacement),
-}
-
-/// Why the bytes could not be moved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CopyError {
-    /// A local scatter/gather element failed its check.
-    Protection,
-    /// The memory is not mapped any more.
-    Fault,
-    /// The scatter list of an atomic is not 8 bytes long, or that of a datagram is longer than the
-    /// path MTU.
-    Length,
 }
 
 /// A queue pair. See the module's text for how it is driven.
@@ -138,6 +145,11 @@ pub struct Qp {
     pub ack_packets: u32,
     /// Whether each send produces a completion.
     pub signal_all: bool,
+    /// Whether the adapter discards responses that arrive while it waits after an RNR NAK.
+    pub discards_while_paused: bool,
+    /// Whether the adapter serves a READ that it answered with an RNR NAK for a page fault once
+    /// the page is there, without waiting for the repeated request.
+    pub serves_faulted_reads: bool,
     /// The send queue.
     pub sq: SendQueue,
     /// The receive queue; `None` when it uses a shared one.
@@ -169,6 +181,8 @@ impl Qp {
             window_packets: MAX_OUTSTANDING_PACKETS,
             ack_packets: MAX_OUTSTANDING_PACKETS / 4,
             signal_all: init.sq_sig_all,
+            discards_while_paused: false,
+            serves_faulted_reads: false,
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,
             req: requester::Requester::default(),

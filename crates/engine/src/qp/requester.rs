@@ -41,6 +41,8 @@ pub enum TimerKind {
     Ack,
     /// The end of the pause that an RNR NAK asked for, which lasts this many ns.
     Rnr(u64),
+    /// The end of the pause after a response found a page missing. The device chooses its length.
+    PageFault,
 }
 
 /// What the driver has to do for the requester.
@@ -98,7 +100,9 @@ pub(super) struct Requester {
     /// PSN of the last packet that asked for an acknowledgement.
     pub(super) ack_request_psn: Psn,
     pub(super) timer: Timer,
-    rnr_pause: bool,
+    paused: bool,
+    /// Responses are dropped until the pause is over.
+    pub(super) ignores_responses: bool,
     /// A lost response was noticed, and its request repeated, since the last acknowledgement.
     pub(super) gap_seen: bool,
     /// Packets were sent again since the last acknowledgement.
@@ -122,15 +126,16 @@ impl Requester {
         };
     }
 
-    /// Whether the requester pauses because of an RNR NAK.
+    /// Whether the requester pauses because of an RNR NAK or a page fault.
     pub(super) fn is_paused(&self) -> bool {
-        self.rnr_pause
+        self.paused
     }
 
     /// Ends the pause; says whether there was one.
     #[inline]
     pub(super) fn end_pause(&mut self) -> bool {
-        core::mem::take(&mut self.rnr_pause)
+        self.ignores_responses = false;
+        core::mem::take(&mut self.paused)
     }
 
     #[inline]
@@ -144,7 +149,7 @@ impl Requester {
     pub(super) fn stop(&mut self, position: u32) {
         self.timer = Timer::Idle;
         self.placing = false;
-        self.rnr_pause = false;
+        self.end_pause();
         self.rd_atomic_in_flight = 0;
         self.sent_packets = 0;
         self.cursor = position;
@@ -167,7 +172,7 @@ impl Qp {
         }
         self.assert_requester();
         if self.req.cursor == self.sq.fetched
-            || self.req.rnr_pause
+            || self.req.paused
             || self.req.failed
             || !matches!(self.state, QpState::Rts | QpState::Sqd)
         {
@@ -470,6 +475,19 @@ impl Qp {
     /// How many requests that the adapter has read were not sent yet.
     pub fn waiting_requests(&self) -> u32 {
         self.sq.fetched.wrapping_sub(self.req.cursor)
+    }
+
+    /// The request whose payload [`Qp::plan`] would send next, and the first byte of it; `None` if
+    /// what comes next carries no payload from memory.
+    pub(super) fn payload_to_send(&self) -> Option<(u32, u32)> {
+        let position = self.req.cursor;
+        if !self.may_send() || self.req.paused {
+            return None;
+        }
+        let wqe = self.sq.wqe(position);
+        let has_payload = !wqe.opcode.is_local() && !wqe.opcode.is_read_or_atomic();
+        (has_payload && !wqe.is_inline() && wqe.length > 0)
+            .then(|| (position, self.req.sent_packets * self.mtu.bytes()))
     }
 
     /// Packets in flight, if an acknowledgement is due; otherwise 0.

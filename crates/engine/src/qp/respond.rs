@@ -12,7 +12,10 @@ impl Qp {
     /// Whether [`Qp::next_response`] would return something.
     #[inline]
     pub fn has_response(&self) -> bool {
-        self.resp.ack.is_some() || !self.resp.pending.is_empty()
+        match self.resp.pending.is_empty() {
+            true => self.resp.ack.is_some(),
+            false => !self.resp.waits_for_page,
+        }
     }
 
     /// Whether the only response is an acknowledgement, which may as well follow the requests that
@@ -38,6 +41,9 @@ impl Qp {
         if self.resp.pending.is_empty() {
             let psn = self.resp.ack.take()?;
             return Some(Response::Train(self.response(TrainKind::Ack, psn, Syndrome::ACK)));
+        }
+        if self.resp.waits_for_page {
+            return None;
         }
         self.next_pending(max_payload, env)
     }
@@ -78,6 +84,17 @@ impl Qp {
             self.end_with_nak(read.psn, NakCode::RemoteAccessError, env);
             return self.next_pending(max_payload, env);
         };
+        let present = match found {
+            Some(found) => self.present_at(found, bytes.into(), env) as u32,
+            None => bytes,
+        };
+        let bytes =
+            if present < bytes { present >> self.mtu.shift() << self.mtu.shift() } else { bytes };
+        if bytes == 0 && read.left > 0 {
+            self.resp.waits_for_page = true;
+            self.resp.pending.push_front(Pending::Read(read));
+            return None;
+        }
         let mut train = self.response(TrainKind::ReadResponse, read.psn, Syndrome::ACK);
         train.msn = read.msn;
         train.payload_bytes = bytes;

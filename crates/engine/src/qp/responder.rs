@@ -4,9 +4,11 @@
 //! earlier READ. Plain acknowledgements are coalesced: only the newest is kept, behind that FIFO.
 
 mod fetch;
+mod inbound;
 mod message;
 mod single;
 
+pub(super) use inbound::Inbound;
 pub use single::SingleRecv;
 
 use std::collections::VecDeque;
@@ -25,19 +27,6 @@ pub const MAX_PENDING_RESPONSES: usize = 64;
 
 /// Bytes that precede a datagram in its receive buffer, for the routing header (IBA 11.4.2.1).
 pub const GRH_BYTES: u32 = 40;
-
-/// The message in progress.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Inbound {
-    #[default]
-    None,
-    /// A SEND into the held receive WQE.
-    Send { received: u64 },
-    /// A WRITE.
-    Write { next_addr: u64, rkey: u32, received: u64, total: u64 },
-    /// UC: the rest of a message that broke off.
-    Skip,
-}
 
 /// The result of an atomic, kept for repeated requests (IBA vol. 1, 9.7.7.1.1).
 #[derive(Clone, Copy, Debug)]
@@ -131,11 +120,16 @@ pub(super) struct Responder {
     /// A request was accepted and is not retired yet.
     pub(super) in_flight: bool,
     /// A NAK or RNR NAK was sent for `epsn`; no other is sent until that packet arrives.
-    nak_sent: bool,
+    pub(super) nak_sent: bool,
     pub(super) pending: VecDeque<Pending>,
     pub(super) ack: Option<Psn>,
     atomics: VecDeque<AtomicResult>,
     reads: VecDeque<ServedRead>,
+    /// The next response waits for a page.
+    pub(super) waits_for_page: bool,
+    /// The READ at `epsn` that was answered with an RNR NAK, if it is served without being
+    /// repeated.
+    pub(super) faulted_read: Option<Train>,
 }
 
 impl Default for Responder {
@@ -152,6 +146,8 @@ impl Default for Responder {
             ack: None,
             atomics: VecDeque::new(),
             reads: VecDeque::new(),
+            waits_for_page: false,
+            faulted_read: None,
         }
     }
 }
@@ -173,6 +169,8 @@ impl Responder {
         self.nak_sent = false;
         self.pending.clear();
         self.ack = None;
+        self.waits_for_page = false;
+        self.faulted_read = None;
     }
 
     /// Whether a message in progress holds a receive WQE.
@@ -331,7 +329,7 @@ impl Qp {
     }
 
     /// Queues a NAK. It implies the pending acknowledgement, which is dropped.
-    fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
+    pub(super) fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
         self.resp.ack = None;
         let nak = self.response(TrainKind::Ack, psn, syndrome);
         if self.resp.pending.len() < MAX_PENDING_RESPONSES {
@@ -442,7 +440,7 @@ impl Qp {
         taken
     }
 
-    fn rnr_syndrome(&self) -> Syndrome {
+    pub(super) fn rnr_syndrome(&self) -> Syndrome {
         Syndrome::RnrNak(RnrTimer::new(self.attr.min_rnr_timer & 31).unwrap_or_default())
     }
 

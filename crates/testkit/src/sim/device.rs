@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use super::drive::Step;
 use super::link::TrainData;
 use super::memory::Memory;
+use super::paging::PagedMemory;
 use rdmalab_engine::backend::QpInit;
 use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
+use rdmalab_engine::odp::Side;
 use rdmalab_engine::qp::recv_queue::{HeldRecv, SharedRecvQueue, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp};
 use rdmalab_engine::vocab::*;
@@ -96,6 +98,8 @@ pub struct Device {
     pub srq_limit_events: u32,
     /// When the adapter reads the WQEs posted to the SRQ; `None` if it has read all.
     pub(super) fetch_shared_at_ns: Option<u64>,
+    /// Pages of its regions, if all of them are paged on demand.
+    pub paged: Option<PagedMemory>,
     /// Its queue pairs.
     pub qps: Vec<SimQp>,
     /// Whether the driver first tries the engine's fast paths for SENDs of one packet.
@@ -113,6 +117,7 @@ impl Device {
             srq: None,
             srq_limit_events: 0,
             fetch_shared_at_ns: None,
+            paged: None,
             qps: Vec::new(),
             short_ways: false,
             index,
@@ -142,10 +147,13 @@ impl Device {
             access,
             pd: PD,
             qpn,
-            on_demand: false,
+            on_demand: self.paged.is_some(),
             backing: Backing::default(),
         };
         self.keys.insert(key, entry);
+        if let Some(paged) = &mut self.paged {
+            paged.pages.register(key);
+        }
         key
     }
 
@@ -192,6 +200,7 @@ impl Device {
             srq: &mut self.srq,
             srq_limit_events: &mut self.srq_limit_events,
             told: &mut sim.told,
+            paged: self.paged.as_mut(),
             memory: &mut self.memory,
         };
         (&mut sim.qp, env)
@@ -224,6 +233,7 @@ pub struct DeviceEnv<'a> {
     srq: &'a mut Option<SharedRecvQueue>,
     srq_limit_events: &'a mut u32,
     told: &'a mut Told,
+    pub(super) paged: Option<&'a mut PagedMemory>,
     pub(super) memory: &'a mut Memory,
 }
 
@@ -258,5 +268,16 @@ impl Env for DeviceEnv<'_> {
 
     fn event(&mut self, event: AsyncEventType) {
         self.told.events.push(event);
+    }
+
+    fn has_on_demand(&self) -> bool {
+        self.paged.is_some()
+    }
+
+    fn access_pages(&mut self, region: &KeyEntry, addr: u64, bytes: u64, side: Side) -> u64 {
+        match &mut self.paged {
+            Some(paged) => paged.pages.access(region.key, addr, bytes, self.qpn, side),
+            None => bytes,
+        }
     }
 }

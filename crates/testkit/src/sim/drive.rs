@@ -59,9 +59,14 @@ impl Path<DeviceEnv<'_>> for OneTrain {
 }
 
 impl Device {
+    /// The short ways know nothing of pages.
+    fn uses_short_ways(&self) -> bool {
+        self.short_ways && self.paged.is_none()
+    }
+
     /// Offers a train that arrived to QP `qp`.
     pub fn offer(&mut self, qp: usize, train_data: TrainData, due_ns: u64) -> Offered {
-        if self.short_ways && self.take_single(qp, &train_data) {
+        if self.uses_short_ways() && self.take_single(qp, &train_data) {
             return Offered::Done;
         }
         let (engine, mut env) = self.split(qp);
@@ -133,7 +138,7 @@ impl Device {
 
     /// The next request of QP `qp`; executes local operations that precede it.
     pub fn next_request(&mut self, qp: usize, max_payload: u32) -> Option<TrainData> {
-        let train_data = self.short_ways.then(|| self.next_single(qp)).flatten();
+        let train_data = self.uses_short_ways().then(|| self.next_single(qp)).flatten();
         let (engine, mut env) = self.split(qp);
         let mut path = OneTrain { max_payload, train_data };
         while path.train_data.is_none() {
@@ -260,6 +265,9 @@ impl DeviceEnv<'_> {
             ..region
         };
         self.keys.insert(bind.new_rkey, window);
+        if let Some(paged) = &mut self.paged {
+            paged.pages.register(bind.new_rkey);
+        }
         true
     }
 }

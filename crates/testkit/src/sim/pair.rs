@@ -2,6 +2,7 @@
 
 use super::device::{Device, PD};
 use super::injector::FaultInjector;
+use super::paging::PagedMemory;
 use super::world::{At, World};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
@@ -25,6 +26,8 @@ pub struct PairConfig {
     pub sq_sig_all: bool,
     /// Both devices use a shared receive queue with this limit.
     pub srq_limit: Option<u32>,
+    /// Whether all memory is paged on demand.
+    pub on_demand: bool,
     /// The first PSN from device 0 to 1, and from 1 to 0.
     pub psn: [u32; 2],
     /// As `struct ibv_qp_attr`; the state is ignored.
@@ -48,6 +51,7 @@ impl PairConfig {
             },
             sq_sig_all: false,
             srq_limit: None,
+            on_demand: false,
             psn: [0x10, 0x2000],
             attr: QpAttr {
                 qp_access_flags: rights | Access::LOCAL_WRITE,
@@ -90,6 +94,9 @@ impl Pair {
         let lkeys = [0, 1].map(|index| {
             let device = &mut world.devices[index];
             let base = device.memory.base();
+            if config.on_demand {
+                device.paged = Some(PagedMemory::new(config.seed ^ index as u64 ^ 0x0d9));
+            }
             if let Some(limit) = config.srq_limit {
                 device.srq = Some(SharedRecvQueue::new(PD, 256, config.cap.max_recv_sge, limit));
             }
@@ -105,7 +112,12 @@ impl Pair {
 
     fn make_qp(device: &mut Device, config: &PairConfig) {
         let with_srq = config.srq_limit.is_some();
-        device.create_qp(config.qp_type, config.cap, config.sq_sig_all, with_srq, config.mtu);
+        let of = (config.cap, config.sq_sig_all);
+        let index = device.create_qp(config.qp_type, of.0, of.1, with_srq, config.mtu);
+        let qp = &mut device.qps[index].qp;
+        // Adapters differ in these, so each seed has one kind at each end.
+        qp.serves_faulted_reads = config.on_demand && config.seed & 1 == 1;
+        qp.discards_while_paused = config.on_demand && config.seed & 2 == 2;
     }
 
     /// From now on the link applies these rules of `--faults` to each packet.

@@ -8,6 +8,7 @@ use super::memory::Memory;
 use rdmalab_driver as driver;
 use rdmalab_driver::lane::{self, Granted};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
+use rdmalab_engine::mr;
 use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::qp::{Qp, Timer};
 use rdmalab_engine::vocab::*;
@@ -222,6 +223,19 @@ impl World {
         for at in self.places() {
             worked |= self.work_on(at);
         }
+        worked | self.let_pages_come()
+    }
+
+    fn let_pages_come(&mut self) -> bool {
+        let mut worked = false;
+        for device in &mut self.devices {
+            let came = device.paged.as_mut().is_some_and(|paged| paged.work(self.now_ns));
+            for qp in 0..if came { device.qps.len() } else { 0 } {
+                let (qp, mut env) = device.split(qp);
+                qp.pages_arrived(&mut env);
+            }
+            worked |= came;
+        }
         worked
     }
 
@@ -380,6 +394,8 @@ impl World {
         let mut next = self.link.next_ns();
         let mut take = |at_ns: u64| next = Some(next.map_or(at_ns, |next| next.min(at_ns)));
         self.devices.iter().filter_map(|device| device.fetch_shared_at_ns).for_each(&mut take);
+        let paged = self.devices.iter().filter_map(|device| device.paged.as_ref());
+        paged.filter_map(|paged| paged.next_ns()).for_each(&mut take);
         for sim in self.devices.iter().flat_map(|device| &device.qps) {
             if let Timer::At(_, at_ns) = sim.qp.timer() {
                 take(at_ns);
@@ -478,7 +494,7 @@ fn move_in_lane(
         _ => {
             // The result must have a writable place before the remote memory changes.
             let is_writable = |sge: &Sge| driver::local_address(env, pd, sge, true).map(drop);
-            driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
+            mr::for_each_piece(sges, 0, 8, is_writable).ok()?;
             let original = there.atomic(addr, lane::atomic_of(qp, position)).to_ne_bytes();
             driver::scatter(env, pd, sges, 0, 8, &mut &original[..]).ok()?;
         }

@@ -11,6 +11,9 @@ use rdmalab_random::Random;
 /// longest time-out (4.096 us x 2^17) for each of eight attempts (the first and seven retries).
 const BOUND_NS: u64 = 16 * (4096 << 17);
 
+/// How often pages are taken away. More often, a READ of many pages might never find all of them.
+const INVALIDATIONS: u32 = 20;
+
 /// A scenario that is being played. After a panic its trace shows the last events.
 #[derive(Debug)]
 pub struct Player {
@@ -20,6 +23,7 @@ pub struct Player {
     scenario: Scenario,
     random: Random,
     wake_ns: u64,
+    invalidations: u32,
 }
 
 /// Plays `scenario` to its end; panics where the engine breaks its contract.
@@ -38,7 +42,7 @@ impl Player {
         }
         let flows = [LEFT, RIGHT].map(|at| Flow::new(&mut pair, at, scenario)).into();
         let random = Random::new(scenario.seed ^ 0xac7);
-        Player { pair, flows, scenario: scenario.clone(), random, wake_ns: 0 }
+        Player { pair, flows, scenario: scenario.clone(), random, wake_ns: 0, invalidations: 0 }
     }
 
     /// Plays to the end.
@@ -97,6 +101,16 @@ impl Player {
             }
             if self.random.chance(700) {
                 flow.post_sends(&mut self.pair, self.random.below(9) as u32);
+            }
+        }
+        for device in &mut self.pair.world.devices {
+            let base = device.memory.base();
+            if let Some(paged) = &mut device.paged
+                && self.random.chance(100)
+                && self.invalidations < INVALIDATIONS
+            {
+                self.invalidations += 1;
+                paged.invalidate_some(base, 1 << 18);
             }
         }
         let pause_ns = self.random.between(1, self.scenario.pause_ns);

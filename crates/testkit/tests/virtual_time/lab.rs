@@ -107,11 +107,20 @@ pub struct Shape {
     pub inline: u32,
     pub depth: u32,
     pub max_sge: u32,
+    /// Whether the memory of this rank is paged on demand.
+    pub on_demand: bool,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { qp_type: QpType::Rc, bytes: 1 << 16, inline: 64, depth: 64, max_sge: 1 }
+        Shape {
+            qp_type: QpType::Rc,
+            bytes: 1 << 16,
+            inline: 64,
+            depth: 64,
+            max_sge: 1,
+            on_demand: false,
+        }
     }
 }
 
@@ -128,7 +137,8 @@ pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -
     let (send_cq, recv_cq) = (cq(), cq());
     let rights =
         Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-    let mr = pd.register(&Buffer::private(shape.bytes).unwrap(), rights).unwrap();
+    let paging = if shape.on_demand { Access::ON_DEMAND } else { Access::LOCAL_WRITE };
+    let mr = pd.register(&Buffer::private(shape.bytes).unwrap(), rights | paging).unwrap();
     let qp = Qp::builder(shape.qp_type, &send_cq, &recv_cq)
         .max_send_wr(shape.depth)
         .max_recv_wr(shape.depth)

@@ -8,4 +8,5 @@ mod fabric;
 mod faults;
 mod lab;
 mod noise;
+mod paging;
 mod random_programs;

@@ -1,5 +1,6 @@
-//! Random programs on random adapters, half of them under fault rules: every byte arrives where it
-//! belongs, every request completes once and in order, and atomics are executed once.
+//! Random programs on random adapters, half of them under fault rules, half with On-Demand Paging:
+//! every byte arrives where it belongs, every request completes once and in order, and atomics are
+//! executed once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,6 +78,7 @@ fn adapter(random: &mut Random) -> Profile {
             "recv_chunk_bytes" => random.pick(&[0.0, 64.0, 512.0]),
             "context_sets" => random.pick(&[0.0, 1.0, 16.0]),
             "max_rd_atomic" => 16.0,
+            "odp_resolve_ns" => random.between(1, 200_000) as f64,
             // Else a lost packet takes longer than ranks wait.
             "ack_timeout_min_code" => random.below(15) as f64,
             name if name.starts_with("max_") || name.ends_with("_stride_bytes") => continue,
@@ -267,12 +269,14 @@ fn run(seed: u64) -> Result<u64, String> {
     let mut random = Random::new(seed);
     let profile = adapter(&mut random);
     let programs = [program(&mut random), program(&mut random)];
+    let on_demand = [random.chance(300), random.chance(300)];
     let (mut simulation, device) = lab(&profile, 2);
     if let Some(rules) = rules(&mut random) {
         simulation = simulation.with_faults(&rules, 0)?;
     }
     let (results, report) = simulation.run(|rank| {
-        let shape = Shape { bytes: BYTES, ..Shape::default() };
+        let on_demand = on_demand[rank.index()];
+        let shape = Shape { bytes: BYTES, on_demand, ..Shape::default() };
         let end = connect(rank, &device, shape);
         play(rank, &end, &programs[rank.index()], &programs[1 - rank.index()]);
         Ok(())

@@ -16,7 +16,7 @@ impl Qp {
             && self.req.sent_packets == 0
             && self.state == QpState::Rts
             && self.qp_type != QpType::Ud
-            && !self.req.rnr_pause
+            && !self.req.paused
             && !self.req.failed;
         if !quiet {
             return None;

@@ -5,6 +5,10 @@ use crate::qp::{Env, Qp};
 use crate::vocab::*;
 use rdmalab_wire::ids::Psn;
 
+/// The pause after a response found a page missing, unless the device chooses another one: about
+/// what fukuoka2021 (4.2) saw of a ConnectX-4.
+const PAGE_FAULT_PAUSE_NS: u64 = 500_000;
+
 impl Qp {
     /// Goes back to the packet `psn` and sends everything from there again.
     pub(in crate::qp) fn go_back(&mut self, psn: Psn) {
@@ -83,8 +87,19 @@ impl Qp {
     pub(in crate::qp) fn pause(&mut self, delay_ns: u64) {
         debug_assert!(self.qp_type == QpType::Rc, "only a reliable connection is told to pause");
         debug_assert!(self.sq.oldest != self.sq.begun, "a pause, and nothing to repeat after it");
-        self.req.rnr_pause = true;
+        self.req.paused = true;
+        self.req.ignores_responses = self.discards_while_paused;
         self.req.timer = Timer::Wanted(TimerKind::Rnr(delay_ns));
+    }
+
+    /// Pauses after a response found a page missing, then repeats its request. That spends no
+    /// retry. Until then responses are dropped, since each later one shows the same loss.
+    #[cold]
+    pub(in crate::qp) fn pause_for_page(&mut self) {
+        self.go_back(self.first_unacknowledged());
+        self.req.paused = true;
+        self.req.ignores_responses = true;
+        self.req.timer = Timer::Wanted(TimerKind::PageFault);
     }
 
     /// The QP's timer.
@@ -110,6 +125,7 @@ impl Qp {
         if let Timer::Wanted(kind) = self.req.timer {
             let wait_ns = match kind {
                 TimerKind::Rnr(delay_ns) => delay_ns,
+                TimerKind::PageFault => PAGE_FAULT_PAUSE_NS,
                 TimerKind::Ack if self.attr.timeout == 0 => infinite_ns,
                 TimerKind::Ack => self.ack_period_ns(),
             };
@@ -144,9 +160,9 @@ impl Qp {
         }
         self.req.timer = Timer::Idle;
         match kind {
-            TimerKind::Rnr(_) => {
-                debug_assert!(self.req.rnr_pause, "the end of a pause that there was not");
-                self.req.rnr_pause = false;
+            TimerKind::Rnr(_) | TimerKind::PageFault => {
+                debug_assert!(self.req.paused, "the end of a pause that there was not");
+                self.req.end_pause();
                 true
             }
             TimerKind::Ack => self.on_ack_timeout(env),

@@ -32,7 +32,7 @@ impl Qp {
             && req.sent_packets == 0
             && self.state == QpState::Rts
             && self.qp_type == QpType::Rc
-            && !(req.rnr_pause | req.failed | req.recovering)
+            && !(req.paused | req.failed | req.recovering)
             && req.fold == Fold::default();
         if !calm {
             return None;

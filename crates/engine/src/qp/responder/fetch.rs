@@ -4,6 +4,7 @@ use super::{
     AtomicJob, AtomicOp, AtomicResult, Inbound, MAX_PENDING_RESPONSES, Pending, PendingRead,
     ServedRead,
 };
+use crate::mr::KeyEntry;
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, CopyError, DropReason, Env, Qp};
 use crate::train::{Train, TrainKind};
@@ -28,6 +29,16 @@ impl Qp {
         self.queue_read(train, false, env)
     }
 
+    /// The memory that a READ of at least one byte asks for.
+    pub(in crate::qp) fn read_of<E: Env>(
+        &self,
+        train: &Train,
+        env: &E,
+    ) -> Result<(u64, KeyEntry), NakCode> {
+        let (rkey, addr, bytes) = (train.rkey.0, train.remote_addr, train.dma_bytes.into());
+        self.check_key(rkey, Access::REMOTE_READ, addr, bytes, env)
+    }
+
     pub(in crate::qp) fn queue_read<E: Env>(
         &mut self,
         train: &Train,
@@ -35,14 +46,17 @@ impl Qp {
         env: &mut E,
     ) -> Accept {
         let bytes = train.dma_bytes as u64;
-        let allowed = match bytes {
-            0 => self.attr.qp_access_flags.contains(Access::REMOTE_READ),
-            _ => self
-                .check_key(train.rkey.0, Access::REMOTE_READ, train.remote_addr, bytes, env)
-                .is_ok(),
-        };
-        if !allowed {
+        if bytes == 0 && !self.attr.qp_access_flags.contains(Access::REMOTE_READ) {
             return self.refuse(train.first_psn, NakCode::RemoteAccessError, env);
+        }
+        if bytes > 0 {
+            match self.read_of(train, env) {
+                Err(code) => return self.refuse(train.first_psn, code, env),
+                Ok(found) if self.present_at(found, bytes, env) < bytes => {
+                    return self.answer_faulted_read(train, repeated);
+                }
+                Ok(_) => {}
+            }
         }
         if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
             return Accept::Drop(DropReason::TooManyResponses);
@@ -101,6 +115,9 @@ impl Qp {
         };
         if !host_addr.is_multiple_of(8) {
             return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        if self.present_at((host_addr, entry), 8, env) < 8 {
+            return self.answer_rnr(psn);
         }
         let op = match train.kind {
             TrainKind::CmpSwap => {

@@ -30,9 +30,7 @@ impl Qp {
             match self.take_receive(env) {
                 TakeRecv::Taken => {}
                 TakeRecv::NotFetched => return Accept::Stall,
-                TakeRecv::Empty => {
-                    return self.answer_rnr(train.first_psn);
-                }
+                TakeRecv::Empty => return self.answer_rnr(train.first_psn),
             }
         }
         let skip_bytes = skip * self.mtu.bytes();
@@ -42,21 +40,18 @@ impl Qp {
             let whole = (room >> self.mtu.shift()) as u32;
             return self.receive_too_short(self.resp.epsn.add(whole), env);
         }
-        let ends = train.flags.has(TrainFlags::LAST);
-        self.resp.inbound = match ends {
-            true => Inbound::None,
-            false => Inbound::Send { received: received + bytes as u64 },
+        let state = Inbound::Send { received };
+        let target = match bytes {
+            0 => PlacementTarget::Nothing,
+            _ => PlacementTarget::Receive { offset: received },
         };
-        self.placement(
-            train,
-            match bytes {
-                0 => PlacementTarget::Nothing,
-                _ => PlacementTarget::Receive { offset: received },
-            },
-            skip_bytes,
-            bytes,
-            received + bytes as u64,
-        )
+        let present = self.present_for(&target, bytes, env);
+        if present < bytes {
+            return self.place_until_rnr(train, skip, present >> self.mtu.shift(), state, target);
+        }
+        let ends = train.flags.has(TrainFlags::LAST);
+        self.resp.inbound = if ends { Inbound::None } else { state.after(bytes) };
+        self.placement(train, target, skip_bytes, bytes, received + bytes as u64)
     }
 
     /// Advances over the train and says where its payload goes.
@@ -111,8 +106,7 @@ impl Qp {
     }
 
     #[cold]
-    fn answer_rnr(&mut self, psn: Psn) -> Accept {
-        debug_assert!(!self.resp.holds, "RNR, and a receive is held for this message");
+    pub(super) fn answer_rnr(&mut self, psn: Psn) -> Accept {
         if self.resp.nak_sent {
             // The requester has paused and sent it again, so it gets another RNR NAK.
             self.resp.nak_sent = false;
@@ -218,61 +212,57 @@ impl Qp {
                 Err(code) => return self.refuse_write(train, skip, code, env),
             }
         };
+        let present = self.present_for(&target, bytes, env);
+        if present < bytes {
+            return self.place_until_rnr(train, skip, present >> self.mtu.shift(), state, target);
+        }
         if ends && train.flags.has(TrainFlags::IMM) {
             match self.take_receive(env) {
                 TakeRecv::Taken => {}
                 TakeRecv::NotFetched => return Accept::Stall,
-                TakeRecv::Empty => return self.write_until_rnr(train, skip, state, target),
+                // Only the last packet needs a receive.
+                TakeRecv::Empty => {
+                    let packets = train.packets - skip - 1;
+                    return self.place_until_rnr(train, skip, packets, state, target);
+                }
             }
         }
-        let next_addr = next_addr.wrapping_add(bytes as u64);
-        self.resp.inbound = if ends {
-            Inbound::None
-        } else {
-            Inbound::Write { next_addr, rkey, received: after, total }
-        };
+        self.resp.inbound = if ends { Inbound::None } else { state.after(bytes) };
         self.placement(train, target, skip_bytes, bytes, total)
     }
 
-    /// A WRITE with immediate found no receive WQE: only its last packet needs one, the others
-    /// are taken.
+    /// Takes only the first `packets` packets of the train after `skip` duplicates, and answers the
+    /// next one with an RNR NAK: it needs a receive that is not posted, or a page that is missing.
     #[cold]
-    fn write_until_rnr(
+    fn place_until_rnr(
         &mut self,
         train: &Train,
         skip: u32,
+        packets: u32,
         state: Inbound,
         target: PlacementTarget,
     ) -> Accept {
-        let last_psn = train.last_psn();
-        let packets = train.packets - skip - 1;
+        let refused = train.first_psn.add(skip + packets);
         if packets == 0 {
-            return self.answer_rnr(last_psn);
+            return self.answer_rnr(refused);
         }
         let bytes = packets << self.mtu.shift();
         debug_assert!(
             skip * self.mtu.bytes() + bytes <= train.payload_bytes,
             "more is placed than arrived"
         );
-        if let Inbound::Write { next_addr, rkey, received, total } = state {
-            self.resp.inbound = Inbound::Write {
-                next_addr: next_addr.wrapping_add(bytes as u64),
-                rkey,
-                received: received + bytes as u64,
-                total,
-            };
-        }
-        self.resp.epsn = last_psn;
+        self.resp.inbound = state.after(bytes);
+        self.resp.epsn = refused;
         self.resp.in_flight = true;
         Accept::Place(Placement {
             generation: self.generation,
             target,
             skip_bytes: skip * self.mtu.bytes(),
             bytes,
-            last_psn: last_psn.sub(1),
+            last_psn: refused.sub(1),
             ends: false,
             message_bytes: 0,
-            refused: Some((last_psn, self.rnr_syndrome())),
+            refused: Some((refused, self.rnr_syndrome())),
         })
     }
 }

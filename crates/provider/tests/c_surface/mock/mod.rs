@@ -131,6 +131,7 @@ impl Backend for Mock {
             max_inline_data: 64,
             completion_timestamp_mask: u64::MAX,
             hca_core_clock_khz: 1_000_000,
+            odp: rdmalab_engine::odp::OdpCaps::default(),
         }
     }
 

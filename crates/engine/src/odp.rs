@@ -1,0 +1,330 @@
+//! On-Demand Paging: which pages of its regions an adapter can reach, and for which queue pairs.
+//!
+//! A region registered with `IBV_ACCESS_ON_DEMAND` has no page at first, whatever the processor
+//! has mapped. The adapter's first access to a page raises a fault, which the driver resolves
+//! after some time with [`Paging::resolve`]. An invalidation takes pages away again.
+//!
+//! An adapter may keep the status of a page for each queue pair besides: mlx5 answers a fault for
+//! each work request and queue pair, so a queue pair that faulted learns of the page later than
+//! others (`drivers/infiniband/hw/mlx5/odp.c`). Such a queue pair holds a fault context until
+//! [`Paging::resume`]. Contexts are few; an access without one is simply tried again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rdmalab_wire::ids::Qpn;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// What On-Demand Paging of a device can do (`struct ibv_odp_caps`): all 0 without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OdpCaps {
+    /// Bits of `enum ibv_odp_general_caps`.
+    pub general: u64,
+    /// Bits of `enum ibv_odp_transport_cap_bits` for reliable connections.
+    pub rc: u32,
+    /// The same for unreliable connections.
+    pub uc: u32,
+    /// The same for datagrams.
+    pub ud: u32,
+}
+
+impl OdpCaps {
+    /// Regions with explicit bounds, on all transports and with all their operations.
+    pub const EXPLICIT: OdpCaps = OdpCaps { general: 1, rc: 0x3f, uc: 0x27, ud: 0x23 };
+}
+
+/// Which half of a queue pair accesses memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The requester: payload of a request, or a response.
+    Requester,
+    /// The responder: payload of a request that arrived, or of a READ response.
+    Responder,
+}
+
+/// A page of a region.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Page {
+    /// Key of the region.
+    pub key: u32,
+    /// Virtual address over [`PAGE_BYTES`].
+    pub number: u64,
+}
+
+/// What happened to the pages of a region, as `rdma statistic show mr` counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Faults that an access raised.
+    pub page_faults: u64,
+    /// Pages that an invalidation took away.
+    pub page_invalidations: u64,
+    /// Pages that were prefetched.
+    pub page_prefetches: u64,
+}
+
+/// A set of page numbers. A word holds 64 of them, so that untouched memory costs nothing.
+#[derive(Clone, Debug, Default)]
+struct Pages(BTreeMap<u64, u64>);
+
+impl Pages {
+    fn has(&self, number: u64) -> bool {
+        self.0.get(&(number / 64)).is_some_and(|word| word >> (number % 64) & 1 != 0)
+    }
+
+    fn add(&mut self, number: u64) {
+        *self.0.entry(number / 64).or_default() |= 1 << (number % 64);
+    }
+
+    /// Says whether it was there.
+    fn remove(&mut self, number: u64) -> bool {
+        let Some(word) = self.0.get_mut(&(number / 64)) else { return false };
+        let bit = 1 << (number % 64);
+        let was_there = *word & bit != 0;
+        *word &= !bit;
+        if *word == 0 {
+            self.0.remove(&(number / 64));
+        }
+        was_there
+    }
+
+    /// Removes all from `first` to `last`; returns how many there were.
+    fn remove_range(&mut self, first: u64, last: u64) -> u64 {
+        let words: Vec<(u64, u64)> =
+            self.0.range(first / 64..=last / 64).map(|(index, word)| (*index, *word)).collect();
+        let mut removed = 0;
+        for (index, word) in words {
+            for bit in (0..64).filter(|bit| word >> bit & 1 != 0) {
+                let number = index * 64 + bit;
+                removed += u64::from((first..=last).contains(&number) && self.remove(number));
+            }
+        }
+        removed
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Region {
+    present: Pages,
+    faulting: Pages,
+    counters: Counters,
+}
+
+/// The state of the on-demand regions of an adapter.
+#[derive(Clone, Debug, Default)]
+pub struct Paging {
+    regions: BTreeMap<u32, Region>,
+    /// The queue pairs that do not know yet that a page has come.
+    contexts: BTreeSet<(Page, Qpn)>,
+    /// Most of these; 0: queue pairs have no page status of their own.
+    max_contexts: usize,
+    raised: Vec<Page>,
+}
+
+impl Paging {
+    /// Without regions. At most `max_contexts` queue pairs hold a fault context at a time; 0: queue
+    /// pairs have no page status of their own.
+    pub fn new(max_contexts: usize) -> Paging {
+        Paging { max_contexts, ..Paging::default() }
+    }
+
+    /// Whether there is no on-demand region.
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Adds a region without pages. An earlier region of this key is forgotten.
+    pub fn register(&mut self, key: u32) {
+        self.deregister(key);
+        self.regions.insert(key, Region::default());
+    }
+
+    /// Forgets a region, if it is one of these.
+    pub fn deregister(&mut self, key: u32) {
+        if self.regions.remove(&key).is_some() {
+            self.contexts.retain(|(page, _)| page.key != key);
+            self.raised.retain(|page| page.key != key);
+        }
+    }
+
+    /// Accesses `bytes` bytes (at least one) at `host_addr` of region `key` for a queue pair.
+    /// Returns how many bytes, from the first on, are on pages that it can reach. All pages that
+    /// are missing are asked for: see [`Paging::take_raised`].
+    pub fn access(&mut self, key: u32, host_addr: u64, bytes: u64, qpn: Qpn, side: Side) -> u64 {
+        let Some(region) = self.regions.get_mut(&key) else { return bytes };
+        let end = host_addr.saturating_add(bytes.max(1) - 1);
+        let mut missing = None;
+        for number in host_addr / PAGE_BYTES..=end / PAGE_BYTES {
+            let page = Page { key, number };
+            let holds_context = !self.contexts.is_empty() && self.contexts.contains(&(page, qpn));
+            let is_present = region.present.has(number);
+            if is_present && !holds_context {
+                continue;
+            }
+            missing.get_or_insert(number);
+            if !is_present {
+                if !region.faulting.has(number) {
+                    region.faulting.add(number);
+                    region.counters.page_faults += 1;
+                    self.raised.push(page);
+                }
+                if side == Side::Requester && self.contexts.len() < self.max_contexts {
+                    self.contexts.insert((page, qpn));
+                }
+            }
+        }
+        missing.map_or(bytes, |number| (number * PAGE_BYTES).saturating_sub(host_addr))
+    }
+
+    /// Asks for all pages of a range that are missing, as `ibv_advise_mr` does.
+    pub fn prefetch(&mut self, key: u32, host_addr: u64, bytes: u64) {
+        let Some(region) = self.regions.get_mut(&key) else { return };
+        let end = host_addr.saturating_add(bytes.max(1) - 1);
+        for number in host_addr / PAGE_BYTES..=end / PAGE_BYTES {
+            if !region.present.has(number) && !region.faulting.has(number) {
+                region.faulting.add(number);
+                region.counters.page_prefetches += 1;
+                self.raised.push(Page { key, number });
+            }
+        }
+    }
+
+    /// The pages that are asked for since the last call. The driver resolves each of them later.
+    pub fn take_raised(&mut self) -> Vec<Page> {
+        std::mem::take(&mut self.raised)
+    }
+
+    /// A page has come. Returns the queue pairs that hold a fault context for it; each of them
+    /// cannot reach the page before [`Paging::resume`]. Does nothing if the region is gone, or the
+    /// page was invalidated since it was asked for: then the next access asks again.
+    pub fn resolve(&mut self, page: Page) -> Vec<Qpn> {
+        let Some(region) = self.regions.get_mut(&page.key) else { return Vec::new() };
+        if region.faulting.remove(page.number) {
+            region.present.add(page.number);
+        }
+        let all = (page, Qpn::new(0))..=(page, Qpn::new(0xff_ffff));
+        self.contexts.range(all).map(|(_, qpn)| *qpn).collect()
+    }
+
+    /// A queue pair learns that a page has come, and gives up its fault context.
+    pub fn resume(&mut self, page: Page, qpn: Qpn) {
+        self.contexts.remove(&(page, qpn));
+    }
+
+    /// A queue pair was reset or destroyed: it gives up its fault contexts.
+    pub fn forget_qp(&mut self, qpn: Qpn) {
+        self.contexts.retain(|(_, holder)| *holder != qpn);
+    }
+
+    /// Takes the pages of a range away from the adapter, in all regions: the memory map of the
+    /// process changed. A page that is being fetched does not come either.
+    pub fn invalidate(&mut self, host_addr: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let (first, last) =
+            (host_addr / PAGE_BYTES, host_addr.saturating_add(bytes - 1) / PAGE_BYTES);
+        for region in self.regions.values_mut() {
+            region.counters.page_invalidations += region.present.remove_range(first, last);
+            region.faulting.remove_range(first, last);
+        }
+    }
+
+    /// What happened to the pages of a region; `None` if it is not an on-demand region.
+    pub fn counters(&self, key: u32) -> Option<Counters> {
+        self.regions.get(&key).map(|region| region.counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QP: Qpn = Qpn::new(7);
+
+    fn access(paging: &mut Paging, host_addr: u64, bytes: u64) -> u64 {
+        paging.access(1, host_addr, bytes, QP, Side::Requester)
+    }
+
+    fn page(number: u64) -> Page {
+        Page { key: 1, number }
+    }
+
+    #[test]
+    fn the_first_access_faults_once_for_each_page() {
+        let mut paging = Paging::new(0);
+        assert!(paging.is_empty());
+        paging.register(1);
+        assert_eq!(access(&mut paging, 4096 * 3 + 100, 8000), 0);
+        assert_eq!(access(&mut paging, 4096 * 3, 1), 0);
+        assert_eq!(paging.take_raised(), [page(3), page(4)]);
+        assert_eq!(paging.resolve(page(3)), []);
+        // From the first byte on, up to the page that is missing.
+        assert_eq!(access(&mut paging, 4096 * 3 + 100, 8000), 3996);
+        paging.resolve(page(4));
+        assert_eq!(access(&mut paging, 4096 * 3 + 100, 8000), 8000);
+        assert_eq!(paging.take_raised(), []);
+        assert_eq!(paging.counters(1).unwrap().page_faults, 2);
+        // Other regions have pages of their own, or are pinned.
+        paging.register(2);
+        assert_eq!(paging.access(2, 4096 * 3, 1, QP, Side::Responder), 0);
+        assert_eq!(paging.access(9, 4096 * 3, 5, QP, Side::Responder), 5);
+    }
+
+    #[test]
+    fn invalidated_pages_fault_again_even_while_they_are_fetched() {
+        let mut paging = Paging::new(0);
+        paging.register(1);
+        access(&mut paging, 0, 70 * 4096);
+        for page in paging.take_raised() {
+            paging.resolve(page);
+        }
+        paging.invalidate(4096 * 63 + 5, 4096);
+        assert_eq!(access(&mut paging, 0, 70 * 4096), 63 * 4096);
+        assert_eq!(paging.take_raised(), [page(63), page(64)]);
+        paging.invalidate(4096 * 64, 1);
+        paging.resolve(page(63));
+        paging.resolve(page(64));
+        assert_eq!(access(&mut paging, 0, 70 * 4096), 64 * 4096);
+        let counters = paging.counters(1).unwrap();
+        assert_eq!((counters.page_faults, counters.page_invalidations), (73, 2));
+        // A region that is registered again begins without pages.
+        paging.register(1);
+        assert_eq!(paging.take_raised(), []);
+        assert_eq!(access(&mut paging, 0, 1), 0);
+    }
+
+    #[test]
+    fn a_prefetch_asks_for_what_is_missing() {
+        let mut paging = Paging::new(0);
+        paging.register(1);
+        access(&mut paging, 0, 1);
+        paging.prefetch(1, 0, 3 * 4096);
+        assert_eq!(paging.take_raised(), [page(0), page(1), page(2)]);
+        let counters = paging.counters(1).unwrap();
+        assert_eq!((counters.page_faults, counters.page_prefetches), (1, 2));
+    }
+
+    #[test]
+    fn queue_pairs_with_a_fault_context_learn_of_a_page_later() {
+        let mut paging = Paging::new(2);
+        paging.register(1);
+        let read = |paging: &mut Paging, qpn| {
+            paging.access(1, 0, 100, Qpn::new(qpn), Side::Requester) == 100
+        };
+        for qpn in [5, 6, 7] {
+            assert!(!read(&mut paging, qpn));
+        }
+        assert!(paging.access(1, 0, 100, Qpn::new(8), Side::Responder) == 0);
+        let waiting = paging.resolve(page(0));
+        assert_eq!(waiting, [Qpn::new(5), Qpn::new(6)]);
+        // The third had no context, and responders need none.
+        assert!(read(&mut paging, 7));
+        assert_eq!(paging.access(1, 0, 100, Qpn::new(8), Side::Responder), 100);
+        assert!(!read(&mut paging, 5));
+        paging.resume(page(0), Qpn::new(5));
+        assert!(read(&mut paging, 5));
+        paging.forget_qp(Qpn::new(6));
+        assert!(read(&mut paging, 6));
+    }
+}

@@ -1,0 +1,31 @@
+//! The message that a responder is receiving.
+
+/// The message in progress.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::qp) enum Inbound {
+    #[default]
+    None,
+    /// A SEND into the held receive WQE.
+    Send { received: u64 },
+    /// A WRITE.
+    Write { next_addr: u64, rkey: u32, received: u64, total: u64 },
+    /// UC: the rest of a message that broke off.
+    Skip,
+}
+
+impl Inbound {
+    /// The message after `bytes` more bytes, when it does not end there.
+    pub(in crate::qp) fn after(self, bytes: u32) -> Inbound {
+        let more = u64::from(bytes);
+        match self {
+            Inbound::Send { received } => Inbound::Send { received: received + more },
+            Inbound::Write { next_addr, rkey, received, total } => Inbound::Write {
+                next_addr: next_addr.wrapping_add(more),
+                rkey,
+                received: received + more,
+                total,
+            },
+            other => other,
+        }
+    }
+}

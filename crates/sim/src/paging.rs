@@ -1,0 +1,107 @@
+//! On-Demand Paging of an adapter, in virtual time. The engine decides what a missing page means
+//! ([`rdmalab_engine::odp`]); here are the times: how long a page takes to come, when queue pairs
+//! learn of it, how late the RNR NAK of a fault leaves, and how long a responder serves a READ that
+//! was repeated.
+
+use rdmalab_engine::odp::Page;
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::train::{Train, TrainKind};
+use rdmalab_engine::vocab::QpType;
+use rdmalab_wire::ids::Qpn;
+
+use crate::adapter::SimQp;
+use crate::event::Event;
+use crate::ids::QpId;
+use crate::kernel::World;
+use crate::noise::Stream;
+use crate::parameters::Parameters;
+use crate::time::Ps;
+
+/// Sets what the engine needs to know of the adapter.
+pub(crate) fn set_up(qp: &mut Qp, parameters: &Parameters) {
+    qp.discards_while_paused = parameters.rnr_discards_responses == 1;
+    qp.serves_faulted_reads = parameters.odp_serves_faulted_reads == 1;
+}
+
+impl World {
+    /// A step of a queue pair found a page missing.
+    pub(crate) fn wait_for_page(&mut self, id: QpId) {
+        let now = self.now;
+        self.note(id.node, || "a page is missing: the queue pair waits for it".to_owned());
+        let paging = &mut self.nodes[id.node].paging;
+        paging.waiting.insert(id);
+        for page in paging.pages.take_raised() {
+            let mean = self.parameters.odp_resolve_mean_ns;
+            let resolve = &mut paging.resolve;
+            let more = match mean {
+                Ps::ZERO => mean,
+                _ => resolve
+                    .get_or_insert_with(|| Stream::new(self.seed, "odp_resolve", id.node))
+                    .exponential(mean),
+            };
+            let at = now + self.parameters.odp_resolve_ns + more;
+            self.queue.push(at, Event::PageArrives { node: id.node, page });
+        }
+    }
+
+    /// A page that was missing is there. Queue pairs with a fault context learn of it one after
+    /// the other.
+    pub(crate) fn page_arrives(&mut self, node: usize, page: Page) {
+        let paging = &mut self.nodes[node].paging;
+        for qpn in paging.pages.resolve(page) {
+            let at = paging.resume_free.max(self.now) + self.parameters.odp_resume_ns;
+            paging.resume_free = at;
+            self.queue.push(at, Event::PageResume { node, page, qpn });
+        }
+        self.wake_page_waiters(node);
+    }
+
+    /// A queue pair learns that a page is there.
+    pub(crate) fn page_resume(&mut self, node: usize, page: Page, qpn: Qpn) {
+        self.nodes[node].paging.pages.resume(page, qpn);
+        self.wake_page_waiters(node);
+    }
+
+    fn wake_page_waiters(&mut self, node: usize) {
+        for id in std::mem::take(&mut self.nodes[node].paging.waiting) {
+            self.with_qp(id, |world, qp| {
+                let ((), mut effects) = world.engine(id, qp, |qp, env| qp.pages_arrived(env));
+                world.apply(id, qp, &mut effects, Ps::ZERO);
+                world.wants_turn(id, qp);
+            });
+        }
+    }
+
+    /// How late the RNR NAK leaves that answers this request because of a page fault.
+    pub(crate) fn fault_nak_delay(&self, train: &Train) -> Ps {
+        match train.kind {
+            TrainKind::ReadRequest => self.parameters.odp_read_nak_ns,
+            _ => self.parameters.odp_nak_ns,
+        }
+    }
+
+    /// Whether the responder loses a request because it serves a READ that was repeated (packet
+    /// damming). Repeated requests are taken, since a connection could not recover otherwise.
+    pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, train: &Train) -> bool {
+        let least = self.parameters.damming_ns;
+        if least == Ps::ZERO || qp.qp.qp_type != QpType::Rc || train.kind.is_response() {
+            return false;
+        }
+        if !train.first_psn.is_before(qp.qp.expected_psn()) {
+            return self.now < qp.dammed_until;
+        }
+        if train.kind == TrainKind::ReadRequest {
+            let mean = self.parameters.damming_mean_ns;
+            let stream = &mut self.nodes[id.node].paging.damming;
+            let more = match mean {
+                Ps::ZERO => mean,
+                _ => stream
+                    .get_or_insert_with(|| Stream::new(self.seed, "damming", id.node))
+                    .exponential(mean),
+            };
+            qp.dammed_until = qp.dammed_until.max(self.now + least + more);
+            qp.response_departs = qp.response_departs.max(qp.dammed_until);
+        }
+        false
+    }
+}
