@@ -30,8 +30,8 @@ pub struct OdpCaps {
 }
 
 impl OdpCaps {
-    /// Regions with explicit bounds, on all transports and with all their operations.
-    pub const EXPLICIT: OdpCaps = OdpCaps { general: 1, rc: 0x3f, uc: 0x27, ud: 0x23 };
+    /// Explicit and implicit regions, on all transports and with all their operations.
+    pub const ALL: OdpCaps = OdpCaps { general: 3, rc: 0x3f, uc: 0x27, ud: 0x23 };
 }
 
 /// Which half of a queue pair accesses memory.

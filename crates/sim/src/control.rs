@@ -15,7 +15,6 @@ use crate::adapter::{Node, SimQp, Srq};
 use crate::device::{self, MAX_KEYS};
 use crate::ids::{QP_BITS, QpId};
 use crate::kernel::{Sim, World};
-use crate::paging;
 use crate::receive_wqe::WqeReader;
 use crate::time::Ps;
 
@@ -82,7 +81,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
         let pd = PdId(want.pd as u32);
         let reader = WqeReader::of_queue(&sim.parameters, cap.max_recv_wr, cap.max_recv_sge);
         let mut engine = Qp::new(qpn, pd, &init, mtu);
-        paging::set_up(&mut engine, &sim.parameters);
+        engine.adapter = device::adapter(&sim.parameters);
         if node.faults.is_some() {
             // Rules remember so many packets of a flow.
             engine.window_packets = REMEMBERED as u32;

@@ -4,6 +4,7 @@ use rdmalab_engine::backend::{
     DeviceCaps, GidEntry, GidType, LinkLayer, PortInfo, VerbsError, VerbsResult,
 };
 use rdmalab_engine::odp::OdpCaps;
+use rdmalab_engine::qp::Adapter;
 use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
 use rdmalab_wire::ids::{Gid, PathMtu};
@@ -65,6 +66,17 @@ pub(crate) fn limits(parameters: &Parameters) -> Limits {
     }
 }
 
+/// What the engine needs to know of the adapter.
+pub(crate) fn adapter(parameters: &Parameters) -> Adapter {
+    Adapter {
+        ack_timeout_min_code: parameters.ack_timeout_min_code as u8,
+        rnr_wait_percent: parameters.rnr_wait_percent,
+        discards_while_paused: parameters.rnr_discards_responses == 1,
+        serves_faulted_reads: parameters.odp_serves_faulted_reads == 1,
+        page_fault_pause_ns: parameters.odp_repeat_ns.whole_ns(),
+    }
+}
+
 pub(crate) fn caps(node: usize, parameters: &Parameters) -> DeviceCaps {
     DeviceCaps {
         fw_ver: format!("{}+simulated", env!("CARGO_PKG_VERSION")),
@@ -106,7 +118,7 @@ pub(crate) fn caps(node: usize, parameters: &Parameters) -> DeviceCaps {
         hca_core_clock_khz: 1_000_000,
         odp: match parameters.odp_resolve_ns {
             Ps::ZERO => OdpCaps::default(),
-            _ => OdpCaps::EXPLICIT,
+            _ => OdpCaps::ALL,
         },
     }
 }

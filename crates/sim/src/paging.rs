@@ -4,7 +4,6 @@
 //! was repeated.
 
 use rdmalab_engine::odp::Page;
-use rdmalab_engine::qp::Qp;
 use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_engine::vocab::QpType;
 use rdmalab_wire::ids::Qpn;
@@ -14,14 +13,7 @@ use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
 use crate::noise::Stream;
-use crate::parameters::Parameters;
 use crate::time::Ps;
-
-/// Sets what the engine needs to know of the adapter.
-pub(crate) fn set_up(qp: &mut Qp, parameters: &Parameters) {
-    qp.discards_while_paused = parameters.rnr_discards_responses == 1;
-    qp.serves_faulted_reads = parameters.odp_serves_faulted_reads == 1;
-}
 
 impl World {
     /// A step of a queue pair found a page missing.

@@ -7,40 +7,19 @@ use crate::adapter::SimQp;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
-use crate::parameters::Parameters;
 use crate::time::Ps;
-
-/// T_tr of the time-out code 0, ns.
-const ACK_PERIOD_NS: u64 = 4096;
-
-impl Parameters {
-    /// T_tr: the shortest time that an adapter waits for the answer to a request whose queue pair
-    /// has this code.
-    fn ack_period(&self, code: u8) -> Ps {
-        Ps::from_whole_ns(ACK_PERIOD_NS << u32::from(code).max(self.ack_timeout_min_code).min(31))
-    }
-}
 
 impl World {
     /// When a timer that is wanted now is due; `None` for a queue pair without a time-out.
     fn deadline(&self, qp: &SimQp, kind: TimerKind) -> Option<Ps> {
-        let all = &self.parameters;
-        match kind {
-            TimerKind::Rnr(least_ns) => {
-                let wait_ns = least_ns * u64::from(all.rnr_wait_percent) / 100;
-                Some(self.now + Ps::from_whole_ns(wait_ns))
+        let wait = Ps::from_whole_ns(qp.qp.wait_ns(kind)?);
+        Some(match kind {
+            // The next look finds that it waits, and the one after that it still does.
+            TimerKind::Ack if self.parameters.ack_timeout_scan > 0 => {
+                wait * (self.now.0 / wait.0 + 2)
             }
-            TimerKind::PageFault => Some(self.now + all.odp_repeat_ns),
-            TimerKind::Ack if qp.qp.attr.timeout == 0 => None,
-            TimerKind::Ack => {
-                let period = all.ack_period(qp.qp.attr.timeout);
-                Some(match all.ack_timeout_scan {
-                    0 => self.now + period,
-                    // The next look finds that it waits, and the one after that it still does.
-                    _ => period * (self.now.0 / period.0 + 2),
-                })
-            }
-        }
+            _ => self.now + wait,
+        })
     }
 
     /// Schedules the timer of a queue pair, unless an earlier event will do that.

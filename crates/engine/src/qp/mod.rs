@@ -17,6 +17,7 @@
 //! sends. After a post to a send queue in SQE or ERR, or to a receive queue in ERR, the driver
 //! calls [`Qp::flush_sends`] or [`Qp::flush_receives`].
 
+mod adapter;
 pub mod attr;
 mod completer;
 mod datagram;
@@ -32,6 +33,7 @@ mod single_tests;
 #[cfg(test)]
 mod window_tests;
 
+pub use adapter::Adapter;
 pub use completer::ResponsePlacement;
 pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend, Timer, TimerKind};
 pub use responder::{
@@ -145,11 +147,8 @@ pub struct Qp {
     pub ack_packets: u32,
     /// Whether each send produces a completion.
     pub signal_all: bool,
-    /// Whether the adapter discards responses that arrive while it waits after an RNR NAK.
-    pub discards_while_paused: bool,
-    /// Whether the adapter serves a READ that it answered with an RNR NAK for a page fault once
-    /// the page is there, without waiting for the repeated request.
-    pub serves_faulted_reads: bool,
+    /// The behaviour of the adapter where IBA leaves it open.
+    pub adapter: Adapter,
     /// The send queue.
     pub sq: SendQueue,
     /// The receive queue; `None` when it uses a shared one.
@@ -181,8 +180,7 @@ impl Qp {
             window_packets: MAX_OUTSTANDING_PACKETS,
             ack_packets: MAX_OUTSTANDING_PACKETS / 4,
             signal_all: init.sq_sig_all,
-            discards_while_paused: false,
-            serves_faulted_reads: false,
+            adapter: Adapter::default(),
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,
             req: requester::Requester::default(),

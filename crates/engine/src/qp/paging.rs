@@ -62,7 +62,7 @@ impl Qp {
         self.push_nak(train.first_psn, syndrome);
         if !repeated {
             self.resp.nak_sent = true;
-            self.resp.faulted_read = self.serves_faulted_reads.then_some(*train);
+            self.resp.faulted_read = self.adapter.serves_faulted_reads.then_some(*train);
         }
         Accept::Done
     }

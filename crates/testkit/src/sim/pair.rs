@@ -116,8 +116,8 @@ impl Pair {
         let index = device.create_qp(config.qp_type, of.0, of.1, with_srq, config.mtu);
         let qp = &mut device.qps[index].qp;
         // Adapters differ in these, so each seed has one kind at each end.
-        qp.serves_faulted_reads = config.on_demand && config.seed & 1 == 1;
-        qp.discards_while_paused = config.on_demand && config.seed & 2 == 2;
+        qp.adapter.serves_faulted_reads = config.on_demand && config.seed & 1 == 1;
+        qp.adapter.discards_while_paused = config.on_demand && config.seed & 2 == 2;
     }
 
     /// From now on the link applies these rules of `--faults` to each packet.

@@ -5,10 +5,6 @@ use crate::qp::{Env, Qp};
 use crate::vocab::*;
 use rdmalab_wire::ids::Psn;
 
-/// The pause after a response found a page missing, unless the device chooses another one: about
-/// what fukuoka2021 (4.2) saw of a ConnectX-4.
-const PAGE_FAULT_PAUSE_NS: u64 = 500_000;
-
 impl Qp {
     /// Goes back to the packet `psn` and sends everything from there again.
     pub(in crate::qp) fn go_back(&mut self, psn: Psn) {
@@ -88,7 +84,7 @@ impl Qp {
         debug_assert!(self.qp_type == QpType::Rc, "only a reliable connection is told to pause");
         debug_assert!(self.sq.oldest != self.sq.begun, "a pause, and nothing to repeat after it");
         self.req.paused = true;
-        self.req.ignores_responses = self.discards_while_paused;
+        self.req.ignores_responses = self.adapter.discards_while_paused;
         self.req.timer = Timer::Wanted(TimerKind::Rnr(delay_ns));
     }
 
@@ -111,7 +107,7 @@ impl Qp {
     /// T_tr, the shortest time that a request has for its answer (IBA vol. 1, 9.7.6.1.3). Without a
     /// time-out it has no meaning.
     pub fn ack_period_ns(&self) -> u64 {
-        4096u64 << self.attr.timeout.min(31)
+        4096u64 << self.attr.timeout.max(self.adapter.ack_timeout_min_code).min(31)
     }
 
     /// Time-outs in a row that were counted as retries, since the peer's last answer.
@@ -123,13 +119,20 @@ impl Qp {
     /// ACK time-out the timer is due after `infinite_ns`, so that the driver can check the peer.
     pub fn arm_timer(&mut self, now_ns: u64, infinite_ns: u64) {
         if let Timer::Wanted(kind) = self.req.timer {
-            let wait_ns = match kind {
-                TimerKind::Rnr(delay_ns) => delay_ns,
-                TimerKind::PageFault => PAGE_FAULT_PAUSE_NS,
-                TimerKind::Ack if self.attr.timeout == 0 => infinite_ns,
-                TimerKind::Ack => self.ack_period_ns(),
-            };
+            let wait_ns = self.wait_ns(kind).unwrap_or(infinite_ns);
             self.arm_timer_at(now_ns.saturating_add(wait_ns));
+        }
+    }
+
+    /// How long the adapter waits at least; `None` for an infinite ACK time-out.
+    pub fn wait_ns(&self, kind: TimerKind) -> Option<u64> {
+        match kind {
+            TimerKind::Rnr(least_ns) => {
+                Some(least_ns * u64::from(self.adapter.rnr_wait_percent) / 100)
+            }
+            TimerKind::PageFault => Some(self.adapter.page_fault_pause_ns),
+            TimerKind::Ack if self.attr.timeout == 0 => None,
+            TimerKind::Ack => Some(self.ack_period_ns()),
         }
     }
 
