@@ -74,10 +74,13 @@ struct endpoint {
 };
 
 /*
- * Opens the device that RDMALAB_TEST_DEVICE names (soft0 without it), and registers memory. Packets
+ * Opens the device that RDMALAB_TEST_DEVICE names (soft0 without it), and registers memory, which
+ * is paged on demand if RDMALAB_TEST_ON_DEMAND is set. Packets
  * carry the GID that RDMALAB_TEST_GID numbers (0 without it), where the port has no LIDs.
  */
 void open_endpoint(struct endpoint *ep);
+/* Fetches all pages of the memory, if it is paged on demand. */
+void prefetch(struct endpoint *ep);
 /* Creates the QP in INIT, with an SRQ if `with_srq`, and fills in `local`. */
 void make_qp(struct endpoint *ep, enum ibv_qp_type type, int with_srq);
 /* Modifies the QP from RESET to INIT; `make_qp` has done so. */

@@ -403,6 +403,7 @@ static void run_all(struct endpoint *ep)
     part(ep, "receive too short", IBV_QPT_RC, 0, too_short);
     part(ep, "wrong local key", IBV_QPT_RC, 0, local_protection);
     part(ep, "requests refused at once", IBV_QPT_RC, 0, refused_at_once);
+    prefetch(ep);
     part(ep, "UC", IBV_QPT_UC, 0, unreliable);
     part(ep, "UD", IBV_QPT_UD, 0, datagrams);
     close_endpoint(ep);

@@ -102,6 +102,21 @@ mod tests {
     }
 
     #[test]
+    fn profiles_of_adapters_have_the_values_of_the_simulated_ones() {
+        for name in ["connectx4", "connectx5", "connectx6"] {
+            let (soft, sim) = (find_profile(name).unwrap(), rdmalab_sim::find(name).unwrap());
+            for (name, value) in soft.adapter.values() {
+                assert_eq!(sim.parameters.get(name), Some(value as f64), "{name}");
+            }
+            let of = |name: &str| sim.parameters.get(name).unwrap() / 1e3;
+            let (least, mean) = (of("damming_ns"), of("damming_mean_ns"));
+            // The quirk draws evenly: twice the mean beyond the least time.
+            let rule = format!("damming {least}us..{}us", least + 2.0 * mean);
+            assert_eq!(soft.rules, if least > 0.0 { vec![rule] } else { Vec::new() }, "{name}");
+        }
+    }
+
+    #[test]
     fn an_optimum_is_a_sentence() {
         let mut optimum = Optimum {
             ask: "opcode".to_owned(),

@@ -5,111 +5,17 @@
 //! A `cookie` is the caller's word for an object (the provider passes the address of its C
 //! object); it comes back with events.
 
+mod errors;
+
+pub use errors::{PostError, VerbsError, VerbsResult};
+
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::odp::{Advice, OdpCaps};
 use crate::vocab::*;
 use rdmalab_wire::ids::{Gid, PKey, Qpn};
-
-/// An error of a verb: the number that C callers get in `errno`, and a sentence for people that
-/// says what was wrong, the limit, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerbsError {
-    /// A Linux error number.
-    pub errno: i32,
-    /// The sentence.
-    pub message: String,
-}
-
-impl VerbsError {
-    /// `EINVAL` on Linux.
-    pub const EINVAL: i32 = 22;
-    /// `ENOMEM` on Linux.
-    pub const ENOMEM: i32 = 12;
-    /// `EBUSY` on Linux.
-    pub const EBUSY: i32 = 16;
-    /// `EAGAIN` on Linux.
-    pub const EAGAIN: i32 = 11;
-    /// `EFAULT` on Linux.
-    pub const EFAULT: i32 = 14;
-    /// `ENODEV` on Linux.
-    pub const ENODEV: i32 = 19;
-    /// `EOPNOTSUPP` on Linux.
-    pub const EOPNOTSUPP: i32 = 95;
-
-    /// An error with its number and sentence.
-    pub fn new(errno: i32, message: impl Into<String>) -> Self {
-        VerbsError { errno, message: message.into() }
-    }
-
-    /// An argument was wrong (`EINVAL`).
-    pub fn invalid(message: impl Into<String>) -> Self {
-        Self::new(Self::EINVAL, message)
-    }
-
-    /// The object is in use (`EBUSY`).
-    pub fn busy(message: impl Into<String>) -> Self {
-        Self::new(Self::EBUSY, message)
-    }
-
-    /// The device cannot do this (`EOPNOTSUPP`).
-    pub fn unsupported(message: impl Into<String>) -> Self {
-        Self::new(Self::EOPNOTSUPP, message)
-    }
-
-    /// A table or queue is full (`ENOMEM`).
-    pub fn no_room(message: impl Into<String>) -> Self {
-        Self::new(Self::ENOMEM, message)
-    }
-}
-
-impl core::fmt::Display for VerbsError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for VerbsError {}
-
-/// The result of a verb, or its error number and why.
-pub type VerbsResult<T> = Result<T, VerbsError>;
-
-/// Why a work request was refused when it was posted; nothing of it was queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PostError {
-    /// The queue is full: poll completions first (`ENOMEM`).
-    QueueFull,
-    /// The QP is in a state that takes no such request (`EINVAL`).
-    BadState,
-    /// The opcode does not exist on this transport (`EINVAL`).
-    BadOpcode,
-    /// More scatter/gather elements than the QP was created with (`EINVAL`).
-    TooManySges,
-    /// More inline bytes than the QP was created with (`EINVAL`).
-    InlineTooLong,
-    /// READ and atomics return data, so they cannot be inline (`EINVAL`).
-    InlineAnswer,
-    /// READ or an atomic on a QP whose `max_rd_atomic` is 0 (`EINVAL`).
-    NoRdAtomic,
-    /// Longer than the path MTU (UD) or 2^31 bytes (`EINVAL`).
-    TooLong,
-    /// An inline source address cannot be read (`EFAULT`).
-    Fault,
-    /// A UD request without an address handle, or an unusable key or window (`EINVAL`).
-    BadAddress,
-}
-
-impl PostError {
-    /// The Linux error number of this refusal.
-    pub const fn errno(self) -> i32 {
-        match self {
-            PostError::QueueFull => VerbsError::ENOMEM,
-            PostError::Fault => VerbsError::EFAULT,
-            _ => VerbsError::EINVAL,
-        }
-    }
-}
 
 /// The link layer that a port shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +114,7 @@ pub struct DeviceCaps {
     /// Frequency of the time stamps, kHz.
     pub hca_core_clock_khz: u64,
     /// On-Demand Paging.
-    pub odp: crate::odp::OdpCaps,
+    pub odp: OdpCaps,
 }
 
 /// The state of a port (`struct ibv_port_attr`).
@@ -503,6 +409,12 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Deregisters a region: after this returns, no adapter or peer accesses it. `EBUSY` while
     /// windows are bound to it.
     fn dereg_mr(mr: &Self::Mr) -> VerbsResult<()>;
+    /// Fetches pages of on-demand regions before they are accessed; if `flush`, returns when they
+    /// have come. `EFAULT` for bytes outside of their region, a wrong key, or one without the right
+    /// to write; `EINVAL` for a region that is not paged on demand.
+    fn advise_mr(_pd: &Self::Pd, _advice: Advice, _flush: bool, _sges: &[Sge]) -> VerbsResult<()> {
+        Err(VerbsError::unsupported("this device has no On-Demand Paging"))
+    }
     /// Allocates a window; returns it and its remote key.
     fn alloc_mw(pd: &Self::Pd, mw_type: MwType) -> VerbsResult<(Self::Mw, u32)>;
     /// Frees a window.

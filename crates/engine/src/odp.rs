@@ -13,6 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rdmalab_wire::ids::Qpn;
 
+use crate::backend::{VerbsError, VerbsResult};
+use crate::mr::{self, KeyEntry};
+use crate::vocab::{Access, PdId, Sge};
+
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
@@ -32,6 +36,56 @@ pub struct OdpCaps {
 impl OdpCaps {
     /// Explicit and implicit regions, on all transports and with all their operations.
     pub const ALL: OdpCaps = OdpCaps { general: 3, rc: 0x3f, uc: 0x27, ud: 0x23 };
+}
+
+/// Advice about on-demand memory (`enum ib_uverbs_advise_mr_advice`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// It will be read.
+    Prefetch = 0,
+    /// It will be written.
+    PrefetchWrite = 1,
+    /// It will be read; pages that the process does not have are left out.
+    PrefetchNoFault = 2,
+}
+
+impl Advice {
+    /// By its number in C; `None` for another one.
+    pub fn from_ibv(number: u32) -> Option<Advice> {
+        let all = [Advice::Prefetch, Advice::PrefetchWrite, Advice::PrefetchNoFault];
+        all.into_iter().find(|advice| *advice as u32 == number)
+    }
+}
+
+/// The regions that advice names: key, address and bytes of each, after their checks.
+pub fn advised(
+    key: impl Fn(u32) -> Option<KeyEntry>,
+    pd: PdId,
+    advice: Advice,
+    sges: &[Sge],
+) -> VerbsResult<Vec<(u32, u64, u64)>> {
+    let of = |sge: &Sge| {
+        let entry = key(sge.lkey);
+        let host = mr::check_local(entry.as_ref(), pd, sge, advice == Advice::PrefetchWrite);
+        let (Some(entry), Ok(host)) = (entry, host) else {
+            return Err(VerbsError::new(
+                VerbsError::EFAULT,
+                format!(
+                    "{} bytes at {:#x}: no region of this PD with lkey {:#x} has them with the \
+                     rights that the advice needs",
+                    sge.length, sge.addr, sge.lkey
+                ),
+            ));
+        };
+        if !entry.access.contains(Access::ON_DEMAND) {
+            return Err(VerbsError::invalid(format!(
+                "the region with lkey {:#x} was not registered with IBV_ACCESS_ON_DEMAND",
+                sge.lkey
+            )));
+        }
+        Ok((entry.key, host, sge.length.into()))
+    };
+    sges.iter().filter(|sge| sge.length > 0).map(of).collect()
 }
 
 /// Which half of a queue pair accesses memory.
@@ -189,6 +243,13 @@ impl Paging {
         }
     }
 
+    /// Whether a range has all its pages.
+    pub fn is_present(&self, key: u32, host_addr: u64, bytes: u64) -> bool {
+        let Some(region) = self.regions.get(&key) else { return true };
+        let end = host_addr.saturating_add(bytes.max(1) - 1);
+        (host_addr / PAGE_BYTES..=end / PAGE_BYTES).all(|number| region.present.has(number))
+    }
+
     /// The pages that are asked for since the last call. The driver resolves each of them later.
     pub fn take_raised(&mut self) -> Vec<Page> {
         std::mem::take(&mut self.raised)
@@ -303,6 +364,11 @@ mod tests {
         assert_eq!(paging.take_raised(), [page(0), page(1), page(2)]);
         let counters = paging.counters(1).unwrap();
         assert_eq!((counters.page_faults, counters.page_prefetches), (1, 2));
+        for number in [0, 1] {
+            paging.resolve(page(number));
+        }
+        assert!(paging.is_present(1, 0, 2 * 4096) && !paging.is_present(1, 0, 2 * 4096 + 1));
+        assert!(paging.is_present(9, 0, 1), "a pinned region");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::limits::Asked;
-use crate::{Limits, Optimum, Profile};
+use crate::{Limits, Optimum, Profile, adapter};
 
 /// Most rules of a profile: half of a process's maximum, so that the user's rules have room too.
 pub const MAX_RULES: usize = 32;
@@ -37,6 +37,8 @@ struct File {
     source: String,
     #[serde(default)]
     limits: Asked,
+    #[serde(default)]
+    adapter: adapter::Asked,
     #[serde(default)]
     rules: Vec<Spanned<String>>,
     #[serde(default)]
@@ -88,6 +90,7 @@ fn built(file: File, most: &Limits) -> Result<Profile, Wrong> {
         source: file.source,
         limits,
         lowered,
+        adapter: file.adapter.checked()?,
         rules: rules(file.rules)?,
         optima: file.optimum.into_iter().map(optimum).collect::<Result<_, _>>()?,
     })
@@ -170,6 +173,9 @@ mod tests {
         assert_eq!(found.does(), does);
         assert_eq!((found.optima[0].goal.as_str(), &found.optima[0].best), ("latency", &"".into()));
         assert!(!found.is_ideal() && parsed("").unwrap().is_ideal());
+        let found = parsed("[adapter]\nodp_resolve_ns = 7\nrnr_wait_percent = 100\n").unwrap();
+        assert_eq!((found.does().as_str(), found.adapter.odp_resolve_ns), ("odp_resolve_ns 7", 7));
+        assert!(!found.is_ideal());
     }
 
     #[test]
@@ -180,6 +186,8 @@ mod tests {
             ("[limits]\nmax_sge = -1", ["line 6", "u32"]),
             ("[limits]\nactive_mtu = 1500", ["line 6", "256, 512, 1024, 2048 or 4096"]),
             ("[limits]\n\nmax_wr = 5", ["line 7", "expected one of `max_qp`, `max_qp_wr`"]),
+            ("[adapter]\nack_timeout_min_code = 32", ["line 6", "it may be 0 to 31"]),
+            ("[adapter]\nodp = 1", ["line 6", "expected one of `ack_timeout_min_code`"]),
             ("rules = [\n\"drop 1%\",\n\"slow 2us\"]", ["line 7", "slow"]),
             ("rules = [\"drop 1%; drop 2%\"]", ["line 5", "one rule in each"]),
             ("rules = [\" seed=7\"]", ["line 5", "no seed"]),

@@ -32,7 +32,6 @@ missing! {
     "ibv_reg_mr_ex" reg_mr_ex(*mut ibv_pd, *mut ibv_mr_init_attr) -> *mut ibv_mr;
     "ibv_dealloc_dmah" dealloc_dmah(*mut ibv_dmah);
     "ibv_alloc_dmah" alloc_dmah(*mut ibv_context, *mut ibv_dmah_init_attr) -> *mut ibv_dmah;
-    "ibv_advise_mr" advise_mr(*mut ibv_pd, u32, u32, *mut ibv_sge, u32);
     "ibv_alloc_null_mr" alloc_null_mr(*mut ibv_pd) -> *mut ibv_mr;
     "ibv_read_counters" read_counters(*mut ibv_counters, *mut u64, u32, u32);
     "ibv_attach_counters_point_flow" attach_counters_point_flow(

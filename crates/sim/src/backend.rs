@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdmalab_engine::backend::*;
+use rdmalab_engine::odp::Advice;
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::{Gid, PKey, Qpn};
 
@@ -206,6 +207,10 @@ impl Backend for SimBackend {
     fn dereg_mr(mr: &Mr) -> VerbsResult<()> {
         let pd = mr.state.lock().pd;
         control::dereg_mr(&mr.sim, mr.node, pd, mr.key)
+    }
+
+    fn advise_mr(pd: &Handle, advice: Advice, flush: bool, sges: &[Sge]) -> VerbsResult<()> {
+        control::advise_mr(&pd.sim, (pd.node, pd.index), advice, flush, sges)
     }
 
     fn alloc_mw(pd: &Handle, mw_type: MwType) -> VerbsResult<(Mw, u32)> {

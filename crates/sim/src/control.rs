@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
-use rdmalab_engine::odp::PAGE_BYTES;
+use rdmalab_engine::odp::{self, Advice, PAGE_BYTES};
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
@@ -17,6 +17,9 @@ use crate::ids::{QP_BITS, QpId};
 use crate::kernel::{Sim, World};
 use crate::receive_wqe::WqeReader;
 use crate::time::Ps;
+
+/// How often a wait for prefetched pages looks.
+const LOOK: Ps = Ps::from_whole_ns(1000);
 
 /// Refuses a value beyond the limit of the device.
 pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
@@ -315,6 +318,37 @@ pub(crate) fn dereg_mr(sim: &Sim, node: usize, pd: usize, key: u32) -> VerbsResu
     });
     sim.work_in_kernel(sim.parameters.deregister_ns);
     removed.map(drop).ok_or_else(|| VerbsError::invalid("the region is deregistered already"))
+}
+
+/// Fetches pages of on-demand regions before they are accessed; if `flush`, waits for them.
+pub(crate) fn advise_mr(
+    sim: &Sim,
+    (node, pd): (usize, usize),
+    advice: Advice,
+    flush: bool,
+    sges: &[Sge],
+) -> VerbsResult<()> {
+    let ranges = sim.with(|world| -> VerbsResult<_> {
+        let keys = &world.nodes[node].keys;
+        let key = |key| keys.get(&key).copied();
+        let ranges = odp::advised(key, PdId(pd as u32), advice, sges)?;
+        for (key, host_addr, bytes) in &ranges {
+            world.nodes[node].paging.pages.prefetch(*key, *host_addr, *bytes);
+        }
+        world.fetch_pages(node);
+        Ok(ranges)
+    })?;
+    sim.work_in_kernel(sim.parameters.verb_ns);
+    let are_there = || {
+        sim.with(|world| {
+            let pages = &world.nodes[node].paging.pages;
+            ranges.iter().all(|(key, at, bytes)| pages.is_present(*key, *at, *bytes))
+        })
+    };
+    while flush && sim.running().is_some() && !are_there() {
+        sim.sleep_until(sim.now() + LOOK);
+    }
+    Ok(())
 }
 
 /// Allocates a window, which is not bound; returns its key.

@@ -18,21 +18,26 @@ use crate::time::Ps;
 impl World {
     /// A step of a queue pair found a page missing.
     pub(crate) fn wait_for_page(&mut self, id: QpId) {
-        let now = self.now;
         self.note(id.node, || "a page is missing: the queue pair waits for it".to_owned());
-        let paging = &mut self.nodes[id.node].paging;
-        paging.waiting.insert(id);
+        self.nodes[id.node].paging.waiting.insert(id);
+        self.fetch_pages(id.node);
+    }
+
+    /// Fetches the pages that were asked for.
+    pub(crate) fn fetch_pages(&mut self, node: usize) {
+        let now = self.now;
+        let paging = &mut self.nodes[node].paging;
         for page in paging.pages.take_raised() {
             let mean = self.parameters.odp_resolve_mean_ns;
             let resolve = &mut paging.resolve;
             let more = match mean {
                 Ps::ZERO => mean,
                 _ => resolve
-                    .get_or_insert_with(|| Stream::new(self.seed, "odp_resolve", id.node))
+                    .get_or_insert_with(|| Stream::new(self.seed, "odp_resolve", node))
                     .exponential(mean),
             };
             let at = now + self.parameters.odp_resolve_ns + more;
-            self.queue.push(at, Event::PageArrives { node: id.node, page });
+            self.queue.push(at, Event::PageArrives { node, page });
         }
     }
 

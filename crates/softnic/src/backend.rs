@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::cq::Notify;
+use rdmalab_engine::odp::Advice;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
 use rdmalab_ring::biased::BiasedLock;
@@ -164,6 +165,11 @@ impl Backend for SoftNic {
             return Ok(());
         }
         mr.0.deregister()
+    }
+
+    fn advise_mr(pd: &Pd, advice: Advice, flush: bool, sges: &[Sge]) -> VerbsResult<()> {
+        pd.1.check_usable()?;
+        pd.1.advise(pd.0.id, advice, flush, sges)
     }
 
     fn alloc_mw(pd: &Pd, mw_type: MwType) -> VerbsResult<(Mw, u32)> {

@@ -235,12 +235,15 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         max_srq_wr: limits.max_srq_wr,
         max_srq_sge: limits.max_srq_sge,
         max_pkeys: 1,
-        local_ca_ack_delay: 15,
+        local_ca_ack_delay: match crate::profile::adapter().ack_timeout_min_code {
+            0 => 15,
+            code => code,
+        },
         phys_port_cnt: 1,
         max_inline_data: limits.max_inline_data,
         completion_timestamp_mask: u64::MAX,
         hca_core_clock_khz: 1_000_000,
-        odp: rdmalab_engine::odp::OdpCaps::default(),
+        odp: rdmalab_engine::odp::OdpCaps::ALL,
     }
 }
 

@@ -101,6 +101,7 @@ impl KeyRegistry {
             self.check_bind(&region, bind, pd)?;
             entry.iova = if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr };
             entry.length = bind.length;
+            entry.on_demand = region.on_demand;
             entry.access = bind.access.without(Access::ZERO_BASED);
             entry.host_delta = region.host_address(bind.addr).wrapping_sub(entry.iova);
             entry.backing = Backing {
@@ -116,6 +117,13 @@ impl KeyRegistry {
             bindings.insert((entry.qpn, index), keytable::index_of(bind.mr_lkey));
         }
         Ok(window.length != 0)
+    }
+
+    /// The key of the region that a window is bound to.
+    pub(crate) fn region_of(&self, window: &KeyEntry) -> Option<u32> {
+        let place = (window.qpn, keytable::index_of(window.key));
+        let index = *self.bindings.lock().get(&place)?;
+        self.view.read(index).map(|region| region.key)
     }
 
     /// Invalidates a region's key, unless windows are bound to the region.

@@ -41,6 +41,8 @@ mod layout;
 mod lifecycle;
 mod mr;
 mod multicast;
+mod page_faults;
+mod paging;
 mod pd;
 mod peer;
 mod peer_table;

@@ -13,7 +13,7 @@ use crate::device;
 use crate::handles::{Cq, Pd, SoftQp, Srq, alive, limit_error};
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::process::Process;
-use crate::profile::limits;
+use crate::profile::{self, limits};
 use crate::qp::{QpInner, QpLinks, QpObject, transport_of};
 use crate::stream::StreamDetector;
 use crate::udp::congestion::CongestionWindow;
@@ -73,7 +73,8 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     }
     pd.0.add_object();
     object.sq_freed.store(0, Ordering::Release);
-    let qp = Qp::new(qpn, pd.0.id, &init, device::active_mtu());
+    let mut qp = Qp::new(qpn, pd.0.id, &init, device::active_mtu());
+    qp.adapter = profile::adapter();
     *object.inner.lock() = Some(QpInner { qp, links });
     Ok((SoftQp(object, qpn), qpn, granted))
 }
@@ -112,6 +113,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             if let Some(hooks) = inner.links.hooks {
                 hooks.queue_pair_reset(qp.1);
             }
+            process.paging.forget_qp(qp.1);
         }
         // SQD: an ACK may have to be requested.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -148,6 +150,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);
         }
+        process.paging.forget_qp(qp.1);
         if links.lost > 0 {
             crate::debug(&format!(
                 "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \

@@ -14,6 +14,7 @@ use crate::copy::guard::{self, Mode};
 use crate::pd::PdObject;
 use crate::peer::table_entry;
 use crate::process::Process;
+use crate::profile;
 
 /// A memory region.
 pub(crate) struct MrObject {
@@ -48,15 +49,11 @@ impl MrObject {
         access: Access,
     ) -> VerbsResult<(Arc<MrObject>, MrInfo)> {
         let access = mr::check_registration(access, length, addr).map_err(VerbsError::invalid)?;
-        if access.contains(Access::ON_DEMAND) {
-            return Err(VerbsError::unsupported(
-                "IBV_ACCESS_ON_DEMAND: soft devices have no on-demand paging yet",
-            ));
-        }
         guard_copies()?;
         check_mapped(addr, length, access)?;
         let key = process.keys.allocate()?;
         let entry = new_entry(process, pd.id, key, addr, length, iova, access);
+        process.paging.register(&entry);
         process.keys.table.lock().publish(&table_entry(&entry));
         pd.add_object();
         let state = MrState { pd: pd.clone(), entry, addr, alive: true };
@@ -78,6 +75,7 @@ impl MrObject {
         let key = state.entry.key;
         self.process.keys.retract_region(key)?;
         self.process.wait_for_copies()?;
+        self.process.paging.deregister(key);
         self.process.keys.free(key);
         state.alive = false;
         state.pd.remove_object();
@@ -101,6 +99,7 @@ impl MrObject {
         self.process.wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
+        self.process.paging.register(&state.entry);
         self.process.keys.table.lock().publish(&table_entry(&state.entry));
         pd.add_object();
         state.pd.remove_object();
@@ -128,7 +127,7 @@ fn new_entry(
         access,
         pd,
         qpn: Qpn::new(0),
-        on_demand: false,
+        on_demand: access.contains(Access::ON_DEMAND) && profile::pages_may_be_missing(),
         backing: process.buffers.backing(addr, length),
     }
 }
@@ -151,8 +150,9 @@ fn guard_copies() -> VerbsResult<()> {
 
 /// Checks that the region is mapped. An adapter pins the pages of a region, which fails with
 /// `EFAULT` if they are not mapped. This check does not allocate pages.
-fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
-    if length == 0 {
+/// Pages of an on-demand region need not be mapped.
+fn check_mapped(addr: u64, length: u64, access: Access) -> VerbsResult<()> {
+    if length == 0 || access.contains(Access::ON_DEMAND) {
         return Ok(());
     }
     let page = rdmalab_ring::seg::page_bytes() as u64;

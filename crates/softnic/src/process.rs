@@ -13,6 +13,7 @@ use crate::control::ControlPort;
 use crate::groups::Groups;
 use crate::hooks::Hooks;
 use crate::keys::KeyRegistry;
+use crate::paging::ProcessPaging;
 use crate::peer_table::PeerTable;
 use crate::progress_thread::ProgressThread;
 use crate::qp::QpObject;
@@ -44,6 +45,8 @@ pub(crate) struct Process {
     pub(crate) qps: QpTable<QpObject>,
     pub(crate) peers: PeerTable,
     pub(crate) timers: Timers,
+    /// Pages of its on-demand regions.
+    pub(crate) paging: ProcessPaging,
     pub(crate) blocked: BlockedQueue,
     pub(crate) progress_thread: ProgressThread,
     /// Memory that peers can map.

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::qp::Adapter;
 pub(crate) use rdmalab_profile::Limits;
 pub use rdmalab_profile::{Optimum, Profile, SHIPPED, is_path as is_profile_path};
 
@@ -87,6 +88,28 @@ fn read(by: &str, asked: &str) -> VerbsResult<Option<Profile>> {
 /// The limits that devices of this process report and enforce.
 pub(crate) fn limits() -> &'static Limits {
     profile().map_or(&OWN, |profile| &profile.limits)
+}
+
+/// What the devices of this process do around time-outs and page faults.
+pub(crate) fn of_adapter() -> rdmalab_profile::Adapter {
+    profile().map(|profile| profile.adapter).unwrap_or_default()
+}
+
+/// The same, as far as the engine acts on it.
+pub(crate) fn adapter() -> Adapter {
+    let all = of_adapter();
+    Adapter {
+        ack_timeout_min_code: all.ack_timeout_min_code as u8,
+        rnr_wait_percent: all.rnr_wait_percent as u32,
+        discards_while_paused: all.rnr_discards_responses == 1,
+        serves_faulted_reads: all.odp_serves_faulted_reads == 1,
+        page_fault_pause_ns: all.odp_repeat_ns,
+    }
+}
+
+/// Whether pages of on-demand regions may be missing.
+pub(crate) fn pages_may_be_missing() -> bool {
+    of_adapter().odp_resolve_ns > 0
 }
 
 /// Text for an error message: the profile that lowered the limit.

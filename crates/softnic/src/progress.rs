@@ -298,6 +298,7 @@ impl Process {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
         self.release_deferred(now_ns);
+        self.let_pages_come(now_ns);
         self.check_rings(now_ns);
         let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
@@ -371,7 +372,7 @@ impl Process {
         inner.qp.arm_timer(crate::clock::now_ns(), SILENCE_NS);
         match inner.qp.timer() {
             Timer::At(kind, at_ns) => {
-                if let TimerKind::Rnr(_) = kind {
+                if let TimerKind::Rnr(_) | TimerKind::PageFault = kind {
                     self.set_deadline(at_ns);
                 }
                 Look::At(at_ns)

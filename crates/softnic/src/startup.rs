@@ -18,6 +18,7 @@ use crate::groups::Groups;
 use crate::hooks::Hooks;
 use crate::keys::{self, KeyRegistry};
 use crate::layout::{self, QpWords};
+use crate::paging::ProcessPaging;
 use crate::peer_table::PeerTable;
 use crate::process::Process;
 use crate::progress_loop;
@@ -109,6 +110,7 @@ impl Process {
             qps: QpTable::new(qp_words, slot, seed),
             peers: PeerTable::new(slot),
             timers: Timers::default(),
+            paging: ProcessPaging::new(slot),
             blocked: BlockedQueue::default(),
             progress_thread: ProgressThread::new(stamp)?,
             buffers: Buffers::default(),

@@ -48,6 +48,31 @@ impl Pd {
         &self.0.context
     }
 
+    /// Fetches the pages of a part of an on-demand region before they are accessed, and waits for
+    /// them. `write`: they will be written.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` without On-Demand Paging; `EINVAL` for another kind of region; `EFAULT` for
+    /// bytes outside of it.
+    pub fn prefetch(
+        &self,
+        mr: &Mr,
+        from: usize,
+        bytes: usize,
+        write: bool,
+    ) -> Result<(), VerbsError> {
+        let mut list = [mr.sge(from, bytes).raw];
+        let advice = match write {
+            true => abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+            false => abi::IBV_ADVISE_MR_ADVICE_PREFETCH,
+        };
+        let flush = abi::IBV_ADVISE_MR_FLAG_FLUSH;
+        let list = list.as_mut_ptr();
+        // SAFETY: the domain and the list are valid.
+        let result = unsafe { inline::ibv_advise_mr(self.raw(), advice, flush, list, 1) };
+        self.0.context.library().zero("ibv_advise_mr", result)
+    }
+
     /// Registers a whole buffer, which stays alive as long as the region.
     ///
     /// # Errors

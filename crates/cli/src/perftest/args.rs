@@ -108,7 +108,11 @@ const REFUSED: [Refused; 12] = [
     refused(Some('C'), "report-cycles", "times are in microseconds: leave it out"),
     refused(None, "run_infinitely", "give a number of messages with -n"),
     refused(None, "use_cuda", "messages lie in the memory of the host: leave it out"),
-    refused(None, "odp", "there is no on-demand paging here yet: leave it out"),
+    refused(
+        None,
+        "odp",
+        "`rdmalab run odp` measures it, and `rdmalab exec -- ib_send_lat --odp` has it",
+    ),
 ];
 
 /// The options of one of the programs.

@@ -140,7 +140,8 @@ fn assert_all_named(name: &str) {
 fn each_shipped_profile_is_asked_here() {
     let mut names: Vec<&str> = RUNS.iter().map(|run| run.0).collect();
     names.dedup();
-    let shipped: Vec<&str> = SHIPPED.iter().skip(1).map(|(name, _)| *name).collect();
+    let has_best = |name: &&str| !find_profile(name).unwrap().optima.is_empty();
+    let shipped: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).filter(has_best).collect();
     assert_eq!(names, shipped, "a new profile has a test of its own below");
 }
 

@@ -1,5 +1,6 @@
 //! The optional operations, in the structure before the context that programs hold a pointer to.
 
+mod advise;
 mod create;
 mod query;
 
@@ -21,11 +22,11 @@ pub(crate) unsafe fn fill<B: Backend>(table: *mut verbs_context) {
     t.create_cq_ex = Some(create::create_cq_ex::<B>);
     t.create_qp_ex = Some(create::create_qp_ex::<B>);
     t.create_srq_ex = Some(create::create_srq_ex::<B>);
+    t.advise_mr = Some(advise::advise_mr::<B>);
 
     t.reg_mr_ex = Some(stubs::reg_mr_ex);
     t.dealloc_dmah = Some(stubs::dealloc_dmah);
     t.alloc_dmah = Some(stubs::alloc_dmah);
-    t.advise_mr = Some(stubs::advise_mr);
     t.alloc_null_mr = Some(stubs::alloc_null_mr);
     t.read_counters = Some(stubs::read_counters);
     t.attach_counters_point_flow = Some(stubs::attach_counters_point_flow);

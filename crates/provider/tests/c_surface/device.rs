@@ -213,7 +213,9 @@ fn what_is_not_there_says_so() {
         assert_eq!(errno(), libc::EOPNOTSUPP);
         assert!(inline::ibv_alloc_td(ctx, &mut ibv_td_init_attr::zeroed()).is_null());
         assert!(inline::ibv_open_xrcd(ctx, &mut ibv_xrcd_init_attr::zeroed()).is_null());
-        assert_eq!(inline::ibv_advise_mr(pd, 0, 0, null_mut(), 0), libc::EOPNOTSUPP);
+        let mut sge = ibv_sge::zeroed();
+        assert_eq!(inline::ibv_advise_mr(pd, 0, 0, &mut sge, 1), libc::EOPNOTSUPP);
+        assert_eq!(inline::ibv_advise_mr(pd, 0, 0, null_mut(), 0), libc::EINVAL);
         assert!(exports::ibv_import_device::<Mock>(3).is_null());
         assert!(exports::ibv_reg_dmabuf_mr::<Mock>(pd, 0, 1, 0, 3, 1).is_null());
         assert_eq!(exports::ibv_query_ece::<Mock>(null_mut(), null_mut()), libc::EOPNOTSUPP);

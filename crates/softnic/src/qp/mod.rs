@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rdmalab_driver::{self as driver, Taken};
 use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::odp::Side;
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
 use rdmalab_engine::train::Train;
@@ -29,7 +30,7 @@ use rdmalab_engine::vocab::*;
 
 use crate::cq::CqObject;
 use crate::hooks::Hooks;
-use crate::layout::{self, QpWord};
+use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::pd::PdObject;
 use crate::peer::{MappedMemory, Peer, key_entry};
 use crate::process::Process;
@@ -42,6 +43,7 @@ use crate::udp::socket::Route;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::epoch::Visits;
+use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 
 /// The place of a queue pair. Places are reused but never freed, so a thread that found one by its
@@ -176,6 +178,16 @@ impl Env for QpLinks {
     fn event(&mut self, event: AsyncEventType) {
         self.pd.context.raise(event, self.cookie);
     }
+
+    #[inline(always)]
+    fn has_on_demand(&self) -> bool {
+        self.process.paging.is_active()
+    }
+
+    fn access_pages(&mut self, region: &KeyEntry, addr: u64, bytes: u64, side: Side) -> u64 {
+        let qpn = Qpn::new(u32::from(self.process.slot) << QP_INDEX_BITS | self.object.index);
+        self.process.access_pages((self.object, qpn), region, addr, bytes, side)
+    }
 }
 
 /// The transport service in packets of a QP type.
@@ -225,7 +237,7 @@ impl QpInner {
         if !self.links.object.in_timers.load(Ordering::Relaxed) {
             self.links.process.watch_timer(self.links.object);
         }
-        if let Timer::Wanted(TimerKind::Rnr(_)) = timer {
+        if let Timer::Wanted(TimerKind::Rnr(_) | TimerKind::PageFault) = timer {
             self.qp.arm_timer(crate::clock::now_ns(), u64::MAX);
             if let Timer::At(_, at_ns) = self.qp.timer() {
                 self.links.process.set_deadline(at_ns);

@@ -115,7 +115,9 @@ impl QpInner {
         };
         let Some(single) = single else { return false };
         let target = driver::local_address(links, single.pd, &single.target, true);
-        let Ok((_, host)) = target else { return false };
+        let Some((_, host)) = target.ok().filter(|(region, _)| !region.on_demand) else {
+            return false;
+        };
         // SAFETY: the target was checked against its region just now, which cannot go away while
         // the QP's lock is held; the source is valid by the contract; the copy reports unmapped
         // memory.
@@ -215,7 +217,10 @@ unsafe fn gather(links: &QpLinks, single: &SingleSend<'_>, to: *mut u8) -> Optio
     let [sge] = single.sges() else { return None };
     debug_assert_eq!(sge.length, single.wqe().length, "the queue stores the sum of the pieces");
     let (_, _, pd) = single.ends();
-    let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
+    let (region, host) = driver::local_address(links, pd, sge, false).ok()?;
+    if region.on_demand {
+        return None;
+    }
     // SAFETY: the source was checked against its region just now, and the copy reports unmapped
     // memory; the target has room by the contract, because one piece is the whole payload.
     unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()

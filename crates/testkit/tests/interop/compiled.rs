@@ -29,6 +29,23 @@ fn all_opcodes_and_errors() {
         let environments =
             ["", "RDMALAB_TEST_DEVICE=soft1", "RDMALAB_LANE=off", "RDMALAB_PERSONALITY=ethernet"];
         run(&program, &environments, "all passed");
+        // All memory is paged on demand, so that the first access to each page is a fault.
+        let paged = [
+            "RDMALAB_TEST_ON_DEMAND=1",
+            "RDMALAB_TEST_ON_DEMAND=1 RDMALAB_PROFILE=connectx4",
+            "RDMALAB_TEST_ON_DEMAND=1 RDMALAB_PROFILE=connectx6",
+        ];
+        run(&program, &paged, "all passed");
+    }
+}
+
+#[test]
+fn memory_is_paged_on_demand() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["on_demand_paging.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-libverbs"]) {
+        let environments = ["", "RDMALAB_PROFILE=connectx4", "RDMALAB_PROFILE=connectx6"];
+        run(&program, &environments, "all passed");
     }
 }
 

@@ -1,0 +1,137 @@
+//! Page faults of queue pairs, and what happens when pages come.
+
+use std::time::Duration;
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::mr::{KeyEntry, KeyKind};
+use rdmalab_engine::odp::{self, Advice, PAGE_BYTES, Side};
+use rdmalab_engine::vocab::{PdId, Sge};
+use rdmalab_wire::ids::Qpn;
+
+use crate::paging::{Due, State};
+use crate::peer::key_entry;
+use crate::process::Process;
+use crate::qp::QpObject;
+
+/// How long to wait for the lock of a queue pair that is told that pages have come, ns.
+const RETRY_NS: u64 = 20_000;
+
+/// How often a thread that waits for prefetched pages looks.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Lets the kernel map the pages of a range, as far as it can (`MADV_POPULATE_*`, Linux 5.14).
+fn populate(advice: Advice, host_addr: u64, bytes: u64) -> VerbsResult<()> {
+    let how = match advice {
+        Advice::Prefetch => libc::MADV_POPULATE_READ,
+        Advice::PrefetchWrite => libc::MADV_POPULATE_WRITE,
+        Advice::PrefetchNoFault => return Ok(()),
+    };
+    let first = host_addr / PAGE_BYTES * PAGE_BYTES;
+    let length = (host_addr + bytes - first) as usize;
+    // SAFETY: it maps pages that the process may access already, and changes no content.
+    let result = unsafe { libc::madvise(first as *mut libc::c_void, length, how) };
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ENOMEM | libc::EFAULT) if result != 0 => Err(VerbsError::new(
+            VerbsError::EFAULT,
+            format!("{bytes} bytes at {host_addr:#x}: not all of it is mapped in this process"),
+        )),
+        // An older kernel maps them at the first access.
+        _ => Ok(()),
+    }
+}
+
+impl Process {
+    /// [`rdmalab_engine::qp::Env::access_pages`] of a queue pair, whose lock the caller holds.
+    #[cold]
+    pub(crate) fn access_pages(
+        &self,
+        (object, qpn): (&QpObject, Qpn),
+        entry: &KeyEntry,
+        host_addr: u64,
+        bytes: u64,
+        side: Side,
+    ) -> u64 {
+        let key = match entry.kind {
+            KeyKind::Region => Some(entry.key),
+            KeyKind::WindowType1 | KeyKind::WindowType2 => self.keys.region_of(entry),
+        };
+        let Some(key) = key else { return bytes };
+        let mut state = self.paging.state.lock();
+        let present = state.pages.access(key, host_addr, bytes, qpn, side);
+        if present < bytes {
+            state.waiting.insert(object.index);
+            self.fetch(&mut state);
+        }
+        present
+    }
+
+    /// Fetches pages of on-demand regions before they are accessed; if `flush`, waits for them.
+    pub(crate) fn advise(
+        &self,
+        pd: PdId,
+        advice: Advice,
+        flush: bool,
+        sges: &[Sge],
+    ) -> VerbsResult<()> {
+        let key = |key| self.keys.view.lookup(key).and_then(key_entry);
+        let ranges = odp::advised(key, pd, advice, sges)?;
+        for (key, host_addr, bytes) in &ranges {
+            populate(advice, *host_addr, *bytes)?;
+            let mut state = self.paging.state.lock();
+            state.pages.prefetch(*key, *host_addr, *bytes);
+            self.fetch(&mut state);
+        }
+        let is_there = |(key, host_addr, bytes): &(u32, u64, u64)| {
+            self.paging.state.lock().pages.is_present(*key, *host_addr, *bytes)
+        };
+        // A region that another thread deregisters has all its pages.
+        while flush && self.paging.is_active() && !ranges.iter().all(is_there) {
+            std::thread::sleep(LOOK);
+            self.let_pages_come(crate::clock::now_ns());
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, state: &mut State) {
+        state.fetch_raised(crate::clock::now_ns());
+        if let Some(at_ns) = state.next_ns() {
+            self.set_deadline(at_ns);
+        }
+    }
+
+    /// Lets pages come that are due, and tells the queue pairs that wait for some. The caller
+    /// checks timers, and holds no lock of a queue pair.
+    pub(crate) fn let_pages_come(&self, now_ns: u64) {
+        if !self.paging.is_active() {
+            return;
+        }
+        let waiting = {
+            let mut state = self.paging.state.lock();
+            if state.next_ns().is_none_or(|at_ns| at_ns > now_ns) {
+                state.next_ns().into_iter().for_each(|at_ns| self.set_deadline(at_ns));
+                return;
+            }
+            state.advance(now_ns);
+            std::mem::take(&mut state.waiting)
+        };
+        let mut busy = Vec::new();
+        for index in waiting {
+            let Some(object) = self.qps.at(index as usize) else { continue };
+            let Some(mut guard) = object.inner.try_lock() else {
+                busy.push(index);
+                continue;
+            };
+            if let Some(inner) = guard.as_mut() {
+                inner.qp.pages_arrived(&mut inner.links);
+                inner.transmit();
+                inner.settle();
+            }
+        }
+        let mut state = self.paging.state.lock();
+        if !busy.is_empty() {
+            state.waiting.extend(busy);
+            state.schedule(now_ns + RETRY_NS, Due::Retry);
+        }
+        state.next_ns().into_iter().for_each(|at_ns| self.set_deadline(at_ns));
+    }
+}

@@ -1,0 +1,129 @@
+//! On-Demand Paging of this process's regions.
+//!
+//! The device reaches memory by the addresses of its process, so every page of a region is there
+//! when it is needed, and what the process maps next is found at the same address. Without a
+//! profile no access finds a page missing. Under a profile of an adapter pages come after the time
+//! that they take there, and the engine acts as that adapter does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::odp::{Page, Paging};
+use rdmalab_random::Random;
+use rdmalab_wire::ids::Qpn;
+
+use crate::profile;
+
+/// The pages of the regions of this process.
+pub(crate) struct ProcessPaging {
+    /// Whether there is a region with pages that may be missing.
+    is_active: AtomicBool,
+    pub(crate) state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) pages: Paging,
+    /// What happens when: by time and number.
+    due: BTreeMap<(u64, u64), Due>,
+    numbered: u64,
+    /// Indices of the queue pairs that wait for pages.
+    pub(crate) waiting: BTreeSet<u32>,
+    /// When the device can tell the next queue pair that its page has come.
+    resume_free_ns: u64,
+    random: Random,
+}
+
+pub(crate) enum Due {
+    /// A page comes.
+    Page(Page),
+    /// A queue pair learns that a page has come.
+    Resume(Page, Qpn),
+    /// Queue pairs whose locks were taken are looked at again.
+    Retry,
+}
+
+impl ProcessPaging {
+    pub(crate) fn new(slot: u16) -> ProcessPaging {
+        ProcessPaging {
+            is_active: AtomicBool::new(false),
+            state: Mutex::new(State {
+                pages: Paging::new(profile::of_adapter().odp_fault_contexts as usize),
+                due: BTreeMap::new(),
+                numbered: 0,
+                waiting: BTreeSet::new(),
+                resume_free_ns: 0,
+                random: Random::new(u64::from(slot)),
+            }),
+        }
+    }
+
+    /// Whether there is a region with pages that may be missing.
+    #[inline(always)]
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Relaxed)
+    }
+
+    /// A region begins without pages, if it is an on-demand one.
+    pub(crate) fn register(&self, entry: &KeyEntry) {
+        let mut state = self.state.lock();
+        if entry.on_demand {
+            state.pages.register(entry.key);
+        } else {
+            state.pages.deregister(entry.key);
+        }
+        self.is_active.store(!state.pages.is_empty(), Ordering::Relaxed);
+    }
+
+    /// A region is gone.
+    pub(crate) fn deregister(&self, key: u32) {
+        let mut state = self.state.lock();
+        state.pages.deregister(key);
+        self.is_active.store(!state.pages.is_empty(), Ordering::Relaxed);
+    }
+
+    /// A queue pair was reset or destroyed.
+    pub(crate) fn forget_qp(&self, qpn: Qpn) {
+        if self.is_active() {
+            self.state.lock().pages.forget_qp(qpn);
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn schedule(&mut self, at_ns: u64, due: Due) {
+        self.numbered += 1;
+        self.due.insert((at_ns, self.numbered), due);
+    }
+
+    /// Schedules the pages that were asked for.
+    pub(crate) fn fetch_raised(&mut self, now_ns: u64) {
+        let all = profile::of_adapter();
+        for page in self.pages.take_raised() {
+            let more = -self.random.unit_above_0().ln() * all.odp_resolve_mean_ns as f64;
+            self.schedule(now_ns + all.odp_resolve_ns + more as u64, Due::Page(page));
+        }
+    }
+
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.due.first_key_value().map(|((at_ns, _), _)| *at_ns)
+    }
+
+    /// Lets happen what is due.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            match entry.remove() {
+                Due::Page(page) => {
+                    for qpn in self.pages.resolve(page) {
+                        let from_ns = self.resume_free_ns.max(now_ns);
+                        self.resume_free_ns = from_ns + profile::of_adapter().odp_resume_ns;
+                        self.schedule(self.resume_free_ns, Due::Resume(page, qpn));
+                    }
+                }
+                Due::Resume(page, qpn) => self.pages.resume(page, qpn),
+                Due::Retry => {}
+            }
+        }
+    }
+}
