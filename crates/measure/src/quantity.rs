@@ -26,6 +26,9 @@ pub enum Quantity {
     PostCost,
     /// From the stamp before the post to the completion polled at the same end.
     CompletionTime,
+    /// From the stamp before the first post of several operations until the last of them, or the
+    /// operation that a label names, is done.
+    ExecutionTime,
     /// The time of the whole run over the number of messages: the reciprocal of the rate.
     MessageTime,
     /// The time of a call that is not a post, until it returns.
@@ -34,6 +37,8 @@ pub enum Quantity {
     SetupTime,
     /// How long something waits for an answer before it acts, as measured.
     Timeout,
+    /// The share of trials in which an adapter waited for a time-out.
+    TimeoutShare,
     /// How many messages go by until a series repeats itself.
     Period,
     /// By how much a repeating pattern stands out at most.
@@ -57,7 +62,7 @@ pub enum Better {
 
 impl Quantity {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::OneWay,
         Self::OneWayFromCopy,
         Self::RoundTrip,
@@ -66,10 +71,12 @@ impl Quantity {
         Self::Bandwidth,
         Self::PostCost,
         Self::CompletionTime,
+        Self::ExecutionTime,
         Self::MessageTime,
         Self::CallCost,
         Self::SetupTime,
         Self::Timeout,
+        Self::TimeoutShare,
         Self::Period,
         Self::PeakHeight,
         Self::Fairness,
@@ -91,10 +98,14 @@ impl Quantity {
             Self::Bandwidth => ("bandwidth", "bandwidth_bytes_per_s", "bytes_per_s", More),
             Self::PostCost => ("post cost", "post_cost_ns", "ns", Less),
             Self::CompletionTime => ("completion time", "completion_time_ns", "ns", Less),
+            Self::ExecutionTime => ("execution time", "execution_time_ns", "ns", Less),
             Self::MessageTime => ("time per message", "message_time_ns", "ns", Less),
             Self::CallCost => ("call cost", "call_cost_ns", "ns", Less),
             Self::SetupTime => ("set-up time", "setup_time_ns", "ns", Less),
             Self::Timeout => ("time-out", "timeout_ns", "ns", Neither),
+            Self::TimeoutShare => {
+                ("share of trials with a time-out", "timeout_share", "share", Less)
+            }
             Self::Period => ("period", "period_messages", "messages", Neither),
             Self::PeakHeight => ("peak height", "peak_height_ns", "ns", Neither),
             Self::Fairness => ("fairness (Jain)", "fairness_share", "share", More),
@@ -156,7 +167,7 @@ impl Quantity {
         match self {
             Self::Rate => fmt_rate(value),
             Self::Bandwidth => fmt_bandwidth(value),
-            Self::CpuShare => format!("{:.0} %", value * 100.0),
+            Self::CpuShare | Self::TimeoutShare => format!("{:.0} %", value * 100.0),
             Self::Period => format!("{value:.0}"),
             Self::Fairness => format!("{value:.3}"),
             _ => fmt_ns(value),
@@ -255,7 +266,8 @@ mod tests {
             assert_eq!(crate::unit::of_name(a.field()), Some(a.suffix()), "{a:?}");
             let is_time = a.suffix() == "ns";
             assert!(a.more_is_better() || !a.suffix().ends_with("per_s"), "{a:?}");
-            assert!(a.better() != Better::Less || is_time, "{a:?}");
+            let is_bad = is_time || *a == Quantity::TimeoutShare;
+            assert!(a.better() != Better::Less || is_bad, "{a:?}");
         }
     }
 
@@ -268,6 +280,8 @@ mod tests {
             (Quantity::Rate, More),
             (Quantity::Fairness, More),
             (Quantity::Timeout, Neither),
+            (Quantity::ExecutionTime, Less),
+            (Quantity::TimeoutShare, Less),
             (Quantity::Period, Neither),
             (Quantity::PeakHeight, Neither),
             (Quantity::CpuShare, Neither),

@@ -491,10 +491,16 @@ fn meaning(quantity: Quantity) -> &'static str {
         Quantity::CompletionTime => {
             "from the stamp before the post to the completion polled at the same end"
         }
+        Quantity::ExecutionTime => {
+            "from the stamp before the first post until the last operation, or a named one, is done"
+        }
         Quantity::MessageTime => "the time of the whole run over the number of messages",
         Quantity::CallCost => "the time of a call that is not a post, until it returns",
         Quantity::SetupTime => "from the begin of making something until it can be used",
         Quantity::Timeout => "how long something waits for an answer before it acts",
+        Quantity::TimeoutShare => {
+            "trials with an operation that took longer than the least time-out, over all trials"
+        }
         Quantity::Period => "messages until the round trips repeat themselves",
         Quantity::PeakHeight => "by how much the highest peak of what repeats itself stands out",
         Quantity::Fairness => "how evenly all are served: 1 is alike, 1/n is one of n alone",
