@@ -8,12 +8,13 @@ use serde_json::Value;
 use crate::chart::{Chart, Scope, family, sentence, x_text};
 use crate::curves;
 use crate::histograms::histograms;
-use crate::model::{Group, Merged, Model, NINTH, PEER, Row, TAIL, TENTH, group_name};
+use crate::model::{Group, Merged, Model, NINTH, PAGE, PEER, Row, TAIL, TENTH, group_name};
 use crate::published::PlacedValue;
 use crate::ranking::{figure_ranking, median_ranking};
 use crate::svg::{Line, Mark, Rule};
 use crate::value::{finding_value, heading, percentile};
 
+mod done;
 mod lines;
 use lines::draw;
 pub use lines::{LineChart, several};
@@ -77,6 +78,9 @@ fn found_at(model: &Model, x: &str, families: &[&str]) -> Vec<Rule> {
 
 /// All charts of one quantity's samples; `id` makes their names unique in the page.
 pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    if group.label.starts_with(PAGE) {
+        return done::of_pages(model, group, id, scope);
+    }
     if scope.is_brief {
         return compared(model, group, id, scope);
     }

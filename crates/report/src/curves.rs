@@ -188,15 +188,17 @@ fn curve(
     Chart::new(title.to_owned(), svg::lines(&labels, &x, y, lines, &[], printed))
 }
 
-/// The first two numeric parameters with at least [`MIN_HEAT`] values each.
+/// The first two numeric parameters with at least [`MIN_HEAT`] values each; of more than
+/// [`MAX_HEAT`] values some at even distances.
 fn two_numbers<'a>(model: &Model<'a>) -> Option<[(&'a str, Vec<&'a Value>); 2]> {
     let values = |name: &&'a str| {
         let each = model.rows.iter().map(|row| row.parameters.get(*name));
         let mut all: Vec<&Value> = each.collect::<Option<Vec<_>>>()?;
         all.sort_by(|a, b| order(Some(a), Some(b)));
         all.dedup();
-        let fits = (MIN_HEAT..=MAX_HEAT).contains(&all.len());
-        (all.iter().all(|v| v.is_number()) && fits).then_some((*name, all))
+        let fits = all.iter().all(|v| v.is_number()) && all.len() >= MIN_HEAT;
+        let step = all.len().div_ceil(MAX_HEAT);
+        fits.then(|| (*name, all.into_iter().step_by(step.max(1)).collect::<Vec<_>>()))
     };
     let mut found = model.varying.iter().filter_map(values);
     let (first, second) = (found.next()?, found.next()?);

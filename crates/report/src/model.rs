@@ -18,6 +18,9 @@ pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
 /// The beginning of the label of a peer's series.
 pub const PEER: &str = "peer ";
 
+/// The beginning of the label of a page's series: times until its operations were done.
+pub const PAGE: &str = "page ";
+
 /// The value of the profile fact for a rank without a profile.
 const NO_PROFILE: &str = "none";
 

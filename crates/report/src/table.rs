@@ -9,7 +9,7 @@ use rdmalab_measure::text::first_few;
 use rdmalab_record::{Record, Skipped};
 
 use crate::grid::Grid;
-use crate::model::{Group, Merged, Model, PEER, Row, TAIL, TENTH, device_line, group_name};
+use crate::model::{Group, Merged, Model, PAGE, PEER, Row, TAIL, TENTH, device_line, group_name};
 use crate::value::{fmt_count, heading, named, percentile, shown, unbreakable};
 use crate::warnings::warnings;
 
@@ -252,23 +252,25 @@ fn interval(quantity: Quantity, low: f64, high: f64) -> String {
     }
 }
 
-/// A table for each quantity; several peers share one.
+/// A table for each quantity; several peers, or pages, share one.
 fn tables(model: &Model) -> Vec<String> {
     let groups = model.groups();
-    let runs = groups.chunk_by(|a, b| a.quantity == b.quantity && is_peer(a) && is_peer(b));
+    let is_one = |a: &Group, b: &Group| {
+        let kinds = [PEER, PAGE];
+        let is_it = |kind: &&str| a.label.starts_with(*kind) && b.label.starts_with(*kind);
+        a.quantity == b.quantity && kinds.iter().any(is_it)
+    };
+    let runs = groups.chunk_by(is_one);
     runs.map(|run| match run {
         [group] => times(model, group),
-        peers => times_of_peers(model, peers),
+        several => times_of_several(model, several),
     })
     .collect()
 }
 
-fn is_peer(group: &Group) -> bool {
-    group.label.starts_with(PEER)
-}
-
-/// The times of the peers of a fan, one below the other.
-fn times_of_peers(model: &Model, peers: &[Group]) -> String {
+/// The times of the peers of a fan, or of pages, one below the other.
+fn times_of_several(model: &Model, peers: &[Group]) -> String {
+    let kind = if peers[0].label.starts_with(PEER) { PEER } else { PAGE };
     let quantity = peers[0].quantity;
     let mut lines_of = Vec::new();
     for (number, row) in model.rows.iter().enumerate() {
@@ -284,19 +286,19 @@ fn times_of_peers(model: &Model, peers: &[Group]) -> String {
     let text_columns = text_columns(model);
     let table = with_what_fits(&all, |quantiles| {
         let mut heads = parameter_heads(model);
-        heads.push("peer".to_owned());
+        heads.push(kind.trim().to_owned());
         let keys = heads.len();
         heads.extend(heads_of(&all, quantiles));
         let mut table = Grid::new(heads, keys, text_columns);
         for ((_, label, _), (row, merged)) in lines_of.iter().zip(&all.rows) {
             let mut cells = parameter_cells(model, row);
-            cells.push(label.trim_start_matches(PEER).to_owned());
+            cells.push(label.trim_start_matches(kind).to_owned());
             cells.extend(cells_of(&all, merged, quantiles));
             table.push(cells);
         }
         table
     });
-    format!("{} of each peer [{}]\n{table}", quantity.name(), quantity.unit())
+    format!("{} of each {}[{}]\n{table}", quantity.name(), kind, quantity.unit())
 }
 
 fn times(model: &Model, group: &Group) -> String {

@@ -70,7 +70,7 @@ pub(super) fn draw(
 }
 
 /// The least and the largest.
-fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+pub(super) fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let start = (f64::INFINITY, f64::NEG_INFINITY);
     let (low, high) = values.fold(start, |(low, high), v| (low.min(v), high.max(v)));
     if low <= high { (low, high) } else { (0.0, 1.0) }
@@ -93,7 +93,7 @@ fn x_axis(name: &str, values: Vec<f64>) -> Axis {
 fn y_axis(quantity: Quantity, (low, high): (f64, f64)) -> Axis {
     let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
     let name = sentence(quantity.name());
-    if quantity != Quantity::CpuShare && low > 0.0 && high > WIDE_RATIO * low {
+    if quantity.suffix() != "share" && low > 0.0 && high > WIDE_RATIO * low {
         svg::log_axis(&format!("{name} (log)"), (low, high), text)
     } else {
         svg::linear_axis(&name, (low.min(0.0), high), 5, text)
