@@ -98,6 +98,12 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "to" => ("group", &["--transport", "ud"]),
         "sizes" => ("series", &[]),
         "lost-after" => ("100ms", &[]),
+        "fault" => ("none", &[]),
+        "operations" => ("5", &[]),
+        "interval" => ("10us", &[]),
+        "second-op" => ("send", &[]),
+        "second-page" => ("other", &[]),
+        "warm" => ("but_first", &["--second-page", "other"]),
         other => panic!("--{other} is new: give it a value here"),
     }
 }
@@ -110,6 +116,7 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
             let (value, with) = match (experiment.name(), opt.name) {
                 // Experiments that wait for answers or receives need a transport without losses.
                 ("recvq" | "rpc", "transport") => ("rc", &[][..]),
+                ("odp", "op") => ("write", &[][..]),
                 (_, name) => other_value(name),
             };
             // Only `blast` has this option.
@@ -123,7 +130,11 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
                 continue;
             }
             let name = format!("--{}", opt.name);
-            let words = [&[experiment.name(), name.as_str(), value], with].concat();
+            let mut words = [&[experiment.name(), name.as_str(), value], with].concat();
+            // The soft device has no on-demand paging.
+            if experiment == Experiment::ODP && opt.name != "fault" {
+                words.extend(["--fault", "none"]);
+            }
             let is_used = |name: &str| option(experiment, name).is_ok();
             let pairs = words[1..].chunks(2).filter(|pair| is_used(pair[0]));
             let mut words: Vec<&str> = words[..1].iter().chain(pairs.flatten()).copied().collect();

@@ -146,7 +146,7 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     assert!(plan.stdout.contains("of virtual time in all"), "{}", plan.stdout);
     let plan = said(&mut rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan"]));
     assert!(plan.stdout.contains("here on sim:connectx4 (of kind sim"), "{}", plan.stdout);
-    assert!(plan.stdout.contains("there is no experiment odp yet"), "{}", plan.stdout);
+    assert!(plan.stdout.contains("there is no experiment odp-applications yet"), "{}", plan.stdout);
     // A study of one's own need not name one.
     let home = tempfile::tempdir().unwrap();
     common::own_study("fukuoka2021", home.path(), &[("sim = \"connectx4\"\n", "")]);

@@ -15,6 +15,7 @@ mod blast;
 mod connect;
 mod fan;
 mod mr;
+mod odp;
 mod oneway;
 mod overhead;
 mod ping;

@@ -38,6 +38,7 @@ experiments! {
     MR: mr::Mr,
     CONNECT: connect::Connect,
     TIMEOUT: timeout::Timeout,
+    ODP: odp::Odp,
     RECVQ: recvq::Recvq,
     RPC: rpc::Rpc,
     FAN: fan::Fan,

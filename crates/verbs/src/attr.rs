@@ -46,6 +46,8 @@ pub struct DeviceAttr {
     pub max_mw: u32,
     /// Whether the device supports on-demand paging.
     pub has_on_demand_paging: bool,
+    /// The local ACK delay of the device, as a time-out code: 4.096 us x 2^n.
+    pub local_ca_ack_delay: u8,
     /// Number of ports.
     pub phys_port_cnt: u8,
 }
@@ -75,6 +77,7 @@ impl DeviceAttr {
             max_srq_sge: count(a.max_srq_sge),
             max_mw: count(a.max_mw),
             has_on_demand_paging: raw.odp_caps.general_caps & abi::IBV_ODP_SUPPORT != 0,
+            local_ca_ack_delay: a.local_ca_ack_delay,
             phys_port_cnt: a.phys_port_cnt,
         }
     }

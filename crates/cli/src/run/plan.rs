@@ -248,6 +248,8 @@ mod tests {
             max_msg_bytes: 2 << 30,
             gids: 2,
             needs_gid: false,
+            has_on_demand_paging: true,
+            ack_delay_code: 0,
         }
     }
 

@@ -98,6 +98,8 @@ fn limits() -> Limits {
         max_msg_bytes: 1 << 30,
         gids: 2,
         needs_gid: false,
+        has_on_demand_paging: true,
+        ack_delay_code: 0,
     }
 }
 

@@ -46,6 +46,12 @@ const TIMEOUT: &[Shape] = &[
     (Timeout, "T_o", OfMessages),
     (Timeout, "T_tr", Figure),
 ];
+const ODP: &[Shape] = &[
+    (ExecutionTime, "", OfRuns),
+    (CompletionTime, "", OfMessages),
+    (TimeoutShare, "", Figure),
+    (CpuShare, "rank 0", Figure),
+];
 const RECVQ: &[Shape] = &[(RoundTrip, "rank 0", OfMessages), (RoundTrip, "rank 1", OfMessages)];
 const RPC: &[Shape] = &[(RoundTrip, "", OfMessages), (Bandwidth, "", Figure)];
 const FAN: &[Shape] = &[(RoundTrip, "all peers", OfMessages), (MessageTime, "least T/n", Figure)];
@@ -70,6 +76,7 @@ pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Sha
         "overhead" => OVERHEAD,
         "mr" => MR,
         "timeout" => TIMEOUT,
+        "odp" => ODP,
         "recvq" => RECVQ,
         "rpc" => RPC,
         // With `sizes=series` each size has a series of its own.

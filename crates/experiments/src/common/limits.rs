@@ -41,6 +41,10 @@ pub struct Limits {
     pub gids: u32,
     /// Whether peers are reached by GID only.
     pub needs_gid: bool,
+    /// Whether memory may be registered without pinning its pages.
+    pub has_on_demand_paging: bool,
+    /// The smallest time-out code that the device minds, as far as it says: its local ACK delay.
+    pub ack_delay_code: u8,
 }
 
 impl Limits {
@@ -71,6 +75,8 @@ impl Limits {
             max_msg_bytes: port.max_msg_bytes.into(),
             gids: port.gid_tbl_len,
             needs_gid: port.needs_gid(),
+            has_on_demand_paging: device.has_on_demand_paging,
+            ack_delay_code: device.local_ca_ack_delay,
         })
     }
 }

@@ -197,8 +197,58 @@ fn a_time_out_beyond_the_limit_is_an_outcome() {
 }
 
 #[test]
+fn trials_have_all_their_operations() {
+    let cases = "
+        op=read
+        op=write operations=70 size=300 qps=3 runs=3
+        op=send operations=9 qps=4 interval=20us
+        op=read second-op=send operations=3 second-page=other warm=but_first runs=2
+        op=send second-op=read operations=40 warm=but_first size=1000 qps=2 outstanding-reads=2
+        op=write operations=1 size=1M runs=1
+    ";
+    let each_on = |point: &Point, outcome: &Outcome| {
+        let number = |name| point.get(name).unwrap().parse::<u64>().unwrap();
+        let (runs, operations) = (point.common.runs, number("operations"));
+        let of = |quantity, label: &str| {
+            let mut all = outcome.series.iter();
+            let found = all.find(|s| s.quantity == quantity && s.label == label);
+            found.map_or(0, |series| series.counted().count() as u64)
+        };
+        assert_eq!(of(Quantity::ExecutionTime, ""), runs);
+        assert_eq!(of(Quantity::CompletionTime, ""), runs * operations);
+        let pages = (0..99).map(|page| of(Quantity::ExecutionTime, &format!("page {page}")));
+        let of_pages = if operations < 32 { 0 } else { runs * operations };
+        assert_eq!(pages.sum::<u64>(), of_pages);
+        let counts = ["trials", "failed", "flushed"].map(|name| outcome.count(name));
+        assert_eq!(counts, [Some(runs), Some(0), Some(0)]);
+        // The pauses between the posts are part of the execution time.
+        let least_ns = (number("interval") * (operations - 1)) as f64;
+        assert!(outcome.series[0].counted().all(|ns| ns >= least_ns), "{outcome:?}");
+    };
+    let cases = cases.lines().map(|case| match case.trim() {
+        "" => String::new(),
+        case => format!("fault=none {case}\n"),
+    });
+    each(Experiment::ODP, &cases.collect::<String>(), each_on);
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     refused(&[
+        (Experiment::ODP, "", "soft0 has no on-demand paging: choose none"),
+        (Experiment::ODP, "fault=client", "no on-demand paging"),
+        (Experiment::ODP, "fault=none op=send_imm", "choose one of these"),
+        (Experiment::ODP, "fault=none timeout=0", "choose 1 to 31"),
+        (Experiment::ODP, "fault=none operations=1 second-op=read", "--operations 2 or more"),
+        (Experiment::ODP, "fault=none operations=1 second-page=other", "--operations 2 or more"),
+        (Experiment::ODP, "fault=none warm=but_first", "choose --second-page other"),
+        (Experiment::ODP, "fault=none warm=but_first size=4096", ""),
+        (Experiment::ODP, "fault=none operations=16384", ""),
+        (Experiment::ODP, "fault=none operations=16385", "or more --qps"),
+        (Experiment::ODP, "fault=none operations=16385 qps=2", ""),
+        (Experiment::ODP, "fault=none operations=1M qps=100 runs=1000", "at most"),
+        (Experiment::ODP, "fault=none outstanding-reads=17", "at most 16 READs"),
+        (Experiment::ODP, "fault=none op=write outstanding-reads=17", ""),
         (Experiment::TIMEOUT, "timeout=0", "waits for ever"),
         (Experiment::TIMEOUT, "timeout=31", "or a --limit above 17593s"),
         (Experiment::TIMEOUT, "timeout=20 retry-cnt=7", ""),

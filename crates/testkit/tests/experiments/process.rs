@@ -119,6 +119,7 @@ fn endless(experiment: Experiment) -> String {
         "blast" => "messages=1000 runs=1000000 warm-up=0 size=64",
         "mr" => "messages=1000 runs=10000 warm-up=0 size=64",
         "connect" => "qps=20 runs=1000000",
+        "odp" => "fault=none runs=1000000",
         "timeout" => "messages=100000 timeout=12 retry-cnt=0",
         _ => "messages=1000 runs=4000 warm-up=0 size=64",
     };

@@ -27,6 +27,7 @@ const CASES: &[Case] = &[
     (Experiment::MR, 2, &[("messages", "20")]),
     (Experiment::CONNECT, 2, &[]),
     (Experiment::TIMEOUT, 2, &[("messages", "3")]),
+    (Experiment::ODP, 2, &[("fault", "none"), ("interval", "1us"), ("second-op", "send")]),
     (Experiment::RECVQ, 2, &[SHORT, ("queue", "srq"), ("rx-depth", "32")]),
     (Experiment::RPC, 2, &[SHORT]),
     (Experiment::RPC, 4, &[SHORT, ("call", "write")]),

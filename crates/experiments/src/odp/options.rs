@@ -1,0 +1,120 @@
+//! The options that only `odp` has.
+
+use crate::common::option::{Field, number_field, word_field};
+use crate::common::params::Op;
+use crate::common::words::words;
+
+/// Its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Odp {
+    /// Whose memory is registered for on-demand paging.
+    pub fault: Side,
+    /// Operations of a trial.
+    pub operations: u32,
+    /// From one post to the next.
+    pub interval_ns: u64,
+    /// What the second operation is.
+    pub second_op: SecondOp,
+    /// Where the second operation lies.
+    pub second_page: SecondPage,
+    /// Which pages the adapters have used before.
+    pub warm: Warm,
+}
+
+words! {
+    /// Whose memory is registered for on-demand paging.
+    Side, "end" {
+        /// Nobody's.
+        None = "none",
+        /// That of rank 1.
+        Server = "server",
+        /// That of rank 0.
+        Client = "client",
+        /// That of both.
+        Both = "both",
+    }
+}
+
+words! {
+    /// What the second operation of a trial is.
+    SecondOp, "operation" {
+        /// As the others.
+        Same = "same",
+        /// A READ.
+        Read = "read",
+        /// A WRITE.
+        Write = "write",
+        /// A SEND.
+        Send = "send",
+    }
+}
+
+impl SecondOp {
+    /// What it stands for, where the others are `op`.
+    pub const fn of(self, op: Op) -> Op {
+        match self {
+            Self::Same => op,
+            Self::Read => Op::Read,
+            Self::Write => Op::Write,
+            Self::Send => Op::Send,
+        }
+    }
+}
+
+words! {
+    /// Where the second operation of a trial lies.
+    SecondPage, "place" {
+        /// Right behind the first one: in its page, if there is room.
+        Same = "same",
+        /// At the begin of the next page; those after it lie behind it.
+        Other = "other",
+    }
+}
+
+words! {
+    /// Which pages the adapters have used before a trial.
+    Warm, "set of pages" {
+        /// None.
+        None = "none",
+        /// All but those of the first operation.
+        ButFirst = "but_first",
+    }
+}
+
+/// Most operations of a trial: each has a sample, and a request of its own.
+const OPERATIONS_MAX: u64 = 1 << 20;
+/// Longest time between two posts: a minute.
+const INTERVAL_MAX_NS: u64 = 60_000_000_000;
+
+pub(super) const FAULT: Field<Odp> = word_field!(
+    "fault",
+    None,
+    Side,
+    fault,
+    "whose memory is registered for on-demand paging, so that each first use of a page faults: of \
+     rank 1 (server), rank 0 (client), both or none"
+);
+pub(super) const OPERATIONS: Field<Odp> = number_field!(
+    "operations", None, operations: u32, 1..=OPERATIONS_MAX, "N", "",
+    "operations of a trial; they use the queue pairs in turns"
+);
+pub(super) const INTERVAL: Field<Odp> = number_field!(
+    "interval", None, interval_ns: u64, 0..=INTERVAL_MAX_NS, "TIME", "ns",
+    "from one post to the next; 0: back to back"
+);
+pub(super) const SECOND_OP: Field<Odp> =
+    word_field!("second-op", None, SecondOp, second_op, "what the second operation is");
+pub(super) const SECOND_PAGE: Field<Odp> = word_field!(
+    "second-page",
+    None,
+    SecondPage,
+    second_page,
+    "where the second operation lies: behind the first (same), or at the begin of the next page"
+);
+pub(super) const WARM: Field<Odp> = word_field!(
+    "warm",
+    None,
+    Warm,
+    warm,
+    "which pages the adapters have used before: none, or all but those of the first operation"
+);
