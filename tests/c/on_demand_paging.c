@@ -3,8 +3,8 @@
  * and memory that is mapped anew under a region.
  *
  * The parent reads and writes memory of the child. Under a profile whose pages take time to come,
- * the first access to a page takes at least as long as the wait after its RNR NAK; the second one
- * is not watched, because a process may lose its processor.
+ * the first access to a page takes at least as long as the wait after its RNR NAK. The fastest of
+ * several later accesses does not, and neither does the first one to a page that was prefetched.
  */
 #include "endpoint.h"
 
@@ -72,6 +72,22 @@ static double transfer(struct endpoint *ep, enum ibv_wr_opcode opcode, uint64_t 
     return now_ms() - begin;
 }
 
+enum { LATER = 20 };
+
+/* An RNR NAK asks for 0.64 ms, and the adapter waits 3.46 times as long. */
+static const double WAIT_MS = 0.64 * 3.46;
+
+/* The time of the fastest of several READs, ms. */
+static double fastest(struct endpoint *ep, uint64_t at, uint32_t rkey)
+{
+    double least_ms = 1e9;
+    for (int i = 0; i < LATER; i++) {
+        double ms = transfer(ep, IBV_WR_RDMA_READ, at, rkey);
+        least_ms = ms < least_ms ? ms : least_ms;
+    }
+    return least_ms;
+}
+
 struct shown {
     uint64_t memory;
     uint32_t rkey, implicit_rkey;
@@ -81,11 +97,11 @@ static void parent(struct endpoint *ep)
 {
     struct shown shown;
     CHECK(recv(ep->socket, &shown, sizeof shown, MSG_WAITALL) == sizeof shown);
-    /* The first access to a page: an RNR NAK asks for 0.64 ms, and the adapter waits longer. */
     double first_ms = transfer(ep, IBV_WR_RDMA_READ, shown.memory, shown.rkey);
     CHECK(is_filled(ep->buffer, PAGE, 1));
-    CHECK(!pages_take_time() || first_ms >= 0.64 * 3.46);
-    transfer(ep, IBV_WR_RDMA_READ, shown.memory, shown.rkey);
+    CHECK(!pages_take_time() || first_ms >= WAIT_MS);
+    CHECK(fastest(ep, shown.memory, shown.rkey) < WAIT_MS);
+    CHECK(fastest(ep, shown.memory + (PAGES - 1) * PAGE, shown.rkey) < WAIT_MS);
     /* The whole address space. */
     transfer(ep, IBV_WR_RDMA_READ, shown.memory + PAGE, shown.implicit_rkey);
     fill(ep->buffer, PAGE, 7);
@@ -116,6 +132,8 @@ static void child(struct endpoint *ep)
     CHECK(mr != NULL && implicit != NULL);
     CHECK(mmap(memory, PAGES * PAGE, rw, map | MAP_FIXED, -1, 0) == memory);
     fill(memory, PAGE, 1);
+    EQUAL(advise(ep, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH,
+                 memory + (PAGES - 1) * PAGE, PAGE, mr->lkey), 0);
     struct shown shown = {(uintptr_t)memory, mr->rkey, implicit->rkey};
     CHECK(write(ep->socket, &shown, sizeof shown) == sizeof shown);
     barrier(ep);

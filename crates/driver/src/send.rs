@@ -22,7 +22,7 @@ pub enum Step {
 #[inline(always)]
 pub fn send_request<H: Host>(qp: &mut Qp, path: &mut impl Path<H>, host: &mut H) -> Step {
     let Some(room) = path.request_room(qp) else { return Step::Blocked };
-    let Some(room) = qp.present_room(room, host) else { return Step::Idle };
+    let Some(room) = qp.room_with_pages(room, host) else { return Step::Idle };
     match qp.plan(room) {
         Plan::Idle => Step::Idle,
         Plan::Local { position } => {

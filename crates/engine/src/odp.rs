@@ -5,7 +5,7 @@
 //! after some time with [`Paging::resolve`]. An invalidation takes pages away again.
 //!
 //! An adapter may keep the status of a page for each queue pair besides: mlx5 answers a fault for
-//! each work request and queue pair, so a queue pair that faulted learns of the page later than
+//! each work request and queue pair, so a queue pair that faulted learns of its pages later than
 //! others (`drivers/infiniband/hw/mlx5/odp.c`). Such a queue pair holds a fault context until
 //! [`Paging::resume`]. Contexts are few; an access without one is simply tried again.
 
@@ -164,15 +164,42 @@ struct Region {
     counters: Counters,
 }
 
+/// A queue pair that does not know yet that pages have come.
+#[derive(Clone, Debug, Default)]
+struct Context {
+    /// The pages that it faulted on.
+    pages: BTreeSet<Page>,
+    /// Those of them that have not come.
+    left: BTreeSet<Page>,
+}
+
 /// The state of the on-demand regions of an adapter.
 #[derive(Clone, Debug, Default)]
 pub struct Paging {
     regions: BTreeMap<u32, Region>,
-    /// The queue pairs that do not know yet that a page has come.
-    contexts: BTreeSet<(Page, Qpn)>,
+    /// The fault contexts of queue pairs.
+    contexts: BTreeMap<Qpn, Context>,
     /// Most of these; 0: queue pairs have no page status of their own.
     max_contexts: usize,
     raised: Vec<Page>,
+}
+
+/// A part of a region that an adapter accesses.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Virtual address of its first byte.
+    pub host_addr: u64,
+    /// How many bytes are accessed now, at least one.
+    pub bytes: u64,
+    /// How many bytes from the first on the message has there, at least `bytes`. If a page is
+    /// missing, all of them are asked for.
+    pub message_bytes: u64,
+}
+
+/// The numbers of the pages of a range.
+fn pages_of(host_addr: u64, bytes: u64) -> core::ops::RangeInclusive<u64> {
+    let last = host_addr.saturating_add(bytes.max(1) - 1);
+    host_addr / PAGE_BYTES..=last / PAGE_BYTES
 }
 
 impl Paging {
@@ -196,58 +223,76 @@ impl Paging {
     /// Forgets a region, if it is one of these.
     pub fn deregister(&mut self, key: u32) {
         if self.regions.remove(&key).is_some() {
-            self.contexts.retain(|(page, _)| page.key != key);
+            self.contexts.retain(|_, context| {
+                context.pages.retain(|page| page.key != key);
+                context.left.retain(|page| page.key != key);
+                !context.pages.is_empty()
+            });
             self.raised.retain(|page| page.key != key);
         }
     }
 
-    /// Accesses `bytes` bytes (at least one) at `host_addr` of region `key` for a queue pair.
-    /// Returns how many bytes, from the first on, are on pages that it can reach. All pages that
-    /// are missing are asked for: see [`Paging::take_raised`].
-    pub fn access(&mut self, key: u32, host_addr: u64, bytes: u64, qpn: Qpn, side: Side) -> u64 {
-        let Some(region) = self.regions.get_mut(&key) else { return bytes };
-        let end = host_addr.saturating_add(bytes.max(1) - 1);
-        let mut missing = None;
-        for number in host_addr / PAGE_BYTES..=end / PAGE_BYTES {
-            let page = Page { key, number };
-            let holds_context = !self.contexts.is_empty() && self.contexts.contains(&(page, qpn));
-            let is_present = region.present.has(number);
-            if is_present && !holds_context {
-                continue;
-            }
-            missing.get_or_insert(number);
-            if !is_present {
-                if !region.faulting.has(number) {
-                    region.faulting.add(number);
-                    region.counters.page_faults += 1;
-                    self.raised.push(page);
-                }
-                if side == Side::Requester && self.contexts.len() < self.max_contexts {
-                    self.contexts.insert((page, qpn));
-                }
-            }
+    /// Accesses a part of region `key` for a queue pair. Returns how many bytes, from the first on,
+    /// are on pages that it can reach. Pages that are missing are asked for, see
+    /// [`Paging::take_raised`], unless the first of them is on its way.
+    pub fn access(&mut self, key: u32, span: &Span, qpn: Qpn, side: Side) -> u64 {
+        let Some(region) = self.regions.get(&key) else { return span.bytes };
+        let context = self.contexts.get(&qpn);
+        let is_missing = |number: &u64| {
+            let page = Page { key, number: *number };
+            !region.present.has(*number)
+                || context.is_some_and(|context| context.pages.contains(&page))
+        };
+        let missing = pages_of(span.host_addr, span.bytes).find(is_missing);
+        let Some(missing) = missing else { return span.bytes };
+        let page = Page { key, number: missing };
+        let (is_present, is_faulting) = (region.present.has(missing), region.faulting.has(missing));
+        if !is_present && !is_faulting {
+            let all = missing..=*pages_of(span.host_addr, span.message_bytes).end();
+            self.raise(key, all, |counters| &mut counters.page_faults);
         }
-        missing.map_or(bytes, |number| (number * PAGE_BYTES).saturating_sub(host_addr))
+        if !is_present && side == Side::Requester {
+            self.hold_context(page, qpn);
+        }
+        (missing * PAGE_BYTES).saturating_sub(span.host_addr)
     }
 
-    /// Asks for all pages of a range that are missing, as `ibv_advise_mr` does.
-    pub fn prefetch(&mut self, key: u32, host_addr: u64, bytes: u64) {
+    /// Asks for those pages of a region that are missing; each counts once.
+    fn raise(
+        &mut self,
+        key: u32,
+        numbers: core::ops::RangeInclusive<u64>,
+        counter: impl Fn(&mut Counters) -> &mut u64,
+    ) {
         let Some(region) = self.regions.get_mut(&key) else { return };
-        let end = host_addr.saturating_add(bytes.max(1) - 1);
-        for number in host_addr / PAGE_BYTES..=end / PAGE_BYTES {
+        for number in numbers {
             if !region.present.has(number) && !region.faulting.has(number) {
                 region.faulting.add(number);
-                region.counters.page_prefetches += 1;
+                *counter(&mut region.counters) += 1;
                 self.raised.push(Page { key, number });
             }
         }
     }
 
+    /// Adds a page to the fault context of a queue pair. Without room for another context it has
+    /// none, and finds the page as soon as it has come.
+    fn hold_context(&mut self, page: Page, qpn: Qpn) {
+        if self.contexts.contains_key(&qpn) || self.contexts.len() < self.max_contexts {
+            let context = self.contexts.entry(qpn).or_default();
+            context.pages.insert(page);
+            context.left.insert(page);
+        }
+    }
+
+    /// Asks for all pages of a range that are missing, as `ibv_advise_mr` does.
+    pub fn prefetch(&mut self, key: u32, host_addr: u64, bytes: u64) {
+        self.raise(key, pages_of(host_addr, bytes), |counters| &mut counters.page_prefetches);
+    }
+
     /// Whether a range has all its pages.
     pub fn is_present(&self, key: u32, host_addr: u64, bytes: u64) -> bool {
         let Some(region) = self.regions.get(&key) else { return true };
-        let end = host_addr.saturating_add(bytes.max(1) - 1);
-        (host_addr / PAGE_BYTES..=end / PAGE_BYTES).all(|number| region.present.has(number))
+        pages_of(host_addr, bytes).all(|number| region.present.has(number))
     }
 
     /// The pages that are asked for since the last call. The driver resolves each of them later.
@@ -255,26 +300,28 @@ impl Paging {
         std::mem::take(&mut self.raised)
     }
 
-    /// A page has come. Returns the queue pairs that hold a fault context for it; each of them
-    /// cannot reach the page before [`Paging::resume`]. Does nothing if the region is gone, or the
-    /// page was invalidated since it was asked for: then the next access asks again.
+    /// A page has come. Returns the queue pairs that hold a fault context and miss no other page;
+    /// they cannot reach their pages before [`Paging::resume`]. A page that was invalidated since
+    /// it was asked for does not come: the next access asks again.
     pub fn resolve(&mut self, page: Page) -> Vec<Qpn> {
         let Some(region) = self.regions.get_mut(&page.key) else { return Vec::new() };
         if region.faulting.remove(page.number) {
             region.present.add(page.number);
         }
-        let all = (page, Qpn::new(0))..=(page, Qpn::new(0xff_ffff));
-        self.contexts.range(all).map(|(_, qpn)| *qpn).collect()
+        let has_all = |(qpn, context): (&Qpn, &mut Context)| {
+            (context.left.remove(&page) && context.left.is_empty()).then_some(*qpn)
+        };
+        self.contexts.iter_mut().filter_map(has_all).collect()
     }
 
-    /// A queue pair learns that a page has come, and gives up its fault context.
-    pub fn resume(&mut self, page: Page, qpn: Qpn) {
-        self.contexts.remove(&(page, qpn));
+    /// A queue pair learns that its pages have come, and gives up its fault context.
+    pub fn resume(&mut self, qpn: Qpn) {
+        self.contexts.remove(&qpn);
     }
 
-    /// A queue pair was reset or destroyed: it gives up its fault contexts.
+    /// A queue pair was reset or destroyed: it gives up its fault context.
     pub fn forget_qp(&mut self, qpn: Qpn) {
-        self.contexts.retain(|(_, holder)| *holder != qpn);
+        self.contexts.remove(&qpn);
     }
 
     /// Takes the pages of a range away from the adapter, in all regions: the memory map of the
@@ -283,8 +330,7 @@ impl Paging {
         if bytes == 0 {
             return;
         }
-        let (first, last) =
-            (host_addr / PAGE_BYTES, host_addr.saturating_add(bytes - 1) / PAGE_BYTES);
+        let (first, last) = pages_of(host_addr, bytes).into_inner();
         for region in self.regions.values_mut() {
             region.counters.page_invalidations += region.present.remove_range(first, last);
             region.faulting.remove_range(first, last);
@@ -304,7 +350,11 @@ mod tests {
     const QP: Qpn = Qpn::new(7);
 
     fn access(paging: &mut Paging, host_addr: u64, bytes: u64) -> u64 {
-        paging.access(1, host_addr, bytes, QP, Side::Requester)
+        paging.access(1, &whole(host_addr, bytes), QP, Side::Requester)
+    }
+
+    fn whole(host_addr: u64, bytes: u64) -> Span {
+        Span { host_addr, bytes, message_bytes: bytes }
     }
 
     fn page(number: u64) -> Page {
@@ -328,8 +378,8 @@ mod tests {
         assert_eq!(paging.counters(1).unwrap().page_faults, 2);
         // Other regions have pages of their own, or are pinned.
         paging.register(2);
-        assert_eq!(paging.access(2, 4096 * 3, 1, QP, Side::Responder), 0);
-        assert_eq!(paging.access(9, 4096 * 3, 5, QP, Side::Responder), 5);
+        assert_eq!(paging.access(2, &whole(4096 * 3, 1), QP, Side::Responder), 0);
+        assert_eq!(paging.access(9, &whole(4096 * 3, 5), QP, Side::Responder), 5);
     }
 
     #[test]
@@ -372,25 +422,45 @@ mod tests {
     }
 
     #[test]
-    fn queue_pairs_with_a_fault_context_learn_of_a_page_later() {
+    fn the_first_missing_page_asks_for_those_of_the_message() {
+        let mut paging = Paging::new(0);
+        paging.register(1);
+        let packet = Span { host_addr: 4096, bytes: 256, message_bytes: 3 * 4096 };
+        assert_eq!(paging.access(1, &packet, QP, Side::Responder), 0);
+        assert_eq!(paging.take_raised(), [page(1), page(2), page(3)]);
+        paging.resolve(page(1));
+        assert_eq!(paging.access(1, &packet, QP, Side::Responder), 256);
+    }
+
+    #[test]
+    fn queue_pairs_with_a_fault_context_learn_of_their_pages_later() {
         let mut paging = Paging::new(2);
         paging.register(1);
-        let read = |paging: &mut Paging, qpn| {
-            paging.access(1, 0, 100, Qpn::new(qpn), Side::Requester) == 100
+        let read = |paging: &mut Paging, qpn, number: u64| {
+            let bytes =
+                paging.access(1, &whole(number * 4096, 100), Qpn::new(qpn), Side::Requester);
+            bytes == 100
         };
         for qpn in [5, 6, 7] {
-            assert!(!read(&mut paging, qpn));
+            assert!(!read(&mut paging, qpn, 0));
         }
-        assert!(paging.access(1, 0, 100, Qpn::new(8), Side::Responder) == 0);
-        let waiting = paging.resolve(page(0));
-        assert_eq!(waiting, [Qpn::new(5), Qpn::new(6)]);
+        // A queue pair has one context for all its pages.
+        assert!(!read(&mut paging, 5, 1));
+        assert_eq!(paging.access(1, &whole(0, 100), Qpn::new(8), Side::Responder), 0);
+        assert_eq!(paging.resolve(page(0)), [Qpn::new(6)]);
+        assert_eq!(paging.resolve(page(1)), [Qpn::new(5)]);
         // The third had no context, and responders need none.
-        assert!(read(&mut paging, 7));
-        assert_eq!(paging.access(1, 0, 100, Qpn::new(8), Side::Responder), 100);
-        assert!(!read(&mut paging, 5));
-        paging.resume(page(0), Qpn::new(5));
-        assert!(read(&mut paging, 5));
+        assert!(read(&mut paging, 7, 0) && read(&mut paging, 7, 1));
+        assert_eq!(paging.access(1, &whole(0, 100), Qpn::new(8), Side::Responder), 100);
+        assert!(!read(&mut paging, 5, 0));
+        paging.resume(Qpn::new(5));
+        assert!(read(&mut paging, 5, 0) && read(&mut paging, 5, 1));
         paging.forget_qp(Qpn::new(6));
-        assert!(read(&mut paging, 6));
+        assert!(read(&mut paging, 6, 0));
+        // A region that is gone leaves no context behind.
+        paging.invalidate(0, 4096);
+        assert!(!read(&mut paging, 9, 0));
+        paging.deregister(1);
+        assert!(paging.contexts.is_empty());
     }
 }

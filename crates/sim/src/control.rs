@@ -332,21 +332,26 @@ pub(crate) fn advise_mr(
         let keys = &world.nodes[node].keys;
         let key = |key| keys.get(&key).copied();
         let ranges = odp::advised(key, PdId(pd as u32), advice, sges)?;
-        for (key, host_addr, bytes) in &ranges {
-            world.nodes[node].paging.pages.prefetch(*key, *host_addr, *bytes);
-        }
-        world.fetch_pages(node);
         Ok(ranges)
     })?;
     sim.work_in_kernel(sim.parameters.verb_ns);
+    // Asks again for pages that were taken away meanwhile.
     let are_there = || {
         sim.with(|world| {
-            let pages = &world.nodes[node].paging.pages;
-            ranges.iter().all(|(key, at, bytes)| pages.is_present(*key, *at, *bytes))
+            let mut all = true;
+            for (key, host_addr, bytes) in &ranges {
+                let pages = &mut world.nodes[node].paging.pages;
+                pages.prefetch(*key, *host_addr, *bytes);
+                all &= pages.is_present(*key, *host_addr, *bytes);
+            }
+            world.fetch_pages(node);
+            all
         })
     };
-    while flush && sim.running().is_some() && !are_there() {
+    let mut is_done = are_there();
+    while flush && sim.running().is_some() && !is_done {
         sim.sleep_until(sim.now() + LOOK);
+        is_done = are_there();
     }
     Ok(())
 }

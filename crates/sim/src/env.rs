@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rdmalab_driver::{Host, Memory};
 use rdmalab_engine::backend::MwBind;
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
-use rdmalab_engine::odp::{Paging, Side};
+use rdmalab_engine::odp::{Paging, Side, Span};
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
@@ -211,10 +211,10 @@ impl Env for NodeEnv<'_> {
         !self.pages.is_empty()
     }
 
-    fn access_pages(&mut self, region: &KeyEntry, addr: u64, bytes: u64, side: Side) -> u64 {
+    fn access_pages(&mut self, region: &KeyEntry, span: &Span, side: Side) -> u64 {
         let key = self.bindings.get(&region.key).copied().unwrap_or(region.key);
-        let present = self.pages.access(key, addr, bytes, self.qpn, side);
-        self.effects.page_is_missing |= present < bytes;
+        let present = self.pages.access(key, span, self.qpn, side);
+        self.effects.page_is_missing |= present < span.bytes;
         present
     }
 }

@@ -56,8 +56,8 @@ pub(crate) enum Event {
     Timer { qp: QpId },
     /// A page has come that an adapter found missing.
     PageArrives { node: usize, page: Page },
-    /// A queue pair with a fault context learns of it.
-    PageResume { node: usize, page: Page, qpn: Qpn },
+    /// A queue pair with a fault context learns that its pages have come.
+    PageResume { node: usize, qpn: Qpn },
 }
 
 impl Event {

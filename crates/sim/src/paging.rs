@@ -48,14 +48,14 @@ impl World {
         for qpn in paging.pages.resolve(page) {
             let at = paging.resume_free.max(self.now) + self.parameters.odp_resume_ns;
             paging.resume_free = at;
-            self.queue.push(at, Event::PageResume { node, page, qpn });
+            self.queue.push(at, Event::PageResume { node, qpn });
         }
         self.wake_page_waiters(node);
     }
 
-    /// A queue pair learns that a page is there.
-    pub(crate) fn page_resume(&mut self, node: usize, page: Page, qpn: Qpn) {
-        self.nodes[node].paging.pages.resume(page, qpn);
+    /// A queue pair learns that its pages are there.
+    pub(crate) fn page_resume(&mut self, node: usize, qpn: Qpn) {
+        self.nodes[node].paging.pages.resume(qpn);
         self.wake_page_waiters(node);
     }
 
@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Whether the responder loses a request because it serves a READ that was repeated (packet
-    /// damming). Repeated requests are taken, since a connection could not recover otherwise.
+    /// damming). Requests that it executed before are taken.
     pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, train: &Train) -> bool {
         let least = self.parameters.damming_ns;
         if least == Ps::ZERO || qp.qp.qp_type != QpType::Rc || train.kind.is_response() {

@@ -115,7 +115,7 @@ impl World {
             return None;
         }
         let (accepted, mut effects) = self.engine(id, qp, |qp, env| qp.accept(train, env));
-        if effects.page_is_missing {
+        if effects.page_is_missing && !train.kind.is_response() {
             qp.nak_delay = self.fault_nak_delay(train);
         }
         match accepted {

@@ -140,11 +140,14 @@ impl World {
             let (response, mut effects) =
                 self.engine(id, qp, |qp, env| qp.next_response(most_bytes, env));
             self.apply(id, qp, &mut effects, Ps::ZERO);
-            return response.map(|response| self.respond(id, qp, response));
+            // A response whose page is missing does not hold up requests.
+            if let Some(response) = response {
+                return Some(self.respond(id, qp, response));
+            }
         }
         let most_bytes = match self.nodes[id.node].paging.pages.is_empty() {
             true => most_bytes,
-            false => self.engine(id, qp, |qp, env| qp.present_room(most_bytes, env)).0?,
+            false => self.engine(id, qp, |qp, env| qp.room_with_pages(most_bytes, env)).0?,
         };
         match qp.qp.plan(most_bytes) {
             Plan::Idle => None,

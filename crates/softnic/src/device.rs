@@ -235,7 +235,7 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         max_srq_wr: limits.max_srq_wr,
         max_srq_sge: limits.max_srq_sge,
         max_pkeys: 1,
-        local_ca_ack_delay: match crate::profile::adapter().ack_timeout_min_code {
+        local_ca_ack_delay: match crate::profile::engine_adapter().ack_timeout_min_code {
             0 => 15,
             code => code,
         },

@@ -74,7 +74,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     pd.0.add_object();
     object.sq_freed.store(0, Ordering::Release);
     let mut qp = Qp::new(qpn, pd.0.id, &init, device::active_mtu());
-    qp.adapter = profile::adapter();
+    qp.adapter = profile::engine_adapter();
     *object.inner.lock() = Some(QpInner { qp, links });
     Ok((SoftQp(object, qpn), qpn, granted))
 }

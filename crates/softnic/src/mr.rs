@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
-use rdmalab_engine::mr::{self, KeyEntry, KeyKind};
+use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
 use rdmalab_engine::vocab::{Access, PdId};
 use rdmalab_wire::ids::Qpn;
 
@@ -53,7 +53,7 @@ impl MrObject {
         check_mapped(addr, length, access)?;
         let key = process.keys.allocate()?;
         let entry = new_entry(process, pd.id, key, addr, length, iova, access);
-        process.paging.register(&entry);
+        process.begin_paging(&entry);
         process.keys.table.lock().publish(&table_entry(&entry));
         pd.add_object();
         let state = MrState { pd: pd.clone(), entry, addr, alive: true };
@@ -75,7 +75,7 @@ impl MrObject {
         let key = state.entry.key;
         self.process.keys.retract_region(key)?;
         self.process.wait_for_copies()?;
-        self.process.paging.deregister(key);
+        self.process.end_paging(key);
         self.process.keys.free(key);
         state.alive = false;
         state.pd.remove_object();
@@ -99,7 +99,7 @@ impl MrObject {
         self.process.wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
-        self.process.paging.register(&state.entry);
+        self.process.begin_paging(&state.entry);
         self.process.keys.table.lock().publish(&table_entry(&state.entry));
         pd.add_object();
         state.pd.remove_object();
@@ -128,7 +128,11 @@ fn new_entry(
         pd,
         qpn: Qpn::new(0),
         on_demand: access.contains(Access::ON_DEMAND) && profile::pages_may_be_missing(),
-        backing: process.buffers.backing(addr, length),
+        // What is mapped at these addresses may change.
+        backing: match access.contains(Access::ON_DEMAND) {
+            true => Backing::default(),
+            false => process.buffers.backing(addr, length),
+        },
     }
 }
 

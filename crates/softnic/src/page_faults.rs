@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
-use rdmalab_engine::odp::{self, Advice, PAGE_BYTES, Side};
+use rdmalab_engine::odp::{self, Advice, Side, Span};
 use rdmalab_engine::vocab::{PdId, Sge};
 use rdmalab_wire::ids::Qpn;
 
@@ -26,7 +26,8 @@ fn populate(advice: Advice, host_addr: u64, bytes: u64) -> VerbsResult<()> {
         Advice::PrefetchWrite => libc::MADV_POPULATE_WRITE,
         Advice::PrefetchNoFault => return Ok(()),
     };
-    let first = host_addr / PAGE_BYTES * PAGE_BYTES;
+    let page = rdmalab_ring::seg::page_bytes() as u64;
+    let first = host_addr / page * page;
     let length = (host_addr + bytes - first) as usize;
     // SAFETY: it maps pages that the process may access already, and changes no content.
     let result = unsafe { libc::madvise(first as *mut libc::c_void, length, how) };
@@ -47,18 +48,17 @@ impl Process {
         &self,
         (object, qpn): (&QpObject, Qpn),
         entry: &KeyEntry,
-        host_addr: u64,
-        bytes: u64,
+        span: &Span,
         side: Side,
     ) -> u64 {
         let key = match entry.kind {
             KeyKind::Region => Some(entry.key),
             KeyKind::WindowType1 | KeyKind::WindowType2 => self.keys.region_of(entry),
         };
-        let Some(key) = key else { return bytes };
+        let Some(key) = key else { return span.bytes };
         let mut state = self.paging.state.lock();
-        let present = state.pages.access(key, host_addr, bytes, qpn, side);
-        if present < bytes {
+        let present = state.pages.access(key, span, qpn, side);
+        if present < span.bytes {
             state.waiting.insert(object.index);
             self.fetch(&mut state);
         }
@@ -75,34 +75,66 @@ impl Process {
     ) -> VerbsResult<()> {
         let key = |key| self.keys.view.lookup(key).and_then(key_entry);
         let ranges = odp::advised(key, pd, advice, sges)?;
-        for (key, host_addr, bytes) in &ranges {
+        for (_, host_addr, bytes) in &ranges {
             populate(advice, *host_addr, *bytes)?;
-            let mut state = self.paging.state.lock();
-            state.pages.prefetch(*key, *host_addr, *bytes);
-            self.fetch(&mut state);
         }
-        let is_there = |(key, host_addr, bytes): &(u32, u64, u64)| {
-            self.paging.state.lock().pages.is_present(*key, *host_addr, *bytes)
+        // Asks again for pages that were taken away meanwhile. A region that another thread
+        // deregisters has all its pages.
+        let are_there = || {
+            let mut state = self.paging.state.lock();
+            let mut all = true;
+            for (key, host_addr, bytes) in &ranges {
+                state.pages.prefetch(*key, *host_addr, *bytes);
+                all &= state.pages.is_present(*key, *host_addr, *bytes);
+            }
+            self.fetch(&mut state);
+            all
         };
-        // A region that another thread deregisters has all its pages.
-        while flush && self.paging.is_active() && !ranges.iter().all(is_there) {
+        let mut is_done = are_there();
+        while flush && !is_done {
             std::thread::sleep(LOOK);
             self.let_pages_come(crate::clock::now_ns());
+            is_done = are_there();
         }
         Ok(())
     }
 
+    /// A region begins, without pages if it is an on-demand one.
+    pub(crate) fn begin_paging(&self, entry: &KeyEntry) {
+        if entry.on_demand {
+            let mut state = self.paging.state.lock();
+            state.pages.register(entry.key);
+            self.paging.note(&state);
+        } else {
+            self.end_paging(entry.key);
+        }
+    }
+
+    /// A region is gone: queue pairs that wait for its pages are told.
+    pub(crate) fn end_paging(&self, key: u32) {
+        if !self.paging.has_work() {
+            return;
+        }
+        let mut state = self.paging.state.lock();
+        state.pages.deregister(key);
+        if !state.waiting.is_empty() {
+            state.schedule(crate::clock::now_ns(), Due::Retry);
+        }
+        self.fetch(&mut state);
+    }
+
     fn fetch(&self, state: &mut State) {
         state.fetch_raised(crate::clock::now_ns());
+        self.paging.note(state);
         if let Some(at_ns) = state.next_ns() {
             self.set_deadline(at_ns);
         }
     }
 
-    /// Lets pages come that are due, and tells the queue pairs that wait for some. The caller
-    /// checks timers, and holds no lock of a queue pair.
+    /// Lets pages come that are due, and tells the queue pairs that wait for some. The caller holds
+    /// no lock of a queue pair.
     pub(crate) fn let_pages_come(&self, now_ns: u64) {
-        if !self.paging.is_active() {
+        if !self.paging.has_work() {
             return;
         }
         let waiting = {
@@ -132,6 +164,7 @@ impl Process {
             state.waiting.extend(busy);
             state.schedule(now_ns + RETRY_NS, Due::Retry);
         }
+        self.paging.note(&state);
         state.next_ns().into_iter().for_each(|at_ns| self.set_deadline(at_ns));
     }
 }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::odp::{Page, Paging};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
@@ -20,6 +19,8 @@ use crate::profile;
 pub(crate) struct ProcessPaging {
     /// Whether there is a region with pages that may be missing.
     is_active: AtomicBool,
+    /// Whether something is still to happen.
+    is_busy: AtomicBool,
     pub(crate) state: Mutex<State>,
 }
 
@@ -38,9 +39,9 @@ pub(crate) struct State {
 pub(crate) enum Due {
     /// A page comes.
     Page(Page),
-    /// A queue pair learns that a page has come.
-    Resume(Page, Qpn),
-    /// Queue pairs whose locks were taken are looked at again.
+    /// A queue pair learns that its pages have come.
+    Resume(Qpn),
+    /// Queue pairs that wait are looked at again.
     Retry,
 }
 
@@ -48,8 +49,9 @@ impl ProcessPaging {
     pub(crate) fn new(slot: u16) -> ProcessPaging {
         ProcessPaging {
             is_active: AtomicBool::new(false),
+            is_busy: AtomicBool::new(false),
             state: Mutex::new(State {
-                pages: Paging::new(profile::of_adapter().odp_fault_contexts as usize),
+                pages: Paging::new(profile::adapter_values().odp_fault_contexts as usize),
                 due: BTreeMap::new(),
                 numbered: 0,
                 waiting: BTreeSet::new(),
@@ -65,22 +67,15 @@ impl ProcessPaging {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// A region begins without pages, if it is an on-demand one.
-    pub(crate) fn register(&self, entry: &KeyEntry) {
-        let mut state = self.state.lock();
-        if entry.on_demand {
-            state.pages.register(entry.key);
-        } else {
-            state.pages.deregister(entry.key);
-        }
-        self.is_active.store(!state.pages.is_empty(), Ordering::Relaxed);
+    /// Whether there is such a region, or something is still to happen.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_active() || self.is_busy.load(Ordering::Acquire)
     }
 
-    /// A region is gone.
-    pub(crate) fn deregister(&self, key: u32) {
-        let mut state = self.state.lock();
-        state.pages.deregister(key);
+    /// Notes after a change whether regions are left, and whether something is to happen.
+    pub(crate) fn note(&self, state: &State) {
         self.is_active.store(!state.pages.is_empty(), Ordering::Relaxed);
+        self.is_busy.store(!state.due.is_empty(), Ordering::Release);
     }
 
     /// A queue pair was reset or destroyed.
@@ -99,7 +94,7 @@ impl State {
 
     /// Schedules the pages that were asked for.
     pub(crate) fn fetch_raised(&mut self, now_ns: u64) {
-        let all = profile::of_adapter();
+        let all = profile::adapter_values();
         for page in self.pages.take_raised() {
             let more = -self.random.unit_above_0().ln() * all.odp_resolve_mean_ns as f64;
             self.schedule(now_ns + all.odp_resolve_ns + more as u64, Due::Page(page));
@@ -117,11 +112,11 @@ impl State {
                 Due::Page(page) => {
                     for qpn in self.pages.resolve(page) {
                         let from_ns = self.resume_free_ns.max(now_ns);
-                        self.resume_free_ns = from_ns + profile::of_adapter().odp_resume_ns;
-                        self.schedule(self.resume_free_ns, Due::Resume(page, qpn));
+                        self.resume_free_ns = from_ns + profile::adapter_values().odp_resume_ns;
+                        self.schedule(self.resume_free_ns, Due::Resume(qpn));
                     }
                 }
-                Due::Resume(page, qpn) => self.pages.resume(page, qpn),
+                Due::Resume(qpn) => self.pages.resume(qpn),
                 Due::Retry => {}
             }
         }

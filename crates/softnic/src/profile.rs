@@ -91,13 +91,13 @@ pub(crate) fn limits() -> &'static Limits {
 }
 
 /// What the devices of this process do around time-outs and page faults.
-pub(crate) fn of_adapter() -> rdmalab_profile::Adapter {
+pub(crate) fn adapter_values() -> rdmalab_profile::Adapter {
     profile().map(|profile| profile.adapter).unwrap_or_default()
 }
 
 /// The same, as far as the engine acts on it.
-pub(crate) fn adapter() -> Adapter {
-    let all = of_adapter();
+pub(crate) fn engine_adapter() -> Adapter {
+    let all = adapter_values();
     Adapter {
         ack_timeout_min_code: all.ack_timeout_min_code as u8,
         rnr_wait_percent: all.rnr_wait_percent as u32,
@@ -109,7 +109,7 @@ pub(crate) fn adapter() -> Adapter {
 
 /// Whether pages of on-demand regions may be missing.
 pub(crate) fn pages_may_be_missing() -> bool {
-    of_adapter().odp_resolve_ns > 0
+    adapter_values().odp_resolve_ns > 0
 }
 
 /// Text for an error message: the profile that lowered the limit.

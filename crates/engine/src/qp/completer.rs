@@ -170,7 +170,10 @@ impl Qp {
     /// the request is repeated once; after that only the time-out repeats it.
     #[cold]
     fn repeat_missing<E: Env>(&mut self, psn: Psn, env: &mut E) {
-        if !self.req.gap_seen && self.spend_retry(env) {
+        let limit = self.req.repeats_to.filter(|limit| self.req.acked_psn.is_before(*limit));
+        self.req.repeats_to = limit;
+        let is_free = limit.is_some_and(|limit| psn.is_before(limit));
+        if !self.req.gap_seen && (is_free || self.spend_retry(env)) {
             self.req.gap_seen = true;
             self.go_back(psn);
         }

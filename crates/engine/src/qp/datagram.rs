@@ -67,7 +67,8 @@ impl Qp {
             0 => PlacementTarget::Nothing,
             _ => PlacementTarget::Receive { offset: received },
         };
-        if self.present_for(&target, train.payload_bytes, env) < train.payload_bytes {
+        let room = self.resp.held.capacity - received;
+        if self.placeable(&target, train.payload_bytes, room, env) < train.payload_bytes {
             return self.break_message(DropReason::PageFault);
         }
         let ends = train.flags.has(TrainFlags::LAST);
@@ -112,7 +113,7 @@ impl Qp {
                 Err(_) => return self.break_message(DropReason::Broken),
             }
         };
-        if self.present_for(&target, bytes, env) < bytes {
+        if self.placeable(&target, bytes, total - received, env) < bytes {
             return self.break_message(DropReason::PageFault);
         }
         if ends && train.flags.has(TrainFlags::IMM) {
@@ -155,7 +156,8 @@ impl Qp {
             return self.drop_too_long(env);
         }
         // The routing header lies before the payload.
-        if self.present_for(&PlacementTarget::Receive { offset: 0 }, bytes, env) < bytes {
+        let from_start = PlacementTarget::Receive { offset: 0 };
+        if self.placeable(&from_start, bytes, bytes.into(), env) < bytes {
             return Accept::Drop(DropReason::PageFault);
         }
         let target = PlacementTarget::Receive { offset: GRH_BYTES as u64 };

@@ -8,7 +8,7 @@
 //! - [`Qp::accept`] and, after it moved the payload, one of the `retire_*`: what came in;
 //! - [`Qp::next_response`]: acknowledgements and responses to be sent;
 //! - [`Qp::timer`] and [`Qp::on_timer`]: time, which only the driver knows;
-//! - [`Qp::present_room`] and [`Qp::pages_arrived`], if memory is paged on demand.
+//! - [`Qp::room_with_pages`] and [`Qp::pages_arrived`], if memory is paged on demand.
 //!
 //! Between `accept` and its `retire_*`, another train of that direction (requests, or responses)
 //! gets [`Accept::Stall`]: one plan is in flight for each. Any number of sends may be planned
@@ -43,7 +43,7 @@ pub use responder::{
 use crate::backend::{PostError, QpInit, RecvWr, SendWr};
 pub use crate::mr::CopyError;
 use crate::mr::KeyEntry;
-use crate::odp::Side;
+use crate::odp::{Side, Span};
 use crate::train::Train;
 use crate::vocab::*;
 use rdmalab_wire::ids::{PathMtu, Qpn};
@@ -72,10 +72,10 @@ pub trait Env {
     fn has_on_demand(&self) -> bool {
         false
     }
-    /// Accesses `bytes` bytes (at least one) of an on-demand region for this QP: see
-    /// [`crate::odp::Paging::access`]. Returns how many, from the first on, can be reached.
-    fn access_pages(&mut self, _region: &KeyEntry, _host_addr: u64, bytes: u64, _: Side) -> u64 {
-        bytes
+    /// Accesses a part of an on-demand region for this QP: see [`crate::odp::Paging::access`].
+    /// Returns how many bytes, from the first on, can be reached.
+    fn access_pages(&mut self, _region: &KeyEntry, span: &Span, _side: Side) -> u64 {
+        span.bytes
     }
 }
 

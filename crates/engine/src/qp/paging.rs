@@ -1,17 +1,19 @@
 //! On-Demand Paging at both halves of a queue pair.
 //!
 //! - A request whose page is missing at the responder is answered with an RNR NAK. The requester
-//!   repeats it, and no retry of time-outs is spent.
+//!   repeats it.
 //! - A response whose page is missing at the requester is dropped. The requester repeats the
-//!   request after a pause, see [`super::TimerKind::PageFault`].
-//! - Payload that is missing is not sent: see [`Qp::present_room`].
+//!   request after a pause, see [`super::TimerKind::PageFault`]. That spends no retry.
+//! - Payload that is missing is not sent: see [`Qp::room_with_pages`].
 //! - The data of a READ response waits for its page.
 //! - Unreliable transports drop a message whose page is missing at the receiver.
+//!
+//! The first missing page of a message asks for all pages that the message still needs.
 
-use super::responder::PlacementTarget;
+use super::responder::{FaultedRead, PlacementTarget};
 use super::{Accept, CopyError, Env, Qp};
 use crate::mr::{self, KeyEntry};
-use crate::odp::Side;
+use crate::odp::{Side, Span};
 use crate::train::Train;
 use crate::vocab::{PdId, Sge};
 
@@ -19,60 +21,84 @@ impl Qp {
     /// How much of `room`, the payload that one train may carry, the next request can use if its
     /// payload lies in on-demand memory. `None`: its first packet waits for a page, so the driver
     /// does not call [`Qp::plan`] before a page has come. Drivers without such memory need not ask.
-    pub fn present_room<E: Env>(&self, room: u32, env: &mut E) -> Option<u32> {
-        if !env.has_on_demand() {
-            return Some(room);
+    #[inline(always)]
+    pub fn room_with_pages<E: Env>(&mut self, room: u32, env: &mut E) -> Option<u32> {
+        match env.has_on_demand() {
+            true => self.limit_to_pages(room, env),
+            false => Some(room),
         }
+    }
+
+    #[cold]
+    fn limit_to_pages<E: Env>(&mut self, room: u32, env: &mut E) -> Option<u32> {
         let Some((position, offset)) = self.payload_to_send() else { return Some(room) };
         let left = self.sq.wqe(position).length - offset;
-        let bytes = left.min(room.max(self.mtu.bytes()));
-        let sges = self.sq.sges(position);
-        let access = PieceAccess { pd: self.pd, side: Side::Requester, writes: false };
-        let present = present_in(sges, offset.into(), bytes, access, env);
+        let part = Part {
+            pd: self.pd,
+            side: Side::Requester,
+            writes: false,
+            offset: offset.into(),
+            bytes: left.min(room.max(self.mtu.bytes())),
+            message_bytes: left.into(),
+        };
+        let present = part.present_in(self.sq.sges(position), env);
         let whole = present >> self.mtu.shift() << self.mtu.shift();
-        match present < bytes {
+        match present < part.bytes {
             true => (whole > 0).then_some(whole),
             false => Some(room),
         }
     }
 
-    /// Pages have come: what waited for one of them is tried again. Afterwards there may be
+    /// Pages have come, or a region is gone: what waited is tried again. Afterwards there may be
     /// something to send.
     pub fn pages_arrived<E: Env>(&mut self, env: &mut E) {
         self.resp.waits_for_page = false;
-        let Some(train) = self.resp.faulted_read else { return };
+        let Some(mut read) = self.resp.faulted_read.take() else { return };
+        let train = read.train;
         let is_next = train.first_psn == self.resp.epsn && self.state.can_receive();
         if !is_next || self.resp.in_flight {
-            self.resp.faulted_read = None;
             return;
         }
-        let found = self.read_of(&train, env);
-        let Ok(found) = found else { return };
-        if self.present_at(found, train.dma_bytes.into(), env) == u64::from(train.dma_bytes) {
-            self.resp.faulted_read = None;
+        let Ok((host_addr, entry)) = self.read_of(&train, env) else { return };
+        // What was there before is not looked at again here, but when it is sent.
+        let bytes = u64::from(train.dma_bytes) - read.present;
+        let here = (host_addr + read.present, entry);
+        let present = self.present_at(here, bytes, bytes, env);
+        if present < bytes {
+            read.present += present;
+            self.resp.faulted_read = Some(read);
+        } else {
             // Nobody waits for the result: a READ that cannot be queued is repeated.
             let _: Accept = self.accept_read(&train, env);
         }
     }
 
-    /// Answers a READ whose page is missing with an RNR NAK.
+    /// Answers a READ, of which only so many bytes are present, with an RNR NAK.
     #[cold]
-    pub(super) fn answer_faulted_read(&mut self, train: &Train, repeated: bool) -> Accept {
+    pub(super) fn answer_faulted_read(
+        &mut self,
+        train: &Train,
+        present: u64,
+        repeated: bool,
+    ) -> Accept {
         let syndrome = self.rnr_syndrome();
         self.push_nak(train.first_psn, syndrome);
         if !repeated {
             self.resp.nak_sent = true;
-            self.resp.faulted_read = self.adapter.serves_faulted_reads.then_some(*train);
+            let read = FaultedRead { train: *train, present };
+            self.resp.faulted_read = self.adapter.serves_faulted_reads.then(|| Box::new(read));
         }
         Accept::Done
     }
 
-    /// How many of the next `bytes` bytes can be placed now: see [`Env::access_pages`].
+    /// How many of the next `bytes` bytes of a request can be placed now: see
+    /// [`Env::access_pages`]. `message_bytes`: how many its message still has, if that is known.
     #[inline]
-    pub(super) fn present_for<E: Env>(
+    pub(super) fn placeable<E: Env>(
         &self,
         target: &PlacementTarget,
         bytes: u32,
+        message_bytes: u64,
         env: &mut E,
     ) -> u32 {
         if bytes == 0 || !env.has_on_demand() {
@@ -81,12 +107,19 @@ impl Qp {
         match target {
             PlacementTarget::Nothing => bytes,
             PlacementTarget::Memory { host_addr, entry } => {
-                self.present_at((*host_addr, *entry), bytes.into(), env) as u32
+                self.present_at((*host_addr, *entry), bytes.into(), message_bytes, env) as u32
             }
             PlacementTarget::Receive { offset } => {
                 let held = &self.resp.held;
-                let access = PieceAccess { pd: held.pd, side: Side::Responder, writes: true };
-                present_in(held.sges(), *offset, bytes, access, env)
+                let part = Part {
+                    pd: held.pd,
+                    side: Side::Responder,
+                    writes: true,
+                    offset: *offset,
+                    bytes,
+                    message_bytes,
+                };
+                part.present_in(held.sges(), env)
             }
         }
     }
@@ -97,15 +130,16 @@ impl Qp {
         &self,
         (host_addr, entry): (u64, KeyEntry),
         bytes: u64,
+        message_bytes: u64,
         env: &mut E,
     ) -> u64 {
         if bytes == 0 || !entry.on_demand || !env.has_on_demand() {
             return bytes;
         }
-        env.access_pages(&entry, host_addr, bytes, Side::Responder)
+        env.access_pages(&entry, &Span { host_addr, bytes, message_bytes }, Side::Responder)
     }
 
-    /// The same for a response to the request at `position`.
+    /// The same for the next `bytes` bytes of the response to the request at `position`.
     #[inline]
     pub(super) fn present_for_response<E: Env>(
         &self,
@@ -117,42 +151,61 @@ impl Qp {
         if bytes == 0 || !env.has_on_demand() {
             return bytes;
         }
-        let access = PieceAccess { pd: self.pd, side: Side::Requester, writes: true };
-        present_in(self.sq.sges(position), offset.into(), bytes, access, env)
+        let part = Part {
+            pd: self.pd,
+            side: Side::Requester,
+            writes: true,
+            offset: offset.into(),
+            bytes,
+            message_bytes: u64::from(self.sq.wqe(position).length.max(offset + bytes) - offset),
+        };
+        part.present_in(self.sq.sges(position), env)
     }
 }
 
-/// How the pieces of a list are accessed.
+/// A part of a scatter/gather list that is accessed.
 #[derive(Clone, Copy)]
-struct PieceAccess {
+struct Part {
     pd: PdId,
     side: Side,
     writes: bool,
-}
-
-/// How many of `bytes` bytes of a scatter/gather list, from its byte `offset` on, are present. A
-/// piece that may not be accessed counts as present: moving the bytes reports its error.
-fn present_in<E: Env>(
-    sges: &[Sge],
+    /// Its first byte in the list.
     offset: u64,
     bytes: u32,
-    access: PieceAccess,
-    env: &mut E,
-) -> u32 {
-    let (mut present, mut is_missing) = (0, false);
-    // A list that is too short is an error of its own, as moving the bytes reports it.
-    let _: Result<(), CopyError> = mr::for_each_piece(sges, offset, bytes.into(), |sge| {
-        let entry = env.key(sge.lkey).filter(|entry| entry.on_demand);
-        let addr = entry.map(|entry| mr::check_local(Some(&entry), access.pd, sge, access.writes));
-        let here = match (entry, addr) {
-            (Some(entry), Some(Ok(addr))) => {
-                env.access_pages(&entry, addr, sge.length.into(), access.side) as u32
-            }
-            _ => sge.length,
+    message_bytes: u64,
+}
+
+impl Part {
+    /// How many of its bytes, from the first on, are present. A piece that may not be accessed
+    /// counts as present: moving the bytes reports its error.
+    fn present_in<E: Env>(&self, sges: &[Sge], env: &mut E) -> u32 {
+        let (mut left, mut present, mut is_missing) = (self.bytes, 0, false);
+        // A list that is too short is an error of its own, as moving the bytes reports it.
+        let _: Result<(), CopyError> =
+            mr::for_each_piece(sges, self.offset, self.message_bytes, |sge| {
+                let bytes = sge.length.min(left);
+                left -= bytes;
+                if bytes == 0 {
+                    // A page before is missing, and those of later pieces are asked for.
+                    self.access(sge, sge.length, env);
+                    return Ok(());
+                }
+                let here = self.access(sge, bytes, env);
+                present += if is_missing { 0 } else { here };
+                is_missing |= here < bytes;
+                if left == 0 && !is_missing { Err(CopyError::Length) } else { Ok(()) }
+            });
+        if is_missing { present } else { self.bytes }
+    }
+
+    /// Accesses the first `bytes` bytes of a piece.
+    fn access<E: Env>(&self, piece: &Sge, bytes: u32, env: &mut E) -> u32 {
+        let entry = env.key(piece.lkey).filter(|entry| entry.on_demand);
+        let Some(entry) = entry else { return bytes };
+        let Ok(host_addr) = mr::check_local(Some(&entry), self.pd, piece, self.writes) else {
+            return bytes;
         };
-        present += here;
-        is_missing = here < sge.length;
-        if is_missing { Err(CopyError::Fault) } else { Ok(()) }
-    });
-    if is_missing { present } else { bytes }
+        let span = Span { host_addr, bytes: bytes.into(), message_bytes: u64::from(piece.length) };
+        env.access_pages(&entry, &span, self.side) as u32
+    }
 }

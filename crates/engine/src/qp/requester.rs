@@ -103,6 +103,9 @@ pub(super) struct Requester {
     paused: bool,
     /// Responses are dropped until the pause is over.
     pub(super) ignores_responses: bool,
+    /// What was sent before this PSN is repeated because of a page fault. A response that comes
+    /// late for that reason spends no retry.
+    pub(super) repeats_to: Option<Psn>,
     /// A lost response was noticed, and its request repeated, since the last acknowledgement.
     pub(super) gap_seen: bool,
     /// Packets were sent again since the last acknowledgement.
@@ -479,7 +482,8 @@ impl Qp {
 
     /// The request whose payload [`Qp::plan`] would send next, and the first byte of it; `None` if
     /// what comes next carries no payload from memory.
-    pub(super) fn payload_to_send(&self) -> Option<(u32, u32)> {
+    pub(super) fn payload_to_send(&mut self) -> Option<(u32, u32)> {
+        self.skip_executed();
         let position = self.req.cursor;
         if !self.may_send() || self.req.paused {
             return None;

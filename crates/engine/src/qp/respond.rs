@@ -85,7 +85,7 @@ impl Qp {
             return self.next_pending(max_payload, env);
         };
         let present = match found {
-            Some(found) => self.present_at(found, bytes.into(), env) as u32,
+            Some(found) => self.present_at(found, bytes.into(), read.left.into(), env) as u32,
             None => bytes,
         };
         let bytes =

@@ -8,7 +8,7 @@ mod inbound;
 mod message;
 mod single;
 
-pub(super) use inbound::Inbound;
+pub(super) use inbound::{FaultedRead, Inbound};
 pub use single::SingleRecv;
 
 use std::collections::VecDeque;
@@ -129,7 +129,7 @@ pub(super) struct Responder {
     pub(super) waits_for_page: bool,
     /// The READ at `epsn` that was answered with an RNR NAK, if it is served without being
     /// repeated.
-    pub(super) faulted_read: Option<Train>,
+    pub(super) faulted_read: Option<Box<FaultedRead>>,
 }
 
 impl Default for Responder {

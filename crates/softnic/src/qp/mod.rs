@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rdmalab_driver::{self as driver, Taken};
 use rdmalab_engine::mr::KeyEntry;
-use rdmalab_engine::odp::Side;
+use rdmalab_engine::odp::{Side, Span};
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
 use rdmalab_engine::train::Train;
@@ -184,9 +184,9 @@ impl Env for QpLinks {
         self.process.paging.is_active()
     }
 
-    fn access_pages(&mut self, region: &KeyEntry, addr: u64, bytes: u64, side: Side) -> u64 {
+    fn access_pages(&mut self, region: &KeyEntry, span: &Span, side: Side) -> u64 {
         let qpn = Qpn::new(u32::from(self.process.slot) << QP_INDEX_BITS | self.object.index);
-        self.process.access_pages((self.object, qpn), region, addr, bytes, side)
+        self.process.access_pages((self.object, qpn), region, span, side)
     }
 }
 

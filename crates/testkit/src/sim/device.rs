@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::paging::PagedMemory;
 use rdmalab_engine::backend::QpInit;
 use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
-use rdmalab_engine::odp::Side;
+use rdmalab_engine::odp::{Side, Span};
 use rdmalab_engine::qp::recv_queue::{HeldRecv, SharedRecvQueue, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp};
 use rdmalab_engine::vocab::*;
@@ -274,10 +274,10 @@ impl Env for DeviceEnv<'_> {
         self.paged.is_some()
     }
 
-    fn access_pages(&mut self, region: &KeyEntry, addr: u64, bytes: u64, side: Side) -> u64 {
+    fn access_pages(&mut self, region: &KeyEntry, span: &Span, side: Side) -> u64 {
         match &mut self.paged {
-            Some(paged) => paged.pages.access(region.key, addr, bytes, self.qpn, side),
-            None => bytes,
+            Some(paged) => paged.access(region.key, span, self.qpn, side),
+            None => span.bytes,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! On-Demand Paging of a device: pages come some random time after they were asked for, and queue
 //! pairs with a fault context learn of them later still.
 
-use rdmalab_engine::odp::{Page, Paging};
+use std::collections::BTreeSet;
+
+use rdmalab_engine::odp::{Page, Paging, Side, Span};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
 
@@ -13,16 +15,29 @@ const LONGEST_NS: u64 = 1_000_000;
 pub struct PagedMemory {
     /// Which pages the device can reach.
     pub pages: Paging,
-    /// What will happen when: a page comes, or a queue pair learns that it has.
-    due: Vec<(u64, Page, Option<Qpn>)>,
+    /// What happens when.
+    due: Vec<(u64, Due)>,
+    /// The queue pairs that found a page missing: nobody else is told that one has come.
+    pub(super) waiting: BTreeSet<Qpn>,
     random: Random,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Page(Page),
+    Resume(Qpn),
 }
 
 impl PagedMemory {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let contexts = random.pick(&[0, 0, 1, 3]);
-        PagedMemory { pages: Paging::new(contexts), due: Vec::new(), random }
+        PagedMemory {
+            pages: Paging::new(contexts),
+            due: Vec::new(),
+            waiting: BTreeSet::new(),
+            random,
+        }
     }
 
     fn draw_ns(&mut self, now_ns: u64) -> u64 {
@@ -33,24 +48,32 @@ impl PagedMemory {
     pub(super) fn work(&mut self, now_ns: u64) -> bool {
         for page in self.pages.take_raised() {
             let at_ns = self.draw_ns(now_ns);
-            self.due.push((at_ns, page, None));
+            self.due.push((at_ns, Due::Page(page)));
         }
-        let (due, later) =
-            std::mem::take(&mut self.due).into_iter().partition(|(at_ns, ..)| *at_ns <= now_ns);
+        let is_due = |(at_ns, _): &(u64, Due)| *at_ns <= now_ns;
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.due).into_iter().partition(is_due);
         self.due = later;
-        let due: Vec<(u64, Page, Option<Qpn>)> = due;
-        for (_, page, qpn) in &due {
-            match qpn {
-                Some(qpn) => self.pages.resume(*page, *qpn),
-                None => {
-                    for qpn in self.pages.resolve(*page) {
+        for (_, due) in &due {
+            match *due {
+                Due::Resume(qpn) => self.pages.resume(qpn),
+                Due::Page(page) => {
+                    for qpn in self.pages.resolve(page) {
                         let at_ns = self.draw_ns(now_ns);
-                        self.due.push((at_ns, *page, Some(qpn)));
+                        self.due.push((at_ns, Due::Resume(qpn)));
                     }
                 }
             }
         }
         !due.is_empty()
+    }
+
+    pub(super) fn access(&mut self, key: u32, span: &Span, qpn: Qpn, side: Side) -> u64 {
+        let present = self.pages.access(key, span, qpn, side);
+        if present < span.bytes {
+            self.waiting.insert(qpn);
+        }
+        present
     }
 
     pub(super) fn next_ns(&self) -> Option<u64> {

@@ -229,12 +229,16 @@ impl World {
     fn let_pages_come(&mut self) -> bool {
         let mut worked = false;
         for device in &mut self.devices {
-            let came = device.paged.as_mut().is_some_and(|paged| paged.work(self.now_ns));
-            for qp in 0..if came { device.qps.len() } else { 0 } {
-                let (qp, mut env) = device.split(qp);
+            let Some(paged) = device.paged.as_mut() else { continue };
+            if !paged.work(self.now_ns) {
+                continue;
+            }
+            worked = true;
+            for qpn in std::mem::take(&mut paged.waiting) {
+                let index = (qpn.get() & 0xff) as usize - 1;
+                let (qp, mut env) = device.split(index);
                 qp.pages_arrived(&mut env);
             }
-            worked |= came;
         }
         worked
     }

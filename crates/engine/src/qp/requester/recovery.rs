@@ -89,13 +89,18 @@ impl Qp {
     }
 
     /// Pauses after a response found a page missing, then repeats its request. That spends no
-    /// retry. Until then responses are dropped, since each later one shows the same loss.
+    /// retry. Until then responses are dropped, since each later one shows the same loss. A pause
+    /// for an RNR NAK goes on.
     #[cold]
     pub(in crate::qp) fn pause_for_page(&mut self) {
         self.go_back(self.first_unacknowledged());
-        self.req.paused = true;
+        self.req.repeats_to = Some(self.req.psn_limit);
+        self.req.gap_seen = false;
         self.req.ignores_responses = true;
-        self.req.timer = Timer::Wanted(TimerKind::PageFault);
+        if !self.req.paused {
+            self.req.paused = true;
+            self.req.timer = Timer::Wanted(TimerKind::PageFault);
+        }
     }
 
     /// The QP's timer.

@@ -52,10 +52,12 @@ impl Qp {
         if bytes > 0 {
             match self.read_of(train, env) {
                 Err(code) => return self.refuse(train.first_psn, code, env),
-                Ok(found) if self.present_at(found, bytes, env) < bytes => {
-                    return self.answer_faulted_read(train, repeated);
+                Ok(found) => {
+                    let present = self.present_at(found, bytes, bytes, env);
+                    if present < bytes {
+                        return self.answer_faulted_read(train, present, repeated);
+                    }
                 }
-                Ok(_) => {}
             }
         }
         if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
@@ -116,7 +118,7 @@ impl Qp {
         if !host_addr.is_multiple_of(8) {
             return self.refuse(psn, NakCode::InvalidRequest, env);
         }
-        if self.present_at((host_addr, entry), 8, env) < 8 {
+        if self.present_at((host_addr, entry), 8, 8, env) < 8 {
             return self.answer_rnr(psn);
         }
         let op = match train.kind {

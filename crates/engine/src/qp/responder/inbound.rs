@@ -1,4 +1,6 @@
-//! The message that a responder is receiving.
+//! The message that a responder is receiving, and the READ that waits for its pages.
+
+use crate::train::Train;
 
 /// The message in progress.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,4 +30,12 @@ impl Inbound {
             other => other,
         }
     }
+}
+
+/// A READ that was answered with an RNR NAK, and is served when its pages have come.
+#[derive(Clone, Debug)]
+pub(in crate::qp) struct FaultedRead {
+    pub(in crate::qp) train: Train,
+    /// How many of its bytes were present.
+    pub(in crate::qp) present: u64,
 }

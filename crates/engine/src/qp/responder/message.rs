@@ -45,7 +45,9 @@ impl Qp {
             0 => PlacementTarget::Nothing,
             _ => PlacementTarget::Receive { offset: received },
         };
-        let present = self.present_for(&target, bytes, env);
+        // How long the message is shows only at its end.
+        let room = self.resp.held.capacity - received;
+        let present = self.placeable(&target, bytes, room, env);
         if present < bytes {
             return self.place_until_rnr(train, skip, present >> self.mtu.shift(), state, target);
         }
@@ -212,7 +214,7 @@ impl Qp {
                 Err(code) => return self.refuse_write(train, skip, code, env),
             }
         };
-        let present = self.present_for(&target, bytes, env);
+        let present = self.placeable(&target, bytes, total - received, env);
         if present < bytes {
             return self.place_until_rnr(train, skip, present >> self.mtu.shift(), state, target);
         }
