@@ -87,7 +87,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Ch
     let mut charts = curves::patterns(model, group, &format!("{id}-p"), scope);
     let shapes = curves::distributions(model, group, &format!("{id}-d"), scope);
     let bars = histograms(model, group, &format!("{id}-h"), scope).into_iter();
-    let details = if let Some(x) = along(model, &["size", "buffers"]) {
+    let details = if let Some(x) = along(model, &["interval", "size", "buffers"]) {
         let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
         let families = families(model, x, rows);
         let is_compared = families.len() > 1;
@@ -113,7 +113,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Ch
 
 /// The charts that contain all rows: usually one.
 fn compared(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
-    let Some(x) = along(model, &["size", "buffers"]) else {
+    let Some(x) = along(model, &["interval", "size", "buffers"]) else {
         return median_ranking(model, group, &format!("{id}-r"), scope);
     };
     let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
@@ -123,7 +123,7 @@ fn compared(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart>
 /// The medians of all peers side by side, at the largest value along which charts run.
 pub fn of_peers(model: &Model, peers: &[Group], id: &str, scope: &Scope) -> Vec<Chart> {
     let Some(first) = peers.first() else { return Vec::new() };
-    let x = along(model, &["size", "buffers"]).unwrap_or_default();
+    let x = along(model, &["interval", "size", "buffers"]).unwrap_or_default();
     let mut last: Vec<(String, f64)> = Vec::new();
     for row in &model.rows {
         let at = row.parameters.get(x).and_then(Value::as_f64).unwrap_or(0.0);
@@ -312,7 +312,7 @@ pub fn of_figures(model: &Model, id: &str, scope: &Scope) -> Vec<Chart> {
 fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<Chart> {
     let labels: Vec<&str> =
         model.figures().into_iter().filter(|(q, _)| *q == quantity).map(|(_, l)| l).collect();
-    let Some(x) = along(model, &["buffers", "size"]) else {
+    let Some(x) = along(model, &["interval", "buffers", "size"]) else {
         return figure_ranking(model, quantity, &labels, id, scope);
     };
     let mut lines: Vec<Line> = Vec::new();
