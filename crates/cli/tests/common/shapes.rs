@@ -47,7 +47,8 @@ const TIMEOUT: &[Shape] = &[
     (Timeout, "T_tr", Figure),
 ];
 const ODP: &[Shape] = &[
-    (ExecutionTime, "", OfRuns),
+    (ExecutionTime, "", Figure),
+    (ExecutionTime, "trials", OfRuns),
     (CompletionTime, "", OfMessages),
     (TimeoutShare, "", Figure),
     (CpuShare, "rank 0", Figure),

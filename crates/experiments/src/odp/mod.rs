@@ -106,6 +106,10 @@ impl Workload for Odp {
         TRIAL_NS + 300_000.0 * f64::from(common.qps) + 1000.0 * of + pauses_ns
     }
 
+    fn pages_on_demand(&self, _: &Common) -> bool {
+        self.fault != Side::None
+    }
+
     fn window(&self, _: &Common) -> u64 {
         self.operations.into()
     }

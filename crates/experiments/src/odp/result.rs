@@ -1,6 +1,6 @@
 //! What the trials of a point say.
 
-use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_measure::{Outcome, Quantity, stats};
 
 use crate::odp::layout::Plan;
 use crate::odp::trial::Trial;
@@ -68,7 +68,12 @@ impl Trials {
                 self.failed, self.flushed
             ));
         }
-        outcome.push_series(Quantity::ExecutionTime, "", 0, self.whole_ns);
+        let mut whole: Vec<f64> = self.whole_ns.iter().copied().filter(|ns| !ns.is_nan()).collect();
+        stats::sort(&mut whole);
+        if !whole.is_empty() {
+            outcome.push_figure(Quantity::ExecutionTime, "", stats::median(&whole));
+        }
+        outcome.push_series(Quantity::ExecutionTime, "trials", 0, self.whole_ns);
         outcome.push_series(Quantity::CompletionTime, "", 0, self.each_ns);
         for (page, done) in self.pages_ns.into_iter().enumerate() {
             outcome.push_series(Quantity::ExecutionTime, &format!("page {page}"), 0, done);
@@ -125,8 +130,9 @@ mod tests {
         trials.outcome(&mut outcome);
         let counts = ["trials", "trials_with_time_out", "failed"].map(|name| outcome.count(name));
         assert_eq!(counts, [Some(4), Some(2), Some(1)]);
-        let share = &outcome.figures[0];
-        assert_eq!((share.quantity, share.value), (Quantity::TimeoutShare, 0.5));
+        let figures = outcome.figures.iter().map(|figure| (figure.quantity, figure.value));
+        let expected = [(Quantity::ExecutionTime, 8192.0), (Quantity::TimeoutShare, 0.5)];
+        assert_eq!(figures.collect::<Vec<_>>(), expected);
         assert_eq!(outcome.warnings.len(), 1);
         let whole = &outcome.series[0];
         assert_eq!(whole.counted().collect::<Vec<_>>(), [8192.0, 8193.0, 2e3]);
@@ -141,7 +147,7 @@ mod tests {
         let mut outcome = Outcome::default();
         trials.outcome(&mut outcome);
         let labels: Vec<&str> = outcome.series.iter().map(|one| one.label.as_str()).collect();
-        assert_eq!(labels, ["", "", "page 0", "page 1"]);
+        assert_eq!(labels, ["trials", "", "page 0", "page 1"]);
         assert_eq!(outcome.series[3].samples.len(), 64);
         assert_eq!(outcome.series[3].samples[63], 6e3);
         assert_eq!((series_of_each(&plan(31)), series_of_each(&plan(32))), (1, 2));

@@ -214,7 +214,7 @@ fn trials_have_all_their_operations() {
             let found = all.find(|s| s.quantity == quantity && s.label == label);
             found.map_or(0, |series| series.counted().count() as u64)
         };
-        assert_eq!(of(Quantity::ExecutionTime, ""), runs);
+        assert_eq!(of(Quantity::ExecutionTime, "trials"), runs);
         assert_eq!(of(Quantity::CompletionTime, ""), runs * operations);
         let pages = (0..99).map(|page| of(Quantity::ExecutionTime, &format!("page {page}")));
         let of_pages = if operations < 32 { 0 } else { runs * operations };

@@ -8,5 +8,6 @@ mod fabric;
 mod faults;
 mod lab;
 mod noise;
+mod odp;
 mod paging;
 mod random_programs;
