@@ -193,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn a_share_may_be_none_in_each_run() {
+        let half = Measurement::constant(0.5, of_runs(&[1.0]).unit);
+        let less = claim("<", "");
+        let of = |shares: &[f64]| decide(&less, ratio(&of_runs(shares), &half));
+        assert_eq!(of(&[0.0, 0.0, 0.0]), Decision::Holds);
+        assert_eq!(of(&[0.0, 0.1, 0.0]), Decision::Holds);
+        assert_eq!(of(&[0.0, 0.9, 0.1]), Decision::Undecided);
+        assert_eq!(of(&[0.0]), Decision::Undecided);
+        // The other way round it is no ratio.
+        assert_eq!(decide(&less, ratio(&half, &of_runs(&[0.0, 0.0]))), Decision::Undecided);
+    }
+
+    #[test]
     fn one_contradiction_refutes_unless_chance_makes_one() {
         use Decision::{Fails, Holds, Undecided};
         let (some, every) = (claim("<", ""), claim("<", "every=true"));

@@ -179,9 +179,17 @@ pub(crate) fn ratio(left: &Measurement, right: &Measurement) -> (f64, Option<(f6
         left.ends().zip(right.ends()).map(over).filter(is_number)
     } else {
         let within = left.interval.zip(right.interval).map(over).filter(is_number);
-        between_runs(left, right).map(|between| hull(between, within))
+        let between = between_runs(left, right).map(|between| hull(between, within));
+        between.or_else(|| over_constant(left, right))
     };
     (value, ends)
+}
+
+/// The interval of a number over a constant, if the number is 0 in a run, of which a ratio of runs
+/// says nothing: a share may be.
+fn over_constant(left: &Measurement, right: &Measurement) -> Option<(f64, f64)> {
+    let (low, high) = left.ends().filter(|_| right.runs == 0 && right.value > 0.0)?;
+    Some((low / right.value, high / right.value))
 }
 
 /// The numbers of the runs, with the clock error that all of them may share.
