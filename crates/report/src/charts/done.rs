@@ -46,9 +46,10 @@ fn of_row(model: &Model, group: &Group, row: &Row, id: &str) -> Vec<Chart> {
     };
     let lines: Vec<Line> = series.filter_map(line).filter(|l| !l.marks.is_empty()).collect();
     let marks = || lines.iter().flat_map(|line| &line.marks);
-    let (most, last) = (ends(marks().map(|m| m.y)).1, ends(marks().map(|m| m.x)).1);
-    let time = |ns: f64| if ns == 0.0 { "0".to_owned() } else { tick(&group.quantity.format(ns)) };
-    let x = svg::linear_axis("Time since the first post", (0.0, last), 5, time);
+    let most = ends(marks().map(|m| m.y)).1;
+    let time = |ns: f64| tick(&group.quantity.format(ns));
+    // Some wait for a time-out, a thousand times as long as others.
+    let x = svg::value_axis("Time since the first post", ends(marks().map(|m| m.x)), time);
     let y = svg::linear_axis("Operations done", (0.0, most), 5, number);
     let place = match place(model, row) {
         nothing if nothing.is_empty() => nothing,
