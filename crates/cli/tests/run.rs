@@ -131,7 +131,7 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
             }
             let name = format!("--{}", opt.name);
             let mut words = [&[experiment.name(), name.as_str(), value], with].concat();
-            // The soft device has no on-demand paging.
+            // Without a profile no access to memory of a soft device faults.
             if experiment == Experiment::ODP && opt.name != "fault" {
                 words.extend(["--fault", "none"]);
             }

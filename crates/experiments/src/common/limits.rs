@@ -41,7 +41,7 @@ pub struct Limits {
     pub gids: u32,
     /// Whether peers are reached by GID only.
     pub needs_gid: bool,
-    /// Whether memory may be registered without pinning its pages.
+    /// Whether memory may be registered for on-demand paging, and accesses to it fault.
     pub has_on_demand_paging: bool,
     /// The smallest time-out code that the device minds, as far as it says: its local ACK delay.
     pub ack_delay_code: u8,
@@ -75,10 +75,16 @@ impl Limits {
             max_msg_bytes: port.max_msg_bytes.into(),
             gids: port.gid_tbl_len,
             needs_gid: port.needs_gid(),
-            has_on_demand_paging: device.has_on_demand_paging,
+            has_on_demand_paging: device.has_on_demand_paging && faults(context, &device.fw_ver),
             ack_delay_code: device.local_ca_ack_delay,
         })
     }
+}
+
+/// Whether a device that takes memory for on-demand paging can miss a page of it. A soft device
+/// can only under a profile, whose name follows its version.
+fn faults(context: &Context, firmware: &str) -> bool {
+    context.kind() != Kind::Soft || firmware.contains('+')
 }
 
 fn kind_name(kind: Kind) -> String {

@@ -74,8 +74,8 @@ impl Workload for Odp {
         })?;
         must(self.fault == Side::None || limits.has_on_demand_paging, "fault", || {
             format!(
-                "{} has no on-demand paging: choose none, or an adapter that has it (`rdmalab \
-                 devices` lists them)",
+                "no access to memory of {} faults: choose none, an adapter with on-demand paging \
+                 (`rdmalab devices` lists them), or a soft device with --profile connectx4",
                 limits.device
             )
         })?;
