@@ -59,7 +59,7 @@ pub fn run(args: &TraceArgs) -> Outcome {
             packets(conversation, trace.start_ns(), args.limit);
         }
     }
-    match trace.cut_short {
+    match trace.tally.cut_short {
         None => Ok(()),
         Some(reason) => Err(Failure::Run(format!("{}: {reason}", args.file.display()))),
     }
@@ -73,11 +73,11 @@ fn overview(trace: &Trace) {
     let rows: usize = trace.conversations.iter().map(|c| c.rows.len()).sum();
     outln!(
         "{} frames: {rows} packets of {} conversations, {} of something else",
-        trace.frames,
+        trace.tally.frames,
         trace.conversations.len(),
-        trace.foreign
+        trace.tally.foreign
     );
-    for (reason, count) in &trace.malformed {
+    for (reason, count) in &trace.tally.malformed {
         outln!("  {count} malformed, the first: {reason}");
     }
     if trace.crowded_psns > 0 {

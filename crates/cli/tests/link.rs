@@ -34,8 +34,12 @@ const SHORT: [&str; 8] = ["--messages", "300", "--warm-up", "0", "--runs", "1", 
 fn whole(file: &Path) -> Trace {
     let shown = file.display();
     let trace = rdmalab_trace::read(file).unwrap_or_else(|error| panic!("{shown}: {error}"));
-    assert_eq!(trace.cut_short, None, "{shown}");
-    assert!(trace.malformed.is_empty() && trace.foreign == 0, "{shown}: {:?}", trace.malformed);
+    assert_eq!(trace.tally.cut_short, None, "{shown}");
+    assert!(
+        trace.tally.malformed.is_empty() && trace.tally.foreign == 0,
+        "{shown}: {:?}",
+        trace.tally.malformed
+    );
     let output = Command::new("tshark")
         .args(["-Y", "_ws.malformed || !infiniband", "-r"])
         .arg(file)

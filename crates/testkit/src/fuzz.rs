@@ -132,16 +132,17 @@ pub fn trace_read(bytes: &[u8]) -> usize {
             Link::Other(147),
         ][usize::from(how) % 8];
         // Times may go backwards, and a comment may be any text of another program.
-        let at_ns = (trace.frames * 1000) ^ u64::from(how >> 6);
+        let at_ns = (trace.tally.frames * 1000) ^ u64::from(how >> 6);
         let comment = String::from_utf8_lossy(&kept[..kept.len().min(usize::from(how >> 5))]);
         let bytes = kept.to_vec();
         let comment = comment.into_owned();
-        trace.take(&Frame { at_ns, link, bytes, original_bytes, comment });
+        let (number, interface) = (trace.tally.frames + 1, u32::from(how >> 7));
+        trace.take(&Frame { number, interface, at_ns, link, bytes, original_bytes, comment });
     }
     trace.finish();
     let rows: usize = trace.conversations.iter().map(|c| c.rows.len()).sum();
-    let malformed: u64 = trace.malformed.iter().map(|(_, count)| count).sum();
-    assert_eq!(rows as u64 + malformed + trace.foreign, trace.frames);
+    let malformed: u64 = trace.tally.malformed.iter().map(|(_, count)| count).sum();
+    assert_eq!(rows as u64 + malformed + trace.tally.foreign, trace.tally.frames);
     for row in trace.conversations.iter().flat_map(|c| &c.rows) {
         let (opcode, syndrome) = (row.packet.headers.bth.opcode, show::syndrome(&row.packet));
         let notes = row.notes.iter().map(ToString::to_string);

@@ -1,18 +1,18 @@
 //! Packets sorted into conversations, with notes on each.
 
 mod notes;
-mod pairing;
+pub(crate) mod pairing;
 
 use std::fmt;
 
 use rdmalab_wire::aeth::NakCode;
-use rdmalab_wire::error::ParseError;
 use rdmalab_wire::opcode::Transport;
 
 pub use pairing::SHARERS_MAX;
 
 use crate::file::Frame;
-use crate::packet::{Address, Icrc, Seen, Unread};
+use crate::packet::{Address, Icrc, Seen};
+use crate::stream::Tally;
 
 /// A queue pair as seen in packets. Its number is unknown if no packet carries it: a packet of a
 /// connected transport names its receiver only.
@@ -125,36 +125,18 @@ impl Conversation {
 pub struct Trace {
     /// In the order of their first packets.
     pub conversations: Vec<Conversation>,
-    /// Frames in the capture.
-    pub frames: u64,
-    /// Frames of other protocols.
-    pub foreign: u64,
-    /// RDMA frames that cannot be read: the first error of each kind, and the number of frames.
-    pub malformed: Vec<(ParseError, u64)>,
     /// PSNs that more than [`SHARERS_MAX`] directions between two addresses used: they are not used
     /// to find which directions belong together.
     pub crowded_psns: usize,
-    /// Why the capture ends early, if it does.
-    pub cut_short: Option<String>,
+    /// The frames, and those among them that are no packets.
+    pub tally: Tally,
     pending: Vec<Seen>,
 }
 
 impl Trace {
     /// Adds a frame.
     pub fn take(&mut self, frame: &Frame) {
-        self.frames += 1;
-        match Seen::of(frame) {
-            Ok(seen) => self.pending.push(seen),
-            Err(Unread::Foreign) => self.foreign += 1,
-            Err(Unread::Malformed(reason)) => {
-                let kind = std::mem::discriminant(&reason);
-                let mut kinds = self.malformed.iter_mut();
-                match kinds.find(|(first, _)| std::mem::discriminant(first) == kind) {
-                    Some((_, count)) => *count += 1,
-                    None => self.malformed.push((reason, 1)),
-                }
-            }
-        }
+        self.pending.extend(self.tally.take(frame));
     }
 
     /// Sorts the packets of all added frames into conversations.
@@ -178,13 +160,16 @@ impl Trace {
     }
 }
 
-/// The path MTU: a packet that is not the last of its message has that length (IBA 9.7.2.1). A
-/// packet of an invalid length is damaged and is ignored.
+/// The path MTU: the largest of the inner packets.
 fn mtu(conversation: &Conversation) -> Option<u32> {
-    let is_mtu = |bytes: &u32| (256..=4096).contains(bytes) && bytes.is_power_of_two();
-    let inner = conversation.rows.iter().filter(|row| {
-        let opcode = row.packet.headers.bth.opcode;
-        opcode.has_payload() && !opcode.ends_message() && row.packet.icrc != Icrc::Bad
-    });
-    inner.map(|row| row.packet.payload_bytes as u32).filter(is_mtu).max()
+    conversation.rows.iter().filter_map(|row| inner_bytes(&row.packet)).max()
+}
+
+/// The payload of a packet that is not the last of its message, which has the length of the path
+/// MTU (IBA 9.7.2.1). A packet of an invalid length is damaged and is ignored.
+pub fn inner_bytes(packet: &Seen) -> Option<u32> {
+    let opcode = packet.headers.bth.opcode;
+    let is_inner = opcode.has_payload() && !opcode.ends_message() && packet.icrc != Icrc::Bad;
+    let bytes = packet.payload_bytes as u32;
+    (is_inner && (256..=4096).contains(&bytes) && bytes.is_power_of_two()).then_some(bytes)
 }

@@ -61,6 +61,10 @@ impl From<DataLink> for Link {
 /// A frame of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// Its number in the file as Wireshark shows it: 1 is the first.
+    pub number: u64,
+    /// The interface that captured it, as a pcapng file numbers them; 0 in a pcap file.
+    pub interface: u32,
     /// Since 1970, UTC, in nanoseconds.
     pub at_ns: u64,
     /// Its link type.
@@ -116,6 +120,8 @@ enum Reader {
 /// An open capture.
 pub struct Capture {
     reader: Reader,
+    /// Frames that were read.
+    frames: u64,
     /// Packets that were lost while capturing, as pcapng records it.
     dropped: u64,
 }
@@ -143,7 +149,7 @@ impl Capture {
         } else {
             Reader::Pcap(Box::new(PcapReader::new(file).map_err(no_capture)?))
         };
-        Ok(Self { reader, dropped: 0 })
+        Ok(Self { reader, frames: 0, dropped: 0 })
     }
 
     /// Packets that were lost while capturing, as the file says.
@@ -156,10 +162,14 @@ impl Capture {
     /// # Errors
     /// When the file ends in the middle of a frame, or is damaged.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, ReadError> {
-        match &mut self.reader {
+        let frame = match &mut self.reader {
             Reader::Pcap(reader) => next_of_pcap(reader),
             Reader::PcapNg(reader) => next_of_pcapng(reader, &mut self.dropped),
-        }
+        };
+        Ok(frame?.map(|frame| {
+            self.frames += 1;
+            Frame { number: self.frames, ..frame }
+        }))
     }
 }
 
@@ -181,6 +191,8 @@ fn next_of_pcap(reader: &mut PcapReader<BufReader<File>>) -> Result<Option<Frame
     };
     let packet = packet.map_err(damaged)?;
     Ok(Some(Frame {
+        number: 0,
+        interface: 0,
         at_ns: packet.timestamp.as_nanos() as u64,
         link,
         original_bytes: packet.orig_len as usize,
@@ -207,6 +219,11 @@ fn next_of_pcapng(
             Block::SimplePacket(packet) => {
                 (0, 0, frame(&packet.data, packet.original_len, String::new()))
             }
+            // The packet block of the first drafts of pcapng.
+            Block::Packet(packet) => {
+                let data = frame(&packet.data, packet.original_len, String::new());
+                (packet.interface_id.into(), packet.timestamp.into(), data)
+            }
             _ => continue,
         };
         let Some(description) = reader.interfaces().get(interface as usize) else {
@@ -216,14 +233,22 @@ fn next_of_pcapng(
         };
         // The library returns the units as if they were nanoseconds.
         let at_ns = Timebase::of(&description.options).ns(units);
-        return Ok(Some(Frame { at_ns, link: Link::from(description.linktype), ..frame }));
+        let link = Link::from(description.linktype);
+        return Ok(Some(Frame { interface, at_ns, link, ..frame }));
     }
 }
 
-/// A frame whose time and link are not known yet.
+/// A frame whose number, interface, time and link are not known yet.
 fn frame(bytes: &[u8], original_bytes: u32, comment: String) -> Frame {
-    let original_bytes = original_bytes as usize;
-    Frame { at_ns: 0, link: Link::Ethernet, bytes: bytes.to_vec(), original_bytes, comment }
+    Frame {
+        number: 0,
+        interface: 0,
+        at_ns: 0,
+        link: Link::Ethernet,
+        bytes: bytes.to_vec(),
+        original_bytes: original_bytes as usize,
+        comment,
+    }
 }
 
 fn comments(options: &[EnhancedPacketOption<'_>]) -> String {

@@ -6,6 +6,8 @@
 //!   check of its invariant CRC.
 //! * [`conversation`]: packets sorted into pairs of queue pairs, with notes on each packet: what it
 //!   acknowledges or repeats, and which packets are missing before it.
+//! * [`stream`]: the packets of a capture of any length one by one, in bounded memory.
+//! * [`survey`]: the same pairs of queue pairs for a stream, found in a pass before.
 //!
 //! * [`show`]: texts for packets and notes.
 //!
@@ -17,16 +19,20 @@ pub mod conversation;
 pub mod file;
 pub mod packet;
 pub mod show;
+pub mod stream;
+pub mod survey;
 
 pub use conversation::{Conversation, Row, Trace};
 pub use file::{Capture, Frame, Link, ReadError};
 pub use packet::{Address, Seen};
+pub use stream::{Packets, Tally};
+pub use survey::{Directory, Survey};
 
 /// Reads a capture, and sorts it into conversations.
 ///
 /// # Errors
 /// When the file cannot be opened, or is no capture. A capture that ends in the middle of a packet
-/// gives what came before, and [`Trace::cut_short`] says so.
+/// gives what came before, and [`Tally::cut_short`] says so.
 pub fn read(path: &std::path::Path) -> Result<Trace, ReadError> {
     let mut capture = Capture::open(path)?;
     let mut trace = Trace::default();
@@ -35,7 +41,7 @@ pub fn read(path: &std::path::Path) -> Result<Trace, ReadError> {
             Ok(Some(frame)) => trace.take(&frame),
             Ok(None) => break,
             Err(reason) => {
-                trace.cut_short = Some(reason.to_string());
+                trace.tally.cut_short = Some(reason.to_string());
                 break;
             }
         }

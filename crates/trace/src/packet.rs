@@ -59,6 +59,10 @@ pub enum Icrc {
 /// A packet of the IBA transport, without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
+    /// The number of its frame in the file, as [`Frame::number`].
+    pub frame: u64,
+    /// The interface that captured it, as [`Frame::interface`].
+    pub interface: u32,
     /// Since 1970, UTC, in nanoseconds.
     pub at_ns: u64,
     /// Its sender.
@@ -73,6 +77,8 @@ pub struct Seen {
     pub start: Vec<u8>,
     /// The result of checking the CRC.
     pub icrc: Icrc,
+    /// The CRC itself, which tells most packets apart; 0 if the capture did not keep it.
+    pub crc: u32,
     /// The capture's comment; this project's captures mark packets that never were on a wire.
     pub comment: String,
 }
@@ -146,6 +152,8 @@ impl Seen {
             true => Icrc::Bad,
         };
         Ok(Self {
+            frame: frame.number,
+            interface: frame.interface,
             at_ns: frame.at_ns,
             from,
             to,
@@ -156,6 +164,7 @@ impl Seen {
                 _ => Vec::new(),
             },
             icrc,
+            crc: if is_whole { packet.icrc } else { 0 },
             comment: frame.comment.clone(),
         })
     }

@@ -18,7 +18,7 @@ fn path(name: &str) -> PathBuf {
 
 fn trace(name: &str) -> Trace {
     let trace = read(&path(name)).expect("a capture");
-    assert_eq!(trace.cut_short, None, "{name}");
+    assert_eq!(trace.tally.cut_short, None, "{name}");
     trace
 }
 
@@ -65,9 +65,9 @@ fn no_capture_is_forgotten() {
 fn every_packet_of_the_kernel_is_read_and_its_icrc_is_right() {
     for (name, conversations) in ROCE {
         let trace = trace(name);
-        assert!(trace.malformed.is_empty(), "{name}: {:?}", trace.malformed);
+        assert!(trace.tally.malformed.is_empty(), "{name}: {:?}", trace.tally.malformed);
         let rows: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
-        assert_eq!(rows.len() as u64 + trace.foreign, trace.frames, "{name}");
+        assert_eq!(rows.len() as u64 + trace.tally.foreign, trace.tally.frames, "{name}");
         assert!(!rows.is_empty(), "{name}");
         assert!(rows.iter().all(|row| row.packet.icrc == Icrc::Good), "{name}");
         assert_eq!((trace.conversations.len(), trace.crowded_psns), (conversations, 0), "{name}");
@@ -144,7 +144,7 @@ fn datagrams_are_told_apart_by_their_source() {
 fn a_capture_of_something_else_has_no_conversation() {
     let trace = trace(IWARP);
     assert!(trace.conversations.is_empty());
-    assert_eq!(trace.foreign, trace.frames);
+    assert_eq!(trace.tally.foreign, trace.tally.frames);
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn a_damaged_packet_is_named_and_a_damaged_file_keeps_what_came_before() {
     bytes.truncate(bytes.len() - 10);
     std::fs::write(&changed, &bytes).unwrap();
     let shorter = read(&changed).unwrap();
-    assert!(shorter.cut_short.is_some());
-    assert_eq!(shorter.frames + 1, trace.frames);
+    assert!(shorter.tally.cut_short.is_some());
+    assert_eq!(shorter.tally.frames + 1, trace.tally.frames);
 }
 
 #[test]
@@ -332,8 +332,11 @@ fn a_capture_of_ibdump_is_read() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), &pcap).expect("room for it");
     let trace = read(file.path()).expect("a capture");
-    assert_eq!((trace.frames, trace.foreign, trace.cut_short.as_deref()), (3, 1, None));
-    assert!(trace.malformed.is_empty(), "{:?}", trace.malformed);
+    assert_eq!(
+        (trace.tally.frames, trace.tally.foreign, trace.tally.cut_short.as_deref()),
+        (3, 1, None)
+    );
+    assert!(trace.tally.malformed.is_empty(), "{:?}", trace.tally.malformed);
     let rows: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
     assert_eq!(rows.len(), 2);
     for row in rows {

@@ -154,13 +154,13 @@ const WRONG: &str = "!infiniband || (_ws.malformed && frame.protocols matches \"
 /// Checks a capture with our own reader. Returns the number of packets.
 fn is_well_formed(file: &Path, line: &str) -> u64 {
     let trace = rdmalab_trace::read(file).unwrap_or_else(|error| panic!("{line}: {error}"));
-    assert_eq!(trace.cut_short, None, "{line}");
-    assert_eq!(trace.foreign, 0, "{line}");
-    assert!(trace.malformed.is_empty(), "{line}: {:?}", trace.malformed);
+    assert_eq!(trace.tally.cut_short, None, "{line}");
+    assert_eq!(trace.tally.foreign, 0, "{line}");
+    assert!(trace.tally.malformed.is_empty(), "{line}: {:?}", trace.tally.malformed);
     for row in trace.conversations.iter().flat_map(|conversation| &conversation.rows) {
         assert_eq!(row.packet.icrc, Icrc::Good, "{line}: {:?}", row.packet);
     }
-    trace.frames
+    trace.tally.frames
 }
 
 #[test]
@@ -174,7 +174,11 @@ fn a_capture_keeps_as_much_as_is_asked_for() {
     let packets: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
     assert!(packets.iter().any(|row| row.packet.icrc == Icrc::Unknown));
     let size = std::fs::metadata(&file).expect("the file").len();
-    assert!(size < 300 * trace.frames + 2000, "{size} bytes for {} packets", trace.frames);
+    assert!(
+        size < 300 * trace.tally.frames + 2000,
+        "{size} bytes for {} packets",
+        trace.tally.frames
+    );
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn captures_and_faults_between_hosts() {
             }
             let read = |file: &Path| rdmalab_trace::read(file).expect("a capture");
             let (received, sent) = (read(&received), read(&sent));
-            assert!(sent.frames > 100 && received.frames > 100, "{reports}");
+            assert!(sent.tally.frames > 100 && received.tally.frames > 100, "{reports}");
             assert_eq!(bad(&sent), usize::from(damaged), "{reports}");
             assert!(bad(&received) <= usize::from(damaged), "{reports}");
             let said = rows_with(&sent, |note| matches!(note, Note::Comment(_)));

@@ -12,15 +12,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use rdmalab_wire::opcode::{Operation, Transport};
+use rdmalab_wire::opcode::Transport;
 
 use super::notes::Cm;
 use super::{Conversation, Direction, End, Row};
 use crate::packet::{Address, Seen};
 
 /// A direction: packets from one address to one queue pair; for datagrams, from one queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Flow {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Flow {
     from: Address,
     to: Address,
     to_qpn: u32,
@@ -29,7 +29,7 @@ struct Flow {
 }
 
 impl Flow {
-    fn of(packet: &Seen) -> Self {
+    pub(crate) fn of(packet: &Seen) -> Self {
         let bth = &packet.headers.bth;
         Self {
             from: packet.from,
@@ -38,6 +38,20 @@ impl Flow {
             from_qpn: packet.headers.deth.map(|deth| deth.source_qp.get()),
             transport: bth.opcode.transport() as u8,
         }
+    }
+
+    /// Its transport.
+    pub(crate) fn service(&self) -> Transport {
+        let all = [Transport::Rc, Transport::Uc, Transport::Ud];
+        let mut all = all.into_iter();
+        all.find(|service| *service as u8 == self.transport).unwrap_or(Transport::Cnp)
+    }
+
+    /// Its sender, whose queue pair the direction that answers it names, and its receiver.
+    pub(crate) fn ends(&self, answer: Option<&Flow>) -> (End, End) {
+        let qpn = self.from_qpn.or(answer.map(|answer| answer.to_qpn));
+        let to = End { address: self.to, qpn: Some(self.to_qpn) };
+        (End { address: self.from, qpn }, to)
     }
 }
 
@@ -94,29 +108,97 @@ type Users = HashMap<(Address, Address, u8, u32), Vec<usize>>;
 /// Sorts packets, which are in order of time. Also returns how many PSNs more than [`SHARERS_MAX`]
 /// directions used.
 pub fn sort(packets: Vec<Seen>) -> (Vec<Conversation>, usize) {
-    let mut flows: BTreeMap<Flow, Psns> = BTreeMap::new();
-    let mut agreed: BTreeSet<(Address, u32, Address, u32)> = BTreeSet::new();
-    let mut asked: BTreeMap<u32, (Address, u32)> = BTreeMap::new();
+    let mut flows = Flows::limited(usize::MAX, usize::MAX, usize::MAX);
     for packet in &packets {
-        let psns = flows.entry(Flow::of(packet)).or_default();
+        flows.take(packet);
+    }
+    let (pairs, crowded) = flows.pairs();
+    (collect(packets, &pairs), crowded)
+}
+
+/// What a pass over all packets tells about their directions.
+pub(crate) struct Flows {
+    /// Each with the number of directions before it.
+    flows: BTreeMap<Flow, (usize, Psns)>,
+    /// Connections of which the connection manager's messages tell.
+    agreed: BTreeSet<(Address, u32, Address, u32)>,
+    /// By identifier: who asked for a connection, with its queue pair.
+    asked: BTreeMap<u32, (Address, u32)>,
+    /// Most directions, PSNs of all, and PSNs of each.
+    limits: [usize; 3],
+    psns: usize,
+    is_full: bool,
+}
+
+impl Flows {
+    /// At most so many directions, PSNs of all and PSNs of each; what is more is left out.
+    pub(crate) fn limited(flows: usize, psns: usize, psns_each: usize) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            agreed: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            limits: [flows, psns, psns_each],
+            psns: 0,
+            is_full: false,
+        }
+    }
+
+    /// Adds a packet; whether there was room for its direction.
+    pub(crate) fn take(&mut self, packet: &Seen) -> bool {
+        let (flow, number) = (Flow::of(packet), self.flows.len());
+        if number >= self.limits[0] && !self.flows.contains_key(&flow) {
+            self.is_full = true;
+            return false;
+        }
+        let (_, psns) = self.flows.entry(flow).or_insert_with(|| (number, Psns::default()));
         let (opcode, psn) = (packet.headers.bth.opcode, packet.headers.bth.psn.get());
         let set = if opcode.is_response() { &mut psns.answered } else { &mut psns.asked };
-        set.insert(psn, packet.at_ns);
+        let has_room = self.psns < self.limits[1] && set.len() < self.limits[2];
+        if let Some(at_ns) = set.get_mut(&psn) {
+            *at_ns = packet.at_ns;
+        } else if has_room {
+            set.insert(psn, packet.at_ns);
+            self.psns += 1;
+        }
+        if self.asked.len() < self.limits[0] {
+            self.connect(packet);
+        }
+        true
+    }
+
+    fn connect(&mut self, packet: &Seen) {
         match Cm::of(packet) {
             Some(Cm { name: "REQ", local, qpn: Some(qpn), .. }) => {
-                asked.insert(local, (packet.from, qpn));
+                self.asked.insert(local, (packet.from, qpn));
             }
             Some(Cm { name: "REP", remote, qpn: Some(qpn), .. }) => {
-                if let Some((address, theirs)) = asked.get(&remote) {
-                    agreed.insert((*address, *theirs, packet.from, qpn));
+                if let Some((address, theirs)) = self.asked.get(&remote) {
+                    self.agreed.insert((*address, *theirs, packet.from, qpn));
                 }
             }
             _ => {}
         }
     }
-    let pairing = Pairing::of(&flows);
-    let pairs = pairing.pairs(&agreed);
-    (collect(packets, &pairs), pairing.crowded())
+
+    /// Whether a direction was left out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// The directions, in the order of their first packets.
+    pub(crate) fn in_order(&self) -> Vec<&Flow> {
+        let mut flows: Vec<_> =
+            self.flows.iter().map(|(flow, (number, _))| (number, flow)).collect();
+        flows.sort_unstable();
+        flows.into_iter().map(|(_, flow)| flow).collect()
+    }
+
+    /// The flow that answers each flow, where there is one, and how many PSNs more than
+    /// [`SHARERS_MAX`] directions used.
+    pub(crate) fn pairs(&self) -> (BTreeMap<Flow, Flow>, usize) {
+        let pairing = Pairing::of(&self.flows);
+        (pairing.pairs(&self.agreed), pairing.crowded())
+    }
 }
 
 /// Two directions that may belong together, and how well they match.
@@ -135,8 +217,9 @@ struct Pairing<'a> {
 }
 
 impl<'a> Pairing<'a> {
-    fn of(flows: &'a BTreeMap<Flow, Psns>) -> Self {
-        let flows: Vec<(&Flow, &Psns)> = flows.iter().collect();
+    fn of(flows: &'a BTreeMap<Flow, (usize, Psns)>) -> Self {
+        let flows: Vec<(&Flow, &Psns)> =
+            flows.iter().map(|(flow, (_, psns))| (flow, psns)).collect();
         let (mut asked, mut answered) = (Users::new(), Users::new());
         for (number, (flow, psns)) in flows.iter().enumerate() {
             // Datagrams name both ends.
@@ -290,7 +373,7 @@ fn collect(packets: Vec<Seen>, pairs: &BTreeMap<Flow, Flow>) -> Vec<Conversation
     for packet in packets {
         let flow = Flow::of(&packet);
         let (at, direction) = *places.entry(flow).or_insert_with(|| {
-            conversations.push(start(&flow, pairs.get(&flow), &packet));
+            conversations.push(start(&flow, pairs.get(&flow)));
             (conversations.len() - 1, Direction::Forward)
         });
         if let Some(answer) = pairs.get(&flow).filter(|answer| **answer != flow) {
@@ -301,20 +384,9 @@ fn collect(packets: Vec<Seen>, pairs: &BTreeMap<Flow, Flow>) -> Vec<Conversation
     conversations
 }
 
-fn start(flow: &Flow, answer: Option<&Flow>, packet: &Seen) -> Conversation {
-    let a_qpn = flow.from_qpn.or(answer.map(|answer| answer.to_qpn));
-    let opcode = packet.headers.bth.opcode;
-    let transport = match opcode.operation() {
-        Operation::CongestionNotification => Transport::Cnp,
-        _ => opcode.transport(),
-    };
-    Conversation {
-        transport,
-        a: End { address: flow.from, qpn: a_qpn },
-        b: End { address: flow.to, qpn: Some(flow.to_qpn) },
-        rows: Vec::new(),
-        mtu_bytes: None,
-    }
+fn start(flow: &Flow, answer: Option<&Flow>) -> Conversation {
+    let (a, b) = flow.ends(answer);
+    Conversation { transport: flow.service(), a, b, rows: Vec::new(), mtu_bytes: None }
 }
 
 #[cfg(test)]
@@ -339,6 +411,9 @@ mod tests {
             headers.aeth = Some(Aeth { syndrome, msn: Msn::new(0) });
         }
         Seen {
+            frame: 0,
+            interface: 0,
+            crc: 0,
             at_ns: 0,
             from,
             to: if from == ASKS { ANSWERS } else { ASKS },
