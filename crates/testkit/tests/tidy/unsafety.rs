@@ -24,8 +24,18 @@ const MAY_BE_UNSAFE: [(&str, &str); 14] = [
 ];
 
 /// Crates whose root must forbid `unsafe` outright, so that no later `allow` can creep in.
-const MUST_FORBID: [&str; 9] =
-    ["wire", "engine", "driver", "link", "experiments", "record", "report", "trace", "gateway"];
+const MUST_FORBID: [&str; 10] = [
+    "wire",
+    "engine",
+    "driver",
+    "link",
+    "experiments",
+    "record",
+    "report",
+    "trace",
+    "diagnosis",
+    "gateway",
+];
 
 /// Every `unsafe` out of place or without a reason.
 pub fn offences(tree: &Tree) -> Vec<Offence> {

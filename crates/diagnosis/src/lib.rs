@@ -1,0 +1,256 @@
+//! What went wrong in a capture: for each pair of queue pairs its kind, when, what it cost in time,
+//! the frames that prove it, the cause and the remedy.
+//!
+//! Two passes: [`FirstPass`] finds which directions belong together and whether packets were
+//! captured twice; [`Diagnosis`] follows each requester ([`side`]), whose events the [`rule`]s
+//! judge. Both need bounded memory, whatever the length of a capture. Comments in a capture are no
+//! evidence, and nothing here reads them.
+//!
+//! A rule is a file in `rules/` and a line in the list there.
+#![forbid(unsafe_code)]
+
+pub mod copies;
+pub mod event;
+pub mod finding;
+pub mod kind;
+pub mod rule;
+mod rules;
+pub mod side;
+pub mod text;
+
+use std::collections::HashMap;
+
+use rdmalab_trace::conversation::{Direction, End};
+use rdmalab_trace::packet::Icrc;
+use rdmalab_trace::{Directory, Seen, Survey, Tally};
+use rdmalab_wire::opcode::Transport;
+
+use copies::Copies;
+use event::{Event, SideId, Stamp, Step};
+pub use finding::{Finding, Findings, Occurrence, Proof, Report};
+pub use kind::Kind;
+use rule::Rule;
+use side::Side;
+
+/// Requests that are remembered of all requesters together.
+pub const REMEMBERED_MAX: usize = 1 << 20;
+/// Requests that a requester keeps when there is no room for more.
+const KEPT: usize = 16;
+
+/// The first of two passes over the packets of all captures, in order of time.
+#[derive(Default)]
+pub struct FirstPass {
+    survey: Survey,
+    copies: Copies,
+}
+
+impl FirstPass {
+    /// Adds a packet of the file with that number, from 1.
+    pub fn take(&mut self, file: usize, packet: &Seen) {
+        self.copies.is_copy(file, packet);
+        self.survey.take(packet);
+    }
+
+    /// Begins the second pass.
+    #[must_use]
+    pub fn finish(self) -> Diagnosis {
+        Diagnosis {
+            directory: self.survey.finish(),
+            copies: self.copies.again(),
+            sides: HashMap::new(),
+            judges: Judges { rules: rules::all(), found: Findings::default() },
+            remembered: 0,
+            report: Report { start_ns: u64::MAX, ..Report::default() },
+            last: Stamp::default(),
+            is_forgetful: false,
+        }
+    }
+}
+
+/// The rules and what they found.
+struct Judges {
+    rules: Vec<Box<dyn Rule>>,
+    found: Findings,
+}
+
+impl Judges {
+    fn see(&mut self, mut step: Step<'_>) {
+        for rule in &mut self.rules {
+            step.is_explained |= rule.see(&step, &mut self.found);
+        }
+    }
+}
+
+/// The second pass.
+pub struct Diagnosis {
+    directory: Directory,
+    copies: Copies,
+    sides: HashMap<SideId, Side>,
+    judges: Judges,
+    remembered: usize,
+    report: Report,
+    last: Stamp,
+    is_forgetful: bool,
+}
+
+impl Diagnosis {
+    /// Adds a packet of the file with that number, from 1: the same packets in the same order as in
+    /// the first pass.
+    pub fn take(&mut self, file: usize, packet: &Seen) {
+        if self.copies.is_copy(file, packet) {
+            self.report.copies += 1;
+            return;
+        }
+        self.report.packets += 1;
+        self.report.start_ns = self.report.start_ns.min(packet.at_ns);
+        self.last = Stamp { file, frame: packet.frame, at_ns: packet.at_ns };
+        // A receiver drops a packet whose CRC is wrong.
+        let Some((number, direction)) = self.directory.place(packet) else { return };
+        if packet.icrc == Icrc::Bad {
+            return;
+        }
+        let pair = &self.directory.pairs[number];
+        let is_response = packet.headers.bth.opcode.is_response();
+        let is_forward = direction == Direction::Forward;
+        let is_first = is_forward != is_response || (pair.has_both && pair.a == pair.b);
+        let id = SideId { pair: number, is_first };
+        let step = Step {
+            side: id,
+            transport: pair.transport,
+            has_both: pair.has_both,
+            now: self.last,
+            event: Event::Packet(packet),
+            is_explained: false,
+        };
+        let judges = &mut self.judges;
+        judges.see(step);
+        if !matches!(pair.transport, Transport::Rc | Transport::Uc) {
+            return;
+        }
+        let side = self.sides.entry(id).or_insert_with(|| Side::new(pair.mtu_bytes));
+        let before = side.remembered();
+        let sink = &mut |event: Event<'_>| judges.see(Step { event, ..step });
+        match is_response {
+            true => side.answer(packet, step.now, sink),
+            false => side.request(packet, step.now, sink),
+        }
+        if self.remembered + side.remembered() > REMEMBERED_MAX + before {
+            side.trim(KEPT);
+            self.is_forgetful = true;
+        }
+        self.remembered = self.remembered + side.remembered() - before;
+    }
+
+    /// Ends the diagnosis of these files, with what was counted in each.
+    #[must_use]
+    pub fn finish(mut self, files: Vec<String>, tallies: &[Tally]) -> Report {
+        let mut sides: Vec<(SideId, Side)> = self.sides.drain().collect();
+        sides.sort_unstable_by_key(|(id, _)| *id);
+        let mut unseen = 0;
+        for (id, side) in &mut sides {
+            unseen += side.unseen();
+            let pair = &self.directory.pairs[id.pair];
+            if pair.transport != Transport::Rc {
+                continue;
+            }
+            let step = Step {
+                side: *id,
+                transport: pair.transport,
+                has_both: pair.has_both,
+                now: self.last,
+                event: Event::Gap,
+                is_explained: false,
+            };
+            side.end(&mut |event| self.judges.see(Step { event, ..step }));
+        }
+        let Judges { mut rules, mut found } = self.judges;
+        for rule in &mut rules {
+            rule.end(&mut found);
+        }
+        let mut report = self.report;
+        report.files = files;
+        report.pairs = self.directory.pairs.len();
+        report.end_ns = self.last.at_ns;
+        report.start_ns = report.start_ns.min(report.end_ns);
+        report.other_frames = tallies.iter().map(other_frames).sum();
+        report.findings = named(&self.directory, found);
+        report.doubts = tallies.iter().flat_map(doubts_of_file).collect();
+        report.doubts.extend(doubts(&self.directory, unseen));
+        if self.copies.is_doubled() {
+            let doubt = "each packet was captured twice, as on two interfaces: of two equal \
+                         packets within 0.1 ms one was left out";
+            report.doubts.push(doubt.to_owned());
+        }
+        if self.is_forgetful {
+            let doubt = "there were more unanswered requests than are remembered: some findings \
+                         may be missing";
+            report.doubts.push(doubt.to_owned());
+        }
+        report
+    }
+}
+
+fn other_frames(tally: &Tally) -> u64 {
+    let malformed: u64 = tally.malformed.iter().map(|(_, count)| count).sum();
+    tally.foreign + malformed
+}
+
+/// The findings with the names of their queue pairs, the greatest cost first.
+fn named(directory: &Directory, found: Findings) -> Vec<Finding> {
+    let name = |end: &End| end.to_string();
+    let mut all: Vec<Finding> = Vec::new();
+    for (side, mut finding) in found.into_parts() {
+        if let Some(SideId { pair, is_first }) = side {
+            let pair = &directory.pairs[pair];
+            let ends = [name(&pair.a), name(&pair.b)];
+            let [a, b] = ends;
+            (finding.requester, finding.responder) = if is_first { (a, b) } else { (b, a) };
+        }
+        for pair in &mut finding.queue_pairs {
+            let ends = pair.parse().ok().and_then(|number: usize| directory.pairs.get(number));
+            if let Some(ends) = ends {
+                *pair = format!("{} - {}", ends.a, ends.b);
+            }
+        }
+        all.push(finding);
+    }
+    all.sort_by_key(|finding| (std::cmp::Reverse(finding.cost_ns), finding.kind));
+    all
+}
+
+fn doubts_of_file(tally: &Tally) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if tally.dropped > 0 {
+        let n = tally.dropped;
+        doubts.push(format!("{n} packets were lost while capturing: what is missing was not seen"));
+    }
+    if let Some(why) = &tally.cut_short {
+        doubts.push(format!("the capture is cut or damaged: {why}"));
+    }
+    for (reason, count) in &tally.malformed {
+        doubts.push(format!("{count} RDMA frames cannot be read, the first: {reason}"));
+    }
+    doubts
+}
+
+fn doubts(directory: &Directory, unseen: u64) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let halves = directory.halves();
+    if halves > 0 && directory.crowded_psns > 0 {
+        doubts.push(format!(
+            "{halves} directions use the same PSNs as many others, as queue pairs do that all \
+             begin with PSN 0: which belong together cannot be told, and each is judged alone"
+        ));
+    } else if halves > 0 {
+        doubts.push(format!("of {halves} connections the capture has only one direction"));
+    }
+    if unseen > 0 {
+        doubts.push(format!(
+            "{unseen} answers belong to requests that are not in the capture: it has gaps"
+        ));
+    }
+    if directory.is_full {
+        doubts.push("there are more connections than are told apart: some were left out".into());
+    }
+    doubts
+}
