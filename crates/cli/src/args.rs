@@ -7,6 +7,7 @@ use crate::bench::BenchCommand;
 use crate::calibrate::CalibrateArgs;
 use crate::compare::CompareArgs;
 use crate::devices::DevicesArgs;
+use crate::diagnose::DiagnoseArgs;
 use crate::doctor::DoctorArgs;
 use crate::env::EnvArgs;
 use crate::exec::ExecArgs;
@@ -68,6 +69,7 @@ pub enum Command {
     Bench(BenchCommand),
     Exec(ExecArgs),
     Trace(TraceArgs),
+    Diagnose(DiagnoseArgs),
     /// List the processes that use the soft device on this host
     Ps,
     Clean(CleanArgs),

@@ -6,7 +6,7 @@
 //!      ── report ── a record
 //!      ── advise ── measures as run does, or records ── answers
 //!      ── calibrate ── measures as run does, or records ── a profile of the simulator
-//!      ── devices, doctor, exec, env, ps, man, trace
+//!      ── devices, doctor, exec, env, ps, man, trace, diagnose
 //! ```
 
 /// Prints to standard output. A reader that stops early (`rdmalab | head`) causes no panic.
@@ -34,6 +34,7 @@ mod bench;
 mod calibrate;
 mod compare;
 mod devices;
+mod diagnose;
 mod doctor;
 mod env;
 mod exec;
@@ -103,6 +104,7 @@ pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
         Some(Command::Trace(args)) => trace::run(&args),
+        Some(Command::Diagnose(args)) => diagnose::run(&args),
         Some(Command::Ps) => ps::list(),
         Some(Command::Clean(args)) => ps::clean(&args),
         Some(Command::Env(args)) => env::run(&args),

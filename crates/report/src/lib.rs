@@ -13,6 +13,7 @@ pub mod compare;
 mod contents;
 mod csv_text;
 mod curves;
+mod diagnosis;
 pub mod expect;
 mod grid;
 pub mod histogram;
@@ -37,6 +38,7 @@ mod warnings;
 
 pub use contents::{contents_markdown, contents_text};
 pub use csv_text::{csv, csv_of};
+pub use diagnosis::diagnosis_page;
 pub use histogram::{Histogram, Scale};
 pub use json::json;
 pub use markdown::markdown;
