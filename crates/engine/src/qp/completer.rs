@@ -67,11 +67,13 @@ impl Qp {
                 self.complete_through(psn, env);
             }
             Syndrome::RnrNak(timer) => {
+                self.tally.rnr_naks += 1;
                 if self.complete_before(psn, env) {
                     self.on_rnr_nak(psn, timer.nanoseconds(), env);
                 }
             }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
+                self.tally.sequence_naks += 1;
                 // The kernel's rxe sends one for the packet behind an RNR NAK. The pause repeats
                 // that packet, too.
                 if self.complete_before(psn, env) && !self.req.is_paused() && self.spend_retry(env)
@@ -223,6 +225,15 @@ impl Qp {
             self.req.failed = false;
         }
         let wqe = self.sq.wqe(position);
+        match status {
+            // A bind and a local invalidate have no packet.
+            WcStatus::Success if wqe.packets > 0 => {
+                self.tally.messages += 1;
+                self.tally.bytes += u64::from(wqe.length);
+            }
+            WcStatus::Success | WcStatus::WrFlushErr => {}
+            _ => self.tally.failed_requests += 1,
+        }
         if wqe.signaled() || status != WcStatus::Success {
             let byte_len = match wqe.opcode {
                 WrOpcode::Read => wqe.length,

@@ -30,6 +30,9 @@ mod responder;
 pub mod send_queue;
 #[cfg(test)]
 mod single_tests;
+mod tally;
+#[cfg(test)]
+mod tally_tests;
 #[cfg(test)]
 mod window_tests;
 
@@ -39,6 +42,7 @@ pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend, Timer, TimerKind}
 pub use responder::{
     AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response, SingleRecv,
 };
+pub use tally::Tally;
 
 use crate::backend::{PostError, QpInit, RecvWr, SendWr};
 pub use crate::mr::CopyError;
@@ -153,6 +157,8 @@ pub struct Qp {
     pub sq: SendQueue,
     /// The receive queue; `None` when it uses a shared one.
     pub rq: Option<RecvQueue>,
+    /// What it counted since it was made.
+    pub tally: Tally,
     req: requester::Requester,
     resp: responder::Responder,
     /// Changes whenever plans in flight become void (RESET, ERR).
@@ -183,6 +189,7 @@ impl Qp {
             adapter: Adapter::default(),
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,
+            tally: Tally::default(),
             req: requester::Requester::default(),
             resp: responder::Responder::default(),
             generation: 0,

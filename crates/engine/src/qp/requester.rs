@@ -395,6 +395,9 @@ impl Qp {
 
     #[inline]
     fn advance(&mut self, position: u32, packets: u32, last: bool) {
+        if self.req.next_psn != self.req.psn_limit {
+            self.count_repeated(position, packets);
+        }
         self.req.next_psn = self.req.next_psn.add(packets);
         if self.req.psn_limit.is_before(self.req.next_psn) {
             self.req.psn_limit = self.req.next_psn;
@@ -411,6 +414,16 @@ impl Qp {
         } else if self.req.timer == Timer::Idle {
             self.req.timer = Timer::Wanted(TimerKind::Ack);
         }
+    }
+
+    /// Counts those of the next `packets` that were sent before.
+    #[cold]
+    fn count_repeated(&mut self, position: u32, packets: u32) {
+        let sent_before = self.req.psn_limit.distance_from(self.req.next_psn).max(0) as u32;
+        // The PSNs of a READ are those of its responses; it is asked for by one packet.
+        let is_one_packet = self.sq.wqe(position).opcode.is_read_or_atomic();
+        let repeated = if is_one_packet { 1 } else { sent_before.min(packets) };
+        self.tally.repeated_packets += u64::from(repeated);
     }
 
     /// The payload of a planned train was handed to the link, or could not be read.

@@ -193,6 +193,7 @@ impl Qp {
         if self.sq.oldest == self.sq.begun || !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return false;
         }
+        self.tally.time_outs += 1;
         // If no acknowledgement was requested, sending again only requests one: that is no retry.
         if self.req.ack_requested && !self.spend_retry(env) {
             return false;
