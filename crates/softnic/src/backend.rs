@@ -76,11 +76,14 @@ impl Backend for SoftNic {
         device::personality()?;
         profile::named()?;
         let process = Process::get()?;
-        Ok(Context { process, shared: ContextShared::open(index)? })
+        let shared = ContextShared::open(index)?;
+        process.device_opened();
+        Ok(Context { process, shared })
     }
 
     fn close(ctx: &Context) -> VerbsResult<()> {
         ctx.process.report_dropped();
+        ctx.process.device_closed();
         // As in the kernel, this succeeds even if objects still exist: they keep the context, and
         // programs (for example perftest) close a device before they have destroyed everything.
         Ok(())

@@ -25,6 +25,8 @@ mod codec;
 mod context;
 mod control;
 mod copy;
+mod counters;
+mod counters_file;
 mod cq;
 mod datagram;
 mod device;

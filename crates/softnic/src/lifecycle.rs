@@ -66,6 +66,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         hooks: process.hooks,
         grh: None,
     };
+    process.counters.queue_pair_made();
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);
     links.recv_cq.users.fetch_add(1, Ordering::Relaxed);
     if let Some(srq) = &links.srq {
@@ -146,6 +147,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     initiator.wait(process)?;
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
+        process.counters.queue_pair_gone(&inner.qp.tally);
         let links = inner.links;
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);

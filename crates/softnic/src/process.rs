@@ -10,6 +10,7 @@ use rdmalab_ring::seg::Segment;
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
 use crate::control::ControlPort;
+use crate::counters::Counters;
 use crate::groups::Groups;
 use crate::hooks::Hooks;
 use crate::keys::KeyRegistry;
@@ -67,8 +68,10 @@ pub(crate) struct Process {
     pub(crate) in_use: Quotas,
     /// The number of the next protection domain.
     pub(crate) next_pd: AtomicU32,
-    /// Trains that were dropped.
+    /// Trains that were dropped since this was last reported.
     pub(crate) dropped: AtomicU64,
+    /// What this process counted.
+    pub(crate) counters: Counters,
 }
 
 // SAFETY: the raw pointers refer to objects that are never freed (QP places, lists of rings), or to
@@ -132,6 +135,7 @@ impl Process {
             hooks.flush();
         }
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        self.counters.dropped(dropped);
         if dropped > 0 {
             crate::debug(&format!(
                 "{dropped} arrived packets were dropped: their QP was gone, not ready, not theirs, \

@@ -13,6 +13,7 @@ use rdmalab_ring::seg::Segment;
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
 use crate::control::ControlPort;
+use crate::counters::Counters;
 use crate::error::os_error;
 use crate::groups::Groups;
 use crate::hooks::Hooks;
@@ -123,6 +124,7 @@ impl Process {
             in_use: Quotas::default(),
             next_pd: AtomicU32::new(1),
             dropped: AtomicU64::new(0),
+            counters: Counters::from_environment(),
         })
     }
 }

@@ -1,0 +1,98 @@
+//! The file in which this process leaves what it counted, for `rdmalab exec --repeat`.
+//!
+//! `RDMALAB_COUNTERS` names a directory. A process writes one small file there: when it opens a
+//! device, when it closes one, and when it exits. Each line is a name and a number. The first line
+//! says in which of the three states it was written, so a reader knows whether the numbers are the
+//! last ones: a process that was killed, or that became another program, leaves `open`.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+
+use crate::hooks::choice;
+use crate::process::Process;
+
+/// How often the lock of a queue pair is tried at the end: a thread that runs has left it by then.
+const LOCK_ATTEMPTS: u32 = 1000;
+
+impl Process {
+    /// A device was opened.
+    pub(crate) fn device_opened(&self) {
+        self.counters.open.fetch_add(1, Ordering::Relaxed);
+        if self.counters.file.is_some() {
+            static ONCE: std::sync::Once = std::sync::Once::new();
+            ONCE.call_once(|| {
+                // SAFETY: the handler reads the leaked state of the process only.
+                unsafe { libc::atexit(at_exit) };
+            });
+            self.leave_counters("open");
+        }
+    }
+
+    /// A device was closed.
+    pub(crate) fn device_closed(&self) {
+        // Closing in a forked child does not concern the parent.
+        if self.is_defunct() {
+            return;
+        }
+        let less = |open: u64| Some(open.saturating_sub(1));
+        let before = self.counters.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let is_last = before.is_ok_and(|before| before <= 1);
+        self.leave_counters(if is_last { "closed" } else { "open" });
+    }
+
+    fn leave_counters(&self, state: &str) {
+        let Some(file) = &self.counters.file else { return };
+        let text = self.counters_in_words(state);
+        // Renamed, so that a reader never finds half of it.
+        let fresh = file.with_extension("new");
+        let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, file));
+        if let Err(error) = written {
+            crate::debug_once(&format!("RDMALAB_COUNTERS: {}: {error}", file.display()));
+        }
+    }
+
+    fn counters_in_words(&self, state: &str) -> String {
+        let (mut tally, mut uncounted) = (*self.counters.past.lock(), 0);
+        for object in self.qps.all() {
+            let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
+                if attempt > 0 {
+                    std::thread::yield_now();
+                }
+                object.inner.try_lock()
+            });
+            match guard {
+                Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally)),
+                None => uncounted += 1,
+            }
+        }
+        let disturbed = choice::hooks().disturbed_packets;
+        let between_hosts = crate::udp::hook::network_drops();
+        let dropped = self.counters.reported_drops.load(Ordering::Relaxed)
+            + self.dropped.load(Ordering::Relaxed);
+        let lines = [
+            ("queue_pairs", self.counters.queue_pairs.load(Ordering::Relaxed)),
+            ("messages", tally.messages),
+            ("bytes", tally.bytes),
+            ("repeated_packets", tally.repeated_packets),
+            ("time_outs", tally.time_outs),
+            ("rnr_naks", tally.rnr_naks),
+            ("sequence_naks", tally.sequence_naks),
+            ("failed_requests", tally.failed_requests),
+            ("dropped_trains", dropped),
+            ("dropped_between_hosts", between_hosts.iter().map(|(_, count)| count).sum()),
+            ("disturbed_packets", disturbed),
+            ("uncounted_queue_pairs", uncounted),
+        ];
+        let mut text = format!("{state}\n");
+        for (name, value) in lines {
+            let _ = writeln!(text, "{name} {value}");
+        }
+        text
+    }
+}
+
+extern "C" fn at_exit() {
+    if let Some(process) = Process::existing() {
+        process.leave_counters("exited");
+    }
+}
