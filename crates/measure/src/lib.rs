@@ -29,6 +29,7 @@ pub mod stats;
 pub mod summary;
 pub mod sync;
 pub mod text;
+pub mod two_groups;
 pub mod unit;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
