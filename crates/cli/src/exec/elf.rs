@@ -88,7 +88,8 @@ fn rpath(image: &[u8], at: u64, bytes: u64) -> Option<bool> {
 
 #[cfg(test)]
 pub mod tests {
-    use super::*;
+    // Named in full, since other tests import this module.
+    use crate::exec::elf::*;
 
     /// A file with these program headers, as (type, dynamic tags).
     pub fn image(headers: &[(u32, &[u64])]) -> Vec<u8> {

@@ -2,221 +2,37 @@
 
 mod elf;
 pub mod paths;
+mod program;
 pub mod runtime;
 mod tree;
 
-use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::failure::{Failure, Outcome};
-use crate::link::LinkArgs;
-use paths::Memory;
-
-/// rdmalab itself failed.
-const OURS: u8 = 125;
-/// The program exists, but cannot be run on the soft device.
-const CANNOT: u8 = 126;
-/// The program was not found.
-const NOT_THERE: u8 = 127;
+use program::ProgramArgs;
 
 /// Run a program on the soft device, unmodified
 ///
 /// The program and its children load our libibverbs.so.1 instead of the system's. No process of
 /// ours stays behind. Exits with the program's status (128 + n after signal n); 125 when rdmalab
 /// itself failed, 126 when the program cannot be run, 127 when it was not found.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ExecArgs {
-    /// How the device's ports are addressed [default: RDMALAB_PERSONALITY, else infiniband]
-    #[arg(long, value_enum)]
-    pub personality: Option<Personality>,
-    /// Where the program's large buffers are
-    #[arg(long, value_enum, default_value_t = Memory::Private)]
-    pub memory: Memory,
-    /// What lies between its processes and others.
+    /// The program, and the device that it finds.
     #[command(flatten)]
-    pub link: LinkArgs,
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    pub program: Vec<OsString>,
-}
-
-/// How ports are addressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Personality {
-    /// By LIDs, and by GIDs too
-    Infiniband,
-    /// By GIDs (RoCE)
-    Ethernet,
-}
-
-impl Personality {
-    /// The value of `RDMALAB_PERSONALITY`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Infiniband => "infiniband",
-            Self::Ethernet => "ethernet",
-        }
-    }
+    pub how: ProgramArgs,
 }
 
 /// Replaces this process by the program. Returns only if that fails.
 pub fn run(args: &ExecArgs) -> Outcome {
-    let Some((name, rest)) = args.program.split_first() else {
-        return Err(Failure::Code(OURS, "exec: no program is named".to_owned()));
-    };
-    let program = find(name)?;
-    check(&program)?;
-    let ours = |reason: String| Failure::Code(OURS, format!("exec: {reason}"));
-    let library = runtime::library().map_err(ours)?;
-    let directory = runtime::prepare(&library).map_err(ours)?;
-    let cm = directory.join(runtime::CM.soname);
-    if let Ok(source) = runtime::find(&runtime::CM) {
-        runtime::put(&source, &cm).map_err(ours)?;
-    }
-    let mut command = Command::new(&program);
-    command
-        .arg0(name)
-        .args(rest)
-        .env("LD_LIBRARY_PATH", runtime::in_front(&directory, "LD_LIBRARY_PATH"));
-    if let Some(personality) = args.personality {
-        command.env("RDMALAB_PERSONALITY", personality.name());
-    }
-    let missing = args.link.take_device().err();
-    if let Some(reason) = &missing {
-        // Only a warning: the program may enter another network namespace with the interface.
-        errln!("rdmalab: exec: {reason}");
-    }
-    if let Some(said) = under_profile(&args.link) {
-        errln!("rdmalab: exec: {said}");
-    }
-    args.link.make_room(&[0]).map_err(ours)?;
-    command.envs(args.link.variables(0));
-    let mut preload = Vec::new();
-    if needs_preload(&program) {
-        preload.push(directory.join(runtime::SONAME));
-        preload.extend(Some(cm).filter(|cm| cm.exists()));
-    }
-    paths::put_in_front(&mut command, &directory, preload, args.memory, missing.is_none())
-        .map_err(ours)?;
+    let has_device = program::check_device(&args.how.link);
+    let (file, mut command) = program::prepare(&args.how, has_device)?;
     let error = command.exec();
     let (code, hint) = match error.kind() {
-        std::io::ErrorKind::NotFound => (NOT_THERE, " (is its interpreter missing?)"),
-        _ => (CANNOT, ""),
+        std::io::ErrorKind::NotFound => (program::NOT_THERE, " (is its interpreter missing?)"),
+        _ => (program::CANNOT, ""),
     };
-    Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
-}
-
-/// The warning that the program's numbers are those of a profile.
-fn under_profile(link: &LinkArgs) -> Option<String> {
-    let variable = || std::env::var("RDMALAB_PROFILE").ok().filter(|named| !named.is_empty());
-    let named = link.profile.clone().or_else(variable)?;
-    // A wrong value of the variable is reported when the device is opened.
-    let profile = rdmalab_softnic::find_profile(&named).ok().filter(|found| !found.is_ideal())?;
-    Some(format!(
-        "soft devices have the profile {} ({}): numbers are those of the profile, and of no \
-         adapter",
-        profile.name,
-        profile.does()
-    ))
-}
-
-/// The program's file, searched as a shell does.
-fn find(name: &OsString) -> Outcome<PathBuf> {
-    let shown = name.to_string_lossy();
-    if shown.contains('/') {
-        let path = PathBuf::from(name);
-        return match path.metadata() {
-            Ok(data) if data.is_file() => Ok(path),
-            Ok(_) => Err(Failure::Code(CANNOT, format!("exec: {shown}: not a file"))),
-            Err(error) => Err(Failure::Code(NOT_THERE, format!("exec: {shown}: {error}"))),
-        };
-    }
-    let paths = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    std::env::split_paths(&paths)
-        .map(|directory| directory.join(name))
-        .find(|path| path.is_file() && is_executable(path))
-        .ok_or_else(|| match shown.starts_with('-') {
-            // Arguments are the program's from the first that is no option of ours.
-            true => Failure::Usage(format!(
-                "exec has no option {shown}: `rdmalab exec --help` lists its options"
-            )),
-            false => Failure::Code(NOT_THERE, format!("exec: {shown}: not found in PATH")),
-        })
-}
-
-fn is_executable(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-}
-
-/// Refuses a program that cannot load the library, with the reason.
-fn check(program: &Path) -> Outcome {
-    let refuse =
-        |why: String| Err(Failure::Code(CANNOT, format!("exec: {}: {why}", program.display())));
-    if let Some(privilege) = privilege(program) {
-        return refuse(format!(
-            "it is {privilege}: the dynamic linker ignores LD_LIBRARY_PATH for it, so it would \
-             use the system's libibverbs; run a copy without the privilege"
-        ));
-    }
-    match elf::linkage(program) {
-        Ok(elf::Linkage::Static) => refuse(
-            "it is statically linked: it has its own libibverbs inside, or none; link it \
-             dynamically"
-                .to_owned(),
-        ),
-        Ok(elf::Linkage::Foreign(what)) => {
-            refuse(format!("it is a program for {what}: our library is for this machine's"))
-        }
-        // The interpreter of a script is not checked; its children inherit the environment.
-        Ok(elf::Linkage::Script | elf::Linkage::Dynamic { .. }) => Ok(()),
-        Err(error) => refuse(error.to_string()),
-    }
-}
-
-/// The reason why the kernel would start the program in secure mode, if it would.
-fn privilege(program: &Path) -> Option<&'static str> {
-    use std::os::unix::fs::MetadataExt;
-    let data = program.metadata().ok()?;
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // The kernel ignores setuid if the owner is the current user.
-    if data.mode() & 0o4000 != 0 && data.uid() != uid {
-        return Some("setuid");
-    }
-    // Without execute permission for the group, the bit has another meaning.
-    if data.mode() & 0o2010 == 0o2010 && data.gid() != gid {
-        return Some("setgid");
-    }
-    let mut value = [0u8; 64];
-    let has = rustix::fs::getxattr(program, c"security.capability", &mut value).is_ok();
-    // Root has all capabilities anyway, so file capabilities do not cause secure mode.
-    (has && uid != 0).then_some("given capabilities (setcap)")
-}
-
-/// Whether the program has a library path (`DT_RPATH`) that precedes `LD_LIBRARY_PATH`.
-fn needs_preload(program: &Path) -> bool {
-    matches!(elf::linkage(program), Ok(elf::Linkage::Dynamic { has_rpath: true }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_static_binary_is_refused_with_the_reason() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("static");
-        std::fs::write(&path, elf::tests::image(&[])).unwrap();
-        let Err(Failure::Code(code, line)) = check(&path) else { panic!("not refused") };
-        assert_eq!(code, CANNOT);
-        assert!(line.contains("statically linked"), "{line}");
-    }
+    Err(Failure::Code(code, format!("exec: {}: {error}{hint}", file.display())))
 }
