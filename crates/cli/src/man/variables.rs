@@ -21,7 +21,7 @@ const SECTIONS: [(&str, &[Variable]); 4] = [
     ("TESTS OF THE PROJECT", &TESTS),
 ];
 
-const PROGRAMS: [Variable; 10] = [
+const PROGRAMS: [Variable; 11] = [
     variable(
         "RDMALAB_DEBUG",
         "1",
@@ -52,6 +52,12 @@ const PROGRAMS: [Variable; 10] = [
         "rules",
         "Disturbs the packets that the process sends: drop 1% of request; delay 50us of ack. The \
          option --faults sets it.",
+    ),
+    variable(
+        "RDMALAB_COUNTERS",
+        "a directory",
+        "Each process leaves a file there with what its queue pairs counted. The option --repeat \
+         of rdmalab exec sets it.",
     ),
     variable(
         "RDMALAB_PROFILE",

@@ -1,0 +1,128 @@
+//! What the processes of a trial counted: the files that they left in its runtime directory.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use rdmalab_measure::outcome::Count;
+
+/// Most files that are read.
+const MAX_FILES: usize = 4096;
+/// A file of a process is shorter.
+const MAX_BYTES: u64 = 4096;
+/// The state of a process in its file that ended without writing it again.
+const RUNNING: &str = "open";
+
+/// The sum over all processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Processes that opened a device.
+    pub processes: u64,
+    /// Processes of which the numbers at the end are missing.
+    pub unfinished: u64,
+    /// The sums, in the order of the first file.
+    pub sums: Vec<Count>,
+    /// Files that were not read: too many, or not as a process writes them.
+    pub unread: u64,
+}
+
+impl Counters {
+    /// Reads the files of a directory.
+    pub fn of(directory: &Path) -> Counters {
+        let mut found = Counters::default();
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+        // A process that was killed while it wrote leaves this beside its file.
+        paths.retain(|path| path.extension().is_none());
+        paths.sort();
+        for path in paths {
+            let is_one_more = found.processes < MAX_FILES as u64;
+            found.processes += 1;
+            if !is_one_more || read(&path).and_then(|text| found.add(&text)).is_none() {
+                found.unread += 1;
+            }
+        }
+        found
+    }
+
+    /// Adds the numbers of a process; `None` if the text is not what a process writes.
+    fn add(&mut self, text: &str) -> Option<()> {
+        let mut lines = text.lines();
+        let state = lines.next()?;
+        let parse = |line: &str| {
+            let (name, value) = line.split_once(' ')?;
+            Some((name.to_owned(), value.parse::<u64>().ok()?))
+        };
+        let numbers = lines.map(parse).collect::<Option<Vec<_>>>()?;
+        self.unfinished += u64::from(state == RUNNING);
+        for (name, value) in numbers {
+            match self.sums.iter_mut().find(|sum| sum.name == name) {
+                Some(sum) => sum.value = sum.value.saturating_add(value),
+                None => self.sums.push(Count { name, value }),
+            }
+        }
+        Some(())
+    }
+
+    /// The reasons why the sums are too small.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.unfinished > 0 {
+            found.push(format!(
+                "{} of {} processes ended without leaving their last counters (killed, ended by \
+                 _exit, or became another program): the sums lack what they did since they opened \
+                 or closed a device last",
+                self.unfinished, self.processes
+            ));
+        }
+        if self.unread > 0 {
+            found.push(format!("the counters of {} processes could not be read", self.unread));
+        }
+        let uncounted = self.sums.iter().find(|sum| sum.name == "uncounted_queue_pairs");
+        if let Some(sum) = uncounted.filter(|sum| sum.value > 0) {
+            found.push(format!(
+                "{} queue pairs were in use when their process ended, and are not in the sums",
+                sum.value
+            ));
+        }
+        found
+    }
+}
+
+/// The text of a file that is no longer than a process writes it.
+fn read(path: &Path) -> Option<String> {
+    let file =
+        std::fs::File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    let mut text = String::new();
+    let bytes = file.take(MAX_BYTES + 1).read_to_string(&mut text).ok()?;
+    (bytes as u64 <= MAX_BYTES).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_added_up_and_what_is_missing_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(home.path().join(name), text).unwrap();
+        put("1-5", "exited\nqueue_pairs 2\nbytes 10\n");
+        put("2-5", "closed\nqueue_pairs 1\nbytes 5\nmore 1\n");
+        put("2-5.new", "exi");
+        let found = Counters::of(home.path());
+        assert_eq!((found.processes, found.unfinished, found.unread), (2, 0, 0));
+        let sums: Vec<(&str, u64)> = found.sums.iter().map(|c| (&*c.name, c.value)).collect();
+        assert_eq!(sums, [("queue_pairs", 3), ("bytes", 15), ("more", 1)]);
+        assert!(found.doubts().is_empty());
+
+        put("3-5", "open\nqueue_pairs 0\nuncounted_queue_pairs 4\n");
+        put("4-5", "exited\nqueue_pairs many\n");
+        put("5-5", &format!("exited\n{}", "x 1\n".repeat(2000)));
+        put("6-5", "");
+        let found = Counters::of(home.path());
+        assert_eq!((found.processes, found.unfinished, found.unread), (6, 1, 3));
+        let doubts = found.doubts();
+        assert!(doubts[0].starts_with("1 of 6 processes ended without"), "{doubts:?}");
+        assert!(doubts[1].contains("of 3 processes") && doubts[2].starts_with("4 queue pairs"));
+        assert_eq!(Counters::of(&home.path().join("none")), Counters::default());
+    }
+}

@@ -1,0 +1,257 @@
+//! One trial: the program with all its processes, from its start until none of them is left.
+
+use std::io::{PipeReader, Read as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+
+use super::counters::Counters;
+use crate::interrupt::Interrupt;
+
+/// How often a signal of the user and the time limit are looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// How long a program has after SIGTERM, in which mpirun ends its ranks.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long processes that the program started may outlive it.
+const LINGER: Duration = Duration::from_millis(500);
+/// How long it takes at most until a killed process is gone.
+const KILLED: Duration = Duration::from_secs(5);
+/// How long it takes at most until the last output is read.
+const PRINTED: Duration = Duration::from_secs(1);
+/// Bytes of output that are kept, the last ones.
+const KEPT_BYTES: usize = 4096;
+
+/// How a trial ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// It ran longer than this, and was killed.
+    TimedOut(Duration),
+    /// The user wants to stop, and it was killed.
+    Interrupted,
+}
+
+impl End {
+    fn of(status: ExitStatus) -> End {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => End::Exited(code),
+            (None, signal) => End::Signalled(signal.unwrap_or(0)),
+        }
+    }
+
+    /// In words.
+    pub fn text(&self) -> String {
+        match self {
+            End::Exited(code) => format!("exit status {code}"),
+            End::Signalled(signal) => match signal_hook::low_level::signal_name(*signal) {
+                Some(name) => format!("signal {signal} ({name})"),
+                None => format!("signal {signal}"),
+            },
+            End::TimedOut(limit) => format!("timed out after {} s", limit.as_secs_f64()),
+            End::Interrupted => "interrupted".to_owned(),
+        }
+    }
+}
+
+/// What was seen of a trial.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// When it began.
+    pub started: SystemTime,
+    /// From its start to its end, or until it was given up.
+    pub elapsed: Duration,
+    /// How it ended.
+    pub end: End,
+    /// Processes that outlived the program, and were killed.
+    pub left_behind: usize,
+    /// The last line of its output.
+    pub last_words: Option<String>,
+    /// What its processes counted.
+    pub counters: Counters,
+}
+
+/// Lets this process inherit what the trials leave behind, so that it can be ended.
+pub fn adopt_orphans() -> std::io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Runs the command in the fresh directory `home` until all of its processes have ended.
+///
+/// # Errors
+/// The program cannot be started: the kernel's error.
+pub fn run(
+    command: &mut Command,
+    home: &Path,
+    limit: Duration,
+    interrupt: &Interrupt,
+) -> std::io::Result<Trial> {
+    let counters = home.join("counters");
+    std::fs::create_dir(&counters)?;
+    let (reader, writer) = std::io::pipe()?;
+    command
+        .env("RDMALAB_COUNTERS", &counters)
+        .envs(["TMPDIR", "XDG_RUNTIME_DIR"].map(|name| (name, home)))
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer);
+    let (started, began) = (SystemTime::now(), Instant::now());
+    let spawned = command.spawn();
+    // The command still has the writing ends, and the reader waits for the last one to close.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = spawned?;
+    let group = Pid::from_child(&child);
+    let output = collect(reader);
+    let waiting = wait(child);
+    let (end, elapsed) = until_end(&waiting, (began, limit), interrupt);
+    let is_cut = matches!(end, End::TimedOut(_) | End::Interrupted);
+    if is_cut {
+        // An error means that it has just ended.
+        let _ = kill_process_group(group, Signal::TERM);
+        if waiting.recv_timeout(GRACE).is_err() {
+            kill_all(group);
+            let _ = waiting.recv_timeout(KILLED);
+        }
+    }
+    let left_behind = end_the_rest(if is_cut { Duration::ZERO } else { LINGER });
+    Ok(Trial {
+        started,
+        elapsed,
+        end,
+        left_behind,
+        last_words: output.recv_timeout(PRINTED).ok().and_then(|text| last_words(&text)),
+        counters: Counters::of(&counters),
+    })
+}
+
+/// Waits for a child in a thread of its own, so that the time of its end is exact.
+fn wait(mut child: Child) -> Receiver<(ExitStatus, Instant)> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        if let Ok(status) = child.wait() {
+            // Nobody listens if the trial was given up.
+            let _ = sender.send((status, Instant::now()));
+        }
+    });
+    receiver
+}
+
+/// How the program ends, and how long it ran: by itself, at its limit, or when the user wants it.
+fn until_end(
+    waiting: &Receiver<(ExitStatus, Instant)>,
+    (began, limit): (Instant, Duration),
+    interrupt: &Interrupt,
+) -> (End, Duration) {
+    loop {
+        match waiting.recv_timeout(TICK.min(limit.saturating_sub(began.elapsed()))) {
+            Ok((status, ended)) => return (End::of(status), ended - began),
+            // Its status was lost, which no program can cause.
+            Err(RecvTimeoutError::Disconnected) => return (End::Exited(-1), began.elapsed()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if interrupt.is_set() {
+            return (End::Interrupted, began.elapsed());
+        }
+        if began.elapsed() >= limit {
+            return (End::TimedOut(limit), limit);
+        }
+    }
+}
+
+/// The last bytes of what the program prints, once nobody can print any more.
+fn collect(mut reader: PipeReader) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let (mut kept, mut piece) = (Vec::new(), [0; KEPT_BYTES]);
+        while let Ok(bytes @ 1..) = reader.read(&mut piece) {
+            kept.extend_from_slice(&piece[..bytes]);
+            let too_many = kept.len().saturating_sub(KEPT_BYTES);
+            kept.drain(..too_many);
+        }
+        let _ = sender.send(String::from_utf8_lossy(&kept).into_owned());
+    });
+    receiver
+}
+
+/// The last line with a word in it: mpirun ends its messages with a line of dashes.
+fn last_words(text: &str) -> Option<String> {
+    let has_word = |line: &&str| line.chars().any(char::is_alphanumeric);
+    text.lines().map(str::trim).rfind(has_word).map(str::to_owned)
+}
+
+/// A process of this machine.
+struct Process {
+    pid: i32,
+    parent: i32,
+    has_ended: bool,
+}
+
+/// All processes that this one started, and those that they started.
+fn descendants() -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let process = |entry: std::fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let text = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name is in brackets, and may have blanks and brackets in it.
+        let mut fields = text.rsplit_once(") ")?.1.split(' ');
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        Some(Process { pid, parent: fields.next()?.parse().ok()?, has_ended })
+    };
+    let mut others: Vec<Process> = entries.filter_map(process).collect();
+    let mut parents = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut found = Vec::new();
+    while let Some(parent) = parents.pop() {
+        let (children, rest): (Vec<Process>, Vec<Process>) =
+            others.into_iter().partition(|one| one.parent == parent);
+        others = rest;
+        parents.extend(children.iter().map(|one| one.pid));
+        found.extend(children);
+    }
+    found
+}
+
+/// Kills the group of the program and all that descends from it.
+fn kill_all(group: Pid) {
+    let _ = kill_process_group(group, Signal::KILL);
+    for process in descendants().iter().filter(|one| !one.has_ended) {
+        if let Some(pid) = Pid::from_raw(process.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Waits until no process of the trial is left, and kills those that stay longer than `linger`;
+/// returns how many those were.
+fn end_the_rest(linger: Duration) -> usize {
+    let began = Instant::now();
+    let mut killed = Vec::new();
+    loop {
+        let all = descendants();
+        // Orphans are children of this process now.
+        for pid in all.iter().filter(|one| one.has_ended).filter_map(|one| Pid::from_raw(one.pid)) {
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        let alive: Vec<i32> = all.iter().filter(|one| !one.has_ended).map(|one| one.pid).collect();
+        if alive.is_empty() || began.elapsed() > linger + KILLED {
+            return killed.len();
+        }
+        if began.elapsed() >= linger {
+            for pid in alive {
+                if let Some(process) = Pid::from_raw(pid) {
+                    let _ = kill_process(process, Signal::KILL);
+                }
+                if !killed.contains(&pid) {
+                    killed.push(pid);
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
