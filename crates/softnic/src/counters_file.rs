@@ -7,12 +7,15 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::hooks::choice;
 use crate::process::Process;
 
 /// How often the lock of a queue pair is tried at the end: a thread that runs has left it by then.
 const LOCK_ATTEMPTS: u32 = 1000;
+/// How long the lock of the sum is waited for.
+const PAST_WAIT: Duration = Duration::from_millis(100);
 
 impl Process {
     /// A device was opened.
@@ -52,7 +55,9 @@ impl Process {
     }
 
     fn counters_in_words(&self, state: &str) -> String {
-        let (mut tally, mut uncounted) = (*self.counters.past.lock(), 0);
+        // A signal handler that calls exit() may have interrupted a thread that has the lock.
+        let past = self.counters.past.try_lock_for(PAST_WAIT).map(|past| *past);
+        let (mut tally, mut uncounted) = (past.unwrap_or_default(), u64::from(past.is_none()));
         for object in self.qps.all() {
             let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
                 if attempt > 0 {

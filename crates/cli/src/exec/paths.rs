@@ -114,7 +114,7 @@ fn tree(program: &Command) -> Result<PathBuf, String> {
         }
     }
     // The child opens devices and sends nothing; the capture file belongs to the program.
-    for name in ["LD_PRELOAD", "RDMALAB_CAPTURE", "RDMALAB_FAULTS"] {
+    for name in ["LD_PRELOAD", "RDMALAB_CAPTURE", "RDMALAB_FAULTS", "RDMALAB_COUNTERS"] {
         maker.env_remove(name);
     }
     let output = maker.output().map_err(|error| error.to_string())?;

@@ -23,7 +23,7 @@ use crate::link::LinkArgs;
 use crate::records::RecordsDir;
 use crate::values;
 use keep::Keep;
-use process::{End, Trial};
+use process::{End, Supervisor, Trial};
 use vary::{Condition, Variation};
 
 /// Most trials of a call.
@@ -126,9 +126,10 @@ pub fn run(args: &ProgramArgs, trials: &TrialArgs) -> Outcome {
         let keep = Keep::new(&dir.path, (number, &condition), &args, plan)?;
         arms.push(Arm { condition, command, keep });
     }
-    process::adopt_orphans().map_err(|e| failed(format!("exec: {e}")))?;
     let limit = trials.timeout.unwrap_or(TIMEOUT);
-    let (done, failure) = measure(&mut arms, &turns, limit, &interrupt);
+    let supervisor = Supervisor::new(limit, interrupt);
+    let supervisor = supervisor.map_err(|e| failed(format!("exec: {e}")))?;
+    let (done, failure) = measure(&mut arms, &turns, &supervisor);
     if done == 0 {
         // Nothing was measured, so there is nothing to keep.
         let _ = std::fs::remove_dir_all(&dir.path);
@@ -153,18 +154,13 @@ fn before_any_trial(failure: Failure) -> Failure {
 }
 
 /// Runs the trials in their order; returns how many, and why not all of them.
-fn measure(
-    arms: &mut [Arm],
-    turns: &[Turn],
-    limit: Duration,
-    interrupt: &Interrupt,
-) -> (usize, Option<Failure>) {
+fn measure(arms: &mut [Arm], turns: &[Turn], supervisor: &Supervisor) -> (usize, Option<Failure>) {
     for (order, turn) in turns.iter().enumerate() {
-        if interrupt.is_set() {
+        if supervisor.interrupt.is_set() {
             return (order, Some(failed("interrupted")));
         }
         let arm = &mut arms[turn.point];
-        let trial = match one(arm, limit, interrupt) {
+        let trial = match one(arm, supervisor) {
             Ok(trial) if trial.end == End::Interrupted => {
                 return (order, Some(failed("interrupted")));
             }
@@ -194,9 +190,9 @@ fn measure(
 }
 
 /// One trial in a runtime directory of its own, which is removed afterwards.
-fn one(arm: &mut Arm, limit: Duration, interrupt: &Interrupt) -> std::io::Result<Trial> {
+fn one(arm: &mut Arm, supervisor: &Supervisor) -> std::io::Result<Trial> {
     let home = tempfile::Builder::new().prefix(HOME).tempdir()?;
-    process::run(&mut arm.command, home.path(), limit, interrupt)
+    supervisor.run(&mut arm.command, home.path())
 }
 
 /// The outcome of the command: failed trials fail it.

@@ -77,58 +77,139 @@ pub struct Trial {
     pub counters: Counters,
 }
 
-/// Lets this process inherit what the trials leave behind, so that it can be ended.
-pub fn adopt_orphans() -> std::io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+/// Where trials run, and what ends them early.
+pub struct Supervisor {
+    /// How long a trial may take.
+    pub limit: Duration,
+    /// Whether the user wants to stop.
+    pub interrupt: Interrupt,
+    /// Children that this process had before: it may have been a shell with processes in the
+    /// background, which are nobody's trials.
+    others: Vec<i32>,
 }
 
-/// Runs the command in the fresh directory `home` until all of its processes have ended.
-///
-/// # Errors
-/// The program cannot be started: the kernel's error.
-pub fn run(
-    command: &mut Command,
-    home: &Path,
-    limit: Duration,
-    interrupt: &Interrupt,
-) -> std::io::Result<Trial> {
-    let counters = home.join("counters");
-    std::fs::create_dir(&counters)?;
-    let (reader, writer) = std::io::pipe()?;
-    command
-        .env("RDMALAB_COUNTERS", &counters)
-        .envs(["TMPDIR", "XDG_RUNTIME_DIR"].map(|name| (name, home)))
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer);
-    let (started, began) = (SystemTime::now(), Instant::now());
-    let spawned = command.spawn();
-    // The command still has the writing ends, and the reader waits for the last one to close.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let child = spawned?;
-    let group = Pid::from_child(&child);
-    let output = collect(reader);
-    let waiting = wait(child);
-    let (end, elapsed) = until_end(&waiting, (began, limit), interrupt);
-    let is_cut = matches!(end, End::TimedOut(_) | End::Interrupted);
-    if is_cut {
-        // An error means that it has just ended.
-        let _ = kill_process_group(group, Signal::TERM);
-        if waiting.recv_timeout(GRACE).is_err() {
-            kill_all(group);
-            let _ = waiting.recv_timeout(KILLED);
+impl Supervisor {
+    /// Lets this process inherit what trials leave behind, so that it can be ended.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn new(limit: Duration, interrupt: Interrupt) -> std::io::Result<Self> {
+        let others = descendants(&[]).iter().map(|process| process.pid).collect();
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Self { limit, interrupt, others })
+    }
+
+    /// Runs the command in the fresh directory `home` until all of its processes have ended.
+    ///
+    /// # Errors
+    /// The program cannot be started: the kernel's error.
+    pub fn run(&self, command: &mut Command, home: &Path) -> std::io::Result<Trial> {
+        let counters = home.join("counters");
+        std::fs::create_dir(&counters)?;
+        let (reader, writer) = std::io::pipe()?;
+        command
+            .env("RDMALAB_COUNTERS", &counters)
+            .envs(["TMPDIR", "XDG_RUNTIME_DIR"].map(|name| (name, home)))
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer);
+        let (started, began) = (SystemTime::now(), Instant::now());
+        let spawned = command.spawn();
+        // The command still has the writing ends, and the reader waits for the last one to close.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = spawned?;
+        let group = Pid::from_child(&child);
+        let output = collect(reader);
+        let waiting = wait(child);
+        let (end, elapsed) = self.until_end(&waiting, began);
+        let is_cut = matches!(end, End::TimedOut(_) | End::Interrupted);
+        if is_cut {
+            // An error means that it has just ended.
+            let _ = kill_process_group(group, Signal::TERM);
+            if waiting.recv_timeout(GRACE).is_err() {
+                self.kill_all(group);
+                let _ = waiting.recv_timeout(KILLED);
+            }
+        }
+        let killed = self.end_the_rest(if is_cut { Duration::ZERO } else { LINGER });
+        // Who was killed with the program did not outlive it.
+        let left_behind = if is_cut { 0 } else { killed };
+        Ok(Trial {
+            started,
+            elapsed,
+            end,
+            left_behind,
+            last_words: output.recv_timeout(PRINTED).ok().and_then(|text| last_words(&text)),
+            counters: Counters::of(&counters),
+        })
+    }
+
+    /// How the program ends (by itself, at its limit, or when the user wants it), and after which
+    /// time.
+    fn until_end(
+        &self,
+        waiting: &Receiver<(ExitStatus, Instant)>,
+        began: Instant,
+    ) -> (End, Duration) {
+        let limit = self.limit;
+        loop {
+            match waiting.recv_timeout(TICK.min(limit.saturating_sub(began.elapsed()))) {
+                Ok((status, ended)) => return (End::of(status), ended - began),
+                // Its status was lost, which no program can cause.
+                Err(RecvTimeoutError::Disconnected) => return (End::Exited(-1), began.elapsed()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.interrupt.is_set() {
+                return (End::Interrupted, began.elapsed());
+            }
+            if began.elapsed() >= limit {
+                return (End::TimedOut(limit), limit);
+            }
         }
     }
-    let left_behind = end_the_rest(if is_cut { Duration::ZERO } else { LINGER });
-    Ok(Trial {
-        started,
-        elapsed,
-        end,
-        left_behind,
-        last_words: output.recv_timeout(PRINTED).ok().and_then(|text| last_words(&text)),
-        counters: Counters::of(&counters),
-    })
+
+    /// Kills the group of the program and all that descends from it.
+    fn kill_all(&self, group: Pid) {
+        let _ = kill_process_group(group, Signal::KILL);
+        for process in descendants(&self.others).iter().filter(|one| !one.has_ended) {
+            if let Some(pid) = Pid::from_raw(process.pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// Waits until no process of the trial is left, and kills those that stay longer than `linger`;
+    /// returns how many those were.
+    fn end_the_rest(&self, linger: Duration) -> usize {
+        let began = Instant::now();
+        let mut killed = Vec::new();
+        loop {
+            let all = descendants(&self.others);
+            // Orphans are children of this process now.
+            for pid in
+                all.iter().filter(|one| one.has_ended).filter_map(|one| Pid::from_raw(one.pid))
+            {
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+            let alive: Vec<i32> =
+                all.iter().filter(|one| !one.has_ended).map(|one| one.pid).collect();
+            if alive.is_empty() || began.elapsed() > linger + KILLED {
+                return killed.len();
+            }
+            if began.elapsed() >= linger {
+                for pid in alive {
+                    if let Some(process) = Pid::from_raw(pid) {
+                        let _ = kill_process(process, Signal::KILL);
+                    }
+                    if !killed.contains(&pid) {
+                        killed.push(pid);
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }
 
 /// Waits for a child in a thread of its own, so that the time of its end is exact.
@@ -141,28 +222,6 @@ fn wait(mut child: Child) -> Receiver<(ExitStatus, Instant)> {
         }
     });
     receiver
-}
-
-/// How the program ends, and how long it ran: by itself, at its limit, or when the user wants it.
-fn until_end(
-    waiting: &Receiver<(ExitStatus, Instant)>,
-    (began, limit): (Instant, Duration),
-    interrupt: &Interrupt,
-) -> (End, Duration) {
-    loop {
-        match waiting.recv_timeout(TICK.min(limit.saturating_sub(began.elapsed()))) {
-            Ok((status, ended)) => return (End::of(status), ended - began),
-            // Its status was lost, which no program can cause.
-            Err(RecvTimeoutError::Disconnected) => return (End::Exited(-1), began.elapsed()),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if interrupt.is_set() {
-            return (End::Interrupted, began.elapsed());
-        }
-        if began.elapsed() >= limit {
-            return (End::TimedOut(limit), limit);
-        }
-    }
 }
 
 /// The last bytes of what the program prints, once nobody can print any more.
@@ -193,8 +252,8 @@ struct Process {
     has_ended: bool,
 }
 
-/// All processes that this one started, and those that they started.
-fn descendants() -> Vec<Process> {
+/// All processes that this one started, except these, and those that they started.
+fn descendants(except: &[i32]) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let process = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -205,6 +264,7 @@ fn descendants() -> Vec<Process> {
         Some(Process { pid, parent: fields.next()?.parse().ok()?, has_ended })
     };
     let mut others: Vec<Process> = entries.filter_map(process).collect();
+    others.retain(|one| !except.contains(&one.pid));
     let mut parents = vec![rustix::process::getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
@@ -215,43 +275,4 @@ fn descendants() -> Vec<Process> {
         found.extend(children);
     }
     found
-}
-
-/// Kills the group of the program and all that descends from it.
-fn kill_all(group: Pid) {
-    let _ = kill_process_group(group, Signal::KILL);
-    for process in descendants().iter().filter(|one| !one.has_ended) {
-        if let Some(pid) = Pid::from_raw(process.pid) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
-}
-
-/// Waits until no process of the trial is left, and kills those that stay longer than `linger`;
-/// returns how many those were.
-fn end_the_rest(linger: Duration) -> usize {
-    let began = Instant::now();
-    let mut killed = Vec::new();
-    loop {
-        let all = descendants();
-        // Orphans are children of this process now.
-        for pid in all.iter().filter(|one| one.has_ended).filter_map(|one| Pid::from_raw(one.pid)) {
-            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-        }
-        let alive: Vec<i32> = all.iter().filter(|one| !one.has_ended).map(|one| one.pid).collect();
-        if alive.is_empty() || began.elapsed() > linger + KILLED {
-            return killed.len();
-        }
-        if began.elapsed() >= linger {
-            for pid in alive {
-                if let Some(process) = Pid::from_raw(pid) {
-                    let _ = kill_process(process, Signal::KILL);
-                }
-                if !killed.contains(&pid) {
-                    killed.push(pid);
-                }
-            }
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
