@@ -27,7 +27,8 @@ pub enum Quantity {
     /// From the stamp before the post to the completion polled at the same end.
     CompletionTime,
     /// From the stamp before the first post of several operations until the last of them, or the
-    /// operation that a label names, is done.
+    /// operation that a label names, is done. Of a program: from its start to the end of its first
+    /// process.
     ExecutionTime,
     /// The time of the whole run over the number of messages: the reciprocal of the rate.
     MessageTime,

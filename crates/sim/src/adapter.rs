@@ -6,7 +6,7 @@ use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::AsyncEventType;
-use rdmalab_wire::ids::Gid;
+use rdmalab_wire::ids::{Gid, Psn};
 
 use crate::bus::Bus;
 use crate::channel::Channel;
@@ -63,6 +63,8 @@ pub(crate) struct SimQp {
     pub(crate) nak_delay: Ps,
     /// Until when its responder serves a READ that was repeated.
     pub(crate) dammed_until: Ps,
+    /// The PSN after the last request that arrived so far, if damming is possible.
+    pub(crate) arrived_to: Option<Psn>,
     /// Multicast groups.
     pub(crate) groups: Vec<Gid>,
 }

@@ -111,6 +111,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             timer: None,
             nak_delay: Ps::ZERO,
             dammed_until: Ps::ZERO,
+            arrived_to: None,
             groups: Vec::new(),
         };
         for cq in [want.send_cq, want.recv_cq] {
@@ -158,6 +159,7 @@ pub(crate) fn modify_qp(
                 (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
                 (qp.request_departs, qp.response_departs) = (Ps::ZERO, Ps::ZERO);
                 (qp.nak_delay, qp.dammed_until) = (Ps::ZERO, Ps::ZERO);
+                qp.arrived_to = None;
                 world.nodes[id.node].paging.pages.forget_qp(qp.qp.qpn);
                 qp.inbox.clear();
                 qp.recv_reader.reset();

@@ -78,16 +78,23 @@ impl World {
     }
 
     /// Whether the responder loses a request because it serves a READ that was repeated (packet
-    /// damming). Requests that it executed before are taken.
+    /// damming). Requests that arrived before are taken, whether they were executed or not.
     pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, train: &Train) -> bool {
         let least = self.parameters.damming_ns;
         if least == Ps::ZERO || qp.qp.qp_type != QpType::Rc || train.kind.is_response() {
             return false;
         }
-        if !train.first_psn.is_before(qp.qp.expected_psn()) {
+        let after = train.last_psn().add(1);
+        let arrived_to = *qp.arrived_to.get_or_insert(train.first_psn);
+        let is_new = !train.first_psn.is_before(arrived_to);
+        if arrived_to.is_before(after) {
+            qp.arrived_to = Some(after);
+        }
+        if is_new {
             return self.now < qp.dammed_until;
         }
-        if train.kind == TrainKind::ReadRequest {
+        let was_served = train.first_psn.is_before(qp.qp.expected_psn());
+        if was_served && train.kind == TrainKind::ReadRequest {
             let mean = self.parameters.damming_mean_ns;
             let stream = &mut self.nodes[id.node].paging.damming;
             let more = match mean {
