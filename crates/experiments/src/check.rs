@@ -39,7 +39,7 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     sizes(common, own, limits)?;
     inline(common, limits)?;
     depths(common, limits)?;
-    sharing(common, own, limits)?;
+    sharing(common, own)?;
     own.check_queues(common)?;
     signals(common)
 }
@@ -174,16 +174,12 @@ fn depths(common: &Common, limits: &Limits) -> Result<(), Fault> {
 }
 
 /// Checks the share that each of several threads has of a shared queue pair.
-fn sharing(common: &Common, own: &dyn Erased, limits: &Limits) -> Result<(), Fault> {
+fn sharing(common: &Common, own: &dyn Erased) -> Result<(), Fault> {
     if !common.share_qp {
         return Ok(());
     }
     must(common.threads > 1, "share-qp", || {
         "one thread has nobody to share with: choose --threads 2 or more".to_owned()
-    })?;
-    must(limits.kind != "sim", "share-qp", || {
-        "threads that share queue pairs are not simulated yet: choose no, or a soft device"
-            .to_owned()
     })?;
     must(!common.tags_payload() || common.size_bytes >= NUMBER_BYTES, "size", || {
         format!(

@@ -6,12 +6,15 @@
 //! ([`process`]); in virtual time it is a coroutine (crate `sim`). Therefore an experiment sleeps,
 //! spins and starts threads only through its rank.
 
+mod monitor;
 pub mod process;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 use rdmalab_measure::{Clock, Stamp, StampCost};
+
+pub use monitor::{Locks, Monitor};
 
 /// Why a rank could not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +70,7 @@ impl CpuTime {
 ///
 /// Waiting is bounded: each call that waits returns [`Stopped`] when the launcher asks to stop,
 /// when another rank is gone, or when its time limit is over. Time stamps are fenced.
-pub trait Rank {
+pub trait Rank: Locks {
     /// The index of this rank, from 0.
     fn index(&self) -> usize;
 

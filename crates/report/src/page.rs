@@ -492,7 +492,8 @@ fn meaning(quantity: Quantity) -> &'static str {
             "from the stamp before the post to the completion polled at the same end"
         }
         Quantity::ExecutionTime => {
-            "from the stamp before the first post until the last operation, or a named one, is done; of a program: from its start to the end of its first process"
+            "from the stamp before the first post until the last operation, or a named one, is \
+             done; of a program, from its start to the end of its first process"
         }
         Quantity::MessageTime => "the time of the whole run over the number of messages",
         Quantity::CallCost => "the time of a call that is not a post, until it returns",

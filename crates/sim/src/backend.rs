@@ -16,6 +16,7 @@ use crate::control::{self, NewMr, NewQp, check_limit, gone, use_pd};
 use crate::device;
 use crate::ids::QpId;
 use crate::kernel::Sim;
+use crate::lock_table::Protects;
 use crate::time::Ps;
 use crate::work_queue;
 
@@ -495,6 +496,7 @@ impl Backend for SimBackend {
 /// Takes up to `most` visible completions.
 fn poll(cq: &Handle, most: usize, mut take: impl FnMut(&Cqe)) -> VerbsResult<usize> {
     let all = &cq.sim.parameters;
+    let _alone = cq.sim.lock_or_end(Protects::CompletionQueue(cq.node, cq.index));
     let (taken, is_overrun) = cq.sim.with(|world| {
         let node = &mut world.nodes[cq.node];
         let mut taken = 0;

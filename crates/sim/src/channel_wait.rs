@@ -1,6 +1,7 @@
 //! A task sleeps until an event of a completion channel comes, and needs some time to wake up.
 
 use crate::kernel::{Sim, World};
+use crate::task::TaskId;
 use crate::time::Ps;
 
 impl World {
@@ -9,13 +10,18 @@ impl World {
         let Some(found) = self.nodes[node].channels[channel].as_mut() else { return };
         found.events.push_back(cookie);
         if let Some((task, since)) = found.sleepers.pop_front() {
-            let all = &self.parameters;
-            let idle = self.now - since;
-            let is_cold = all.wake_cold_after_ns > Ps::ZERO && idle > all.wake_cold_after_ns;
-            let wake = if is_cold { all.wake_cold_ns } else { all.wake_ns };
-            self.tasks[task.0].system += wake;
-            self.resume_at(task, self.now + wake);
+            self.wake(task, since);
         }
+    }
+
+    /// Wakes a task that has slept since a time.
+    pub(crate) fn wake(&mut self, task: TaskId, since: Ps) {
+        let all = &self.parameters;
+        let idle = self.now - since;
+        let is_cold = all.wake_cold_after_ns > Ps::ZERO && idle > all.wake_cold_after_ns;
+        let wake = if is_cold { all.wake_cold_ns } else { all.wake_ns };
+        self.tasks[task.0].system += wake;
+        self.resume_at(task, self.now + wake);
     }
 
     /// Drops the events of a completion queue that is destroyed.

@@ -17,6 +17,7 @@ use crate::event::{Event, EventQueue};
 use crate::exchange::Exchange;
 use crate::fabric::Fabric;
 use crate::ids::QpId;
+use crate::lock_table::LockTable;
 use crate::noise::Interrupts;
 use crate::parameters::Parameters;
 use crate::task::{self, Body, TaskId};
@@ -31,6 +32,8 @@ pub(crate) struct Sim {
     pub(crate) name: String,
     pub(crate) parameters: Parameters,
     world: Mutex<World>,
+    /// Whether a rank has ever had threads.
+    has_threads: AtomicBool,
     /// The clock in picoseconds, for [`rdmalab_measure::Clock`].
     pub(crate) clock_ps: &'static AtomicU64,
 }
@@ -100,6 +103,8 @@ pub(crate) struct World {
     /// How often there was an occasion to look whether to stop.
     looks: u64,
     pub(crate) exchange: Exchange,
+    /// What the threads of a rank wait for.
+    pub(crate) locks: LockTable,
     /// The steps of one message, if somebody wants them.
     pub(crate) timeline: Option<Timeline>,
     /// The packets of all adapters, if somebody wants them.
@@ -130,13 +135,26 @@ impl Sim {
             events: 0,
             looks: 0,
             exchange: Exchange::default(),
+            locks: LockTable::default(),
             timeline: None,
             capture: None,
             stopped: None,
             asked: vec![asked],
         };
         let clock_ps = Box::leak(Box::new(AtomicU64::new(0)));
-        Arc::new(Sim { name: name.to_owned(), parameters, world: Mutex::new(world), clock_ps })
+        let (name, world) = (name.to_owned(), Mutex::new(world));
+        Arc::new(Sim { name, parameters, world, has_threads: AtomicBool::new(false), clock_ps })
+    }
+
+    /// Whether a rank has threads, or had some.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.has_threads.load(Ordering::Relaxed)
+    }
+
+    /// Adds a thread of a rank, whose task is `parent`.
+    pub(crate) fn add_thread(&self, node: usize, parent: TaskId, body: Body) {
+        self.has_threads.store(true, Ordering::Relaxed);
+        self.with(|world| world.add_task(node, Some(parent), body));
     }
 
     /// The task of this simulation that runs on this thread; `None` outside of tasks.

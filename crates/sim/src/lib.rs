@@ -40,6 +40,8 @@ mod faults;
 mod hooks;
 mod ids;
 mod kernel;
+mod lock_table;
+mod locks;
 mod memory;
 mod node_paging;
 mod noise;

@@ -58,7 +58,7 @@ impl SimRank {
     }
 
     /// Fails if all ranks have to end. With `to_end`, a request to stop is no reason.
-    fn check(&self, to_end: bool) -> Result<(), Stopped> {
+    pub(crate) fn check(&self, to_end: bool) -> Result<(), Stopped> {
         self.sim.with(|world| match world.stopped() {
             Some(Stopped::Asked) if to_end => Ok(()),
             Some(why) => Err(why.clone()),

@@ -33,7 +33,7 @@ pub(crate) fn run<T: Send>(
         // SAFETY: this function returns only after the last of them has ended: below it waits, and
         // the scheduler drops a rank's stack after those of its threads, which have higher numbers.
         let whole = unsafe { Body::outliving(whole) };
-        sim.with(|world| world.add_task(node, Some(parent), whole));
+        sim.add_thread(node, parent, whole);
     }
     while sim.with(|world| world.tasks[parent.0].children > 0) {
         sim.block("the end of its threads");

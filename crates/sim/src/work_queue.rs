@@ -7,6 +7,7 @@ use rdmalab_engine::vocab::{QpState, QpType, SendFlags, WrOpcode};
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::{Sim, World};
+use crate::lock_table::Protects;
 use crate::memory;
 use crate::time::Ps;
 
@@ -60,6 +61,7 @@ pub(crate) fn post_send<'a>(
     wrs: impl Iterator<Item = SendWr<'a>>,
     all: bool,
 ) -> Result<(), Refused> {
+    let _alone = sim.lock_or_end(Protects::SendQueue(id));
     let (result, cost, posted) = sim.with(|world| {
         world.note_post(id.node);
         let posted = world.with_qp(id, |world, qp| {
@@ -146,6 +148,7 @@ pub(crate) fn post_recv<'a>(
     id: QpId,
     wrs: impl Iterator<Item = RecvWr<'a>>,
 ) -> Result<(), Refused> {
+    let _alone = sim.lock_or_end(Protects::RecvQueue(id));
     post_each(sim, wrs, |wr| {
         let posted = sim.with(|world| {
             world.with_qp(id, |world, qp| {
@@ -171,6 +174,7 @@ pub(crate) fn post_srq_recv<'a>(
     srq: usize,
     wrs: impl Iterator<Item = RecvWr<'a>>,
 ) -> Result<(), Refused> {
+    let _alone = sim.lock_or_end(Protects::SharedRecvQueue(node, srq));
     post_each(sim, wrs, |wr| {
         sim.with(|world| {
             let found = world.nodes[node].srqs[srq].as_mut().ok_or(PostError::BadState)?;

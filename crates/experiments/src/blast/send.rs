@@ -154,7 +154,7 @@ impl<R: Rank> Sending<'_, R> {
             }
             let list = if self.takes_all { room } else { wanted };
             let list = list.min(left).min(self.senders[qp].until_end() as u64);
-            let list = list.min(self.credits.allowed(qp)?);
+            let list = list.min(self.credits.allowed(self.rank, qp)?);
             if list == 0 {
                 self.starve(qp)?;
                 return Ok(true);
@@ -191,7 +191,7 @@ impl<R: Rank> Sending<'_, R> {
         let Self { rank, end, senders, times, credits, .. } = self;
         credits.wait(*rank, qp, || {
             let mut wcs = [Wc::default(); TAKEN];
-            let found = end.send.poll(&mut wcs)?;
+            let found = end.send.poll(*rank, &mut wcs)?;
             completed(*rank, end, senders, times, &wcs[..found])
         })
     }
@@ -203,7 +203,7 @@ impl<R: Rank> Sending<'_, R> {
             return Ok(());
         }
         let mut wcs = [Wc::default(); TAKEN];
-        let found = self.end.send.poll(&mut wcs)?;
+        let found = self.end.send.poll(self.rank, &mut wcs)?;
         completed(self.rank, self.end, &mut self.senders, &mut self.times, &wcs[..found])
     }
 

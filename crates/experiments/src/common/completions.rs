@@ -1,10 +1,10 @@
 //! Waiting for completions, busy or asleep; alone, or together with other threads.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use rdmalab_rank::{Rank, Stopped};
+use rdmalab_rank::{Locks, Monitor, Rank, Stopped};
 use rdmalab_verbs::{CompletionChannel, Context, Cq, VerbsError, Wc};
 
 use crate::common::params::Polling;
@@ -56,42 +56,37 @@ struct SharedCq {
     /// completions need this; send completions, which only free slots, do not.
     in_order: bool,
     /// Whether a thread waits for the completion event. An event wakes only one thread, so the
-    /// other sleeping threads wait on `changed`.
-    is_led: Mutex<bool>,
-    /// Notified when a thread put completions into inboxes, or stopped waiting for the event.
-    changed: Condvar,
-}
-
-impl SharedCq {
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_led.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// other sleeping threads sleep here, until a thread has put completions into inboxes or has
+    /// stopped waiting for the event.
+    is_led: Monitor<bool>,
 }
 
 /// Completions for one thread that other threads polled.
 #[derive(Default)]
 struct Inbox {
     count: AtomicUsize,
-    wcs: Mutex<VecDeque<Wc>>,
+    wcs: Monitor<VecDeque<Wc>>,
 }
 
 impl Inbox {
-    fn put(&self, wc: Wc) {
-        let mut wcs = self.wcs.lock().unwrap_or_else(PoisonError::into_inner);
-        wcs.push_back(wc);
-        self.count.store(wcs.len(), Ordering::Release);
+    fn put<R: Locks>(&self, rank: &R, wc: Wc) -> Result<(), Stopped> {
+        rank.locked(&self.wcs, |wcs| {
+            wcs.push_back(wc);
+            self.count.store(wcs.len(), Ordering::Release);
+        })
     }
 
     #[inline]
-    fn take(&self, into: &mut [Wc]) -> usize {
+    fn take<R: Locks>(&self, rank: &R, into: &mut [Wc]) -> Result<usize, Stopped> {
         if self.count.load(Ordering::Acquire) == 0 {
-            return 0;
+            return Ok(0);
         }
-        let mut wcs = self.wcs.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = wcs.len().min(into.len());
-        into.iter_mut().zip(wcs.drain(..found)).for_each(|(to, wc)| *to = wc);
-        self.count.store(wcs.len(), Ordering::Release);
-        found
+        rank.locked(&self.wcs, |wcs| {
+            let found = wcs.len().min(into.len());
+            into.iter_mut().zip(wcs.drain(..found)).for_each(|(to, wc)| *to = wc);
+            self.count.store(wcs.len(), Ordering::Release);
+            found
+        })
     }
 }
 
@@ -109,26 +104,27 @@ struct Polled {
 impl SharedView {
     /// Returns this thread's completions, from its inbox or by `take`, and puts those of other
     /// threads into their inboxes.
-    fn poll(
+    fn poll<R: Locks>(
         &self,
+        rank: &R,
         mut take: impl FnMut(&mut [Wc]) -> Result<usize, VerbsError>,
         wcs: &mut [Wc],
-    ) -> Result<Polled, VerbsError> {
+    ) -> Result<Polled, Stopped> {
         let inboxes = &self.shared.inboxes;
-        let own = inboxes[self.thread].take(wcs);
+        let own = inboxes[self.thread].take(rank, wcs)?;
         if own > 0 {
             return Ok(Polled { own, has_others: false, has_more: true });
         }
         let mut has_others = false;
         // Completions of this thread may follow those of others.
         for _ in 0..ROUNDS {
-            let found = take(wcs)?;
+            let found = take(wcs).map_err(failed)?;
             let mut own = 0;
             for i in 0..found {
                 let thread = (self.shared.owner_of)(&wcs[i]).unwrap_or(self.thread);
                 match inboxes.get(thread) {
                     Some(inbox) if thread != self.thread => {
-                        inbox.put(wcs[i]);
+                        inbox.put(rank, wcs[i])?;
                         has_others = true;
                     }
                     _ => {
@@ -146,62 +142,82 @@ impl SharedView {
 
     /// [`Self::poll`] where threads sleep. Under the lock, so that no thread goes to sleep while
     /// another one fills its inbox; it also wakes the sleeping threads.
-    fn poll_awake(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
-        let _alone = self.shared.lock();
-        self.poll_locked(cq, wcs).map(|found| found.own)
+    fn poll_awake<R: Locks>(&self, rank: &R, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, Stopped> {
+        let poll = |_: &mut bool| self.poll_locked(rank, cq, wcs);
+        rank.locked(&self.shared.is_led, poll)?.map(|found| found.own)
     }
 
     /// [`Self::poll`] where no thread sleeps and order matters. While another thread polls, this
     /// thread takes only from its inbox: whatever is still in the queue is later.
-    fn poll_in_order(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
-        match self.shared.is_led.try_lock() {
-            Err(TryLockError::WouldBlock) => Ok(self.shared.inboxes[self.thread].take(wcs)),
-            _alone => self.poll(|wcs| cq.poll(wcs), wcs).map(|found| found.own),
+    fn poll_in_order<R: Locks>(&self, rank: &R, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, Stopped> {
+        let poll = |_: &mut bool| self.poll(rank, |wcs| cq.poll(wcs), wcs);
+        match rank.try_locked(&self.shared.is_led, poll) {
+            None => self.shared.inboxes[self.thread].take(rank, wcs),
+            Some(found) => found.map(|found| found.own),
         }
     }
 
-    fn poll_locked(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<Polled, VerbsError> {
-        let found = self.poll(|wcs| cq.poll(wcs), wcs)?;
+    fn poll_locked<R: Locks>(&self, rank: &R, cq: &Cq, wcs: &mut [Wc]) -> Result<Polled, Stopped> {
+        let found = self.poll(rank, |wcs| cq.poll(wcs), wcs)?;
         if found.has_others {
-            self.shared.changed.notify_all();
+            rank.wake_all(&self.shared.is_led);
         }
         Ok(found)
     }
 
     /// Takes the completions that this thread already has and returns their number. Without any, it
     /// sleeps for at most `slice_ns`, until there may be one, and returns 0.
-    fn sleep(
+    fn sleep<R: Locks>(
         &self,
+        rank: &R,
         cq: &Cq,
         channel: &CompletionChannel,
         slice_ns: u64,
         wcs: &mut [Wc],
-    ) -> Result<usize, VerbsError> {
-        let shared = &*self.shared;
-        let mut is_led = shared.lock();
-        if !*is_led {
-            cq.request_notify(false)?;
+    ) -> Result<usize, Stopped> {
+        let is_led = &self.shared.is_led;
+        let mut look = |is_led: &mut bool| {
+            if !*is_led {
+                cq.request_notify(false).map_err(failed)?;
+            }
+            // Completions from before `request_notify` raise no event, so poll for them now.
+            let found = self.poll_locked(rank, cq, wcs)?;
+            if found.own > 0 || found.has_more {
+                return Ok(Next::Return(found.own));
+            }
+            // The thread that waits for the event wakes all at the end of its slice.
+            Ok(if std::mem::replace(is_led, true) { Next::Sleep } else { Next::Lead })
+        };
+        let look = |is_led: &mut bool| match look(is_led) {
+            Ok(Next::Sleep) => None,
+            other => Some(other),
+        };
+        match rank.locked_or_sleep(is_led, look)?.transpose()? {
+            None | Some(Next::Sleep) => Ok(0),
+            Some(Next::Return(found)) => Ok(found),
+            Some(Next::Lead) => {
+                let waited = channel.wait_ns(slice_ns);
+                let stopped = rank.locked(is_led, |is_led| *is_led = false);
+                rank.wake_all(is_led);
+                stopped?;
+                waited.map(|_| 0).map_err(failed)
+            }
         }
-        // Completions from before `request_notify` raise no event, so poll for them now.
-        let found = self.poll_locked(cq, wcs)?;
-        if found.own > 0 || found.has_more {
-            return Ok(found.own);
-        }
-        if *is_led {
-            // The thread that waits for the event notifies all at the end of its slice.
-            drop(shared.changed.wait(is_led).unwrap_or_else(PoisonError::into_inner));
-            return Ok(0);
-        }
-        *is_led = true;
-        drop(is_led);
-        let waited = channel.wait_ns(slice_ns);
-        *shared.lock() = false;
-        shared.changed.notify_all();
-        waited.map(|_| 0)
     }
 }
 
+/// What a thread does that looked before it sleeps.
+enum Next {
+    /// It takes so many completions.
+    Return(usize),
+    /// It waits for the event.
+    Lead,
+    /// It sleeps while another thread waits for the event.
+    Sleep,
+}
+
 /// A failure of this rank, described by `why`.
+#[cold]
 pub(crate) fn failed(why: impl std::fmt::Display) -> Stopped {
     Stopped::Failed(why.to_string())
 }
@@ -219,8 +235,7 @@ impl Completions {
     /// Shares the queue among `threads` threads; `in_order`: each gets its completions in order.
     pub fn shared(self, threads: usize, owner_of: OwnerOf, in_order: bool) -> Self {
         let inboxes = (0..threads).map(|_| Inbox::default()).collect();
-        let (is_led, changed) = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(SharedCq { inboxes, owner_of, in_order, is_led, changed });
+        let shared = Arc::new(SharedCq { inboxes, owner_of, in_order, is_led: Monitor::default() });
         Self { view: Some(SharedView { thread: 0, shared }), ..self }
     }
 
@@ -245,17 +260,12 @@ impl Completions {
 
     /// Polls the available completions.
     #[inline]
-    pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
-        self.look(wcs).map_err(failed)
-    }
-
-    #[inline]
-    fn look(&self, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
+    pub fn poll<R: Rank>(&self, rank: &R, wcs: &mut [Wc]) -> Result<usize, Stopped> {
         match &self.view {
-            None => self.cq.poll(wcs),
-            Some(view) if self.sleeps() => view.poll_awake(&self.cq, wcs),
-            Some(view) if view.shared.in_order => view.poll_in_order(&self.cq, wcs),
-            Some(view) => view.poll(|wcs| self.cq.poll(wcs), wcs).map(|found| found.own),
+            None => self.cq.poll(wcs).map_err(failed),
+            Some(view) if self.sleeps() => view.poll_awake(rank, &self.cq, wcs),
+            Some(view) if view.shared.in_order => view.poll_in_order(rank, &self.cq, wcs),
+            Some(view) => view.poll(rank, |wcs| self.cq.poll(wcs), wcs).map(|found| found.own),
         }
     }
 
@@ -272,11 +282,11 @@ impl Completions {
     ) -> Result<usize, Stopped> {
         match &self.channel {
             None => {
-                let found = look_for(rank, limit_ns, || match self.look(wcs) {
+                let found = look_for(rank, limit_ns, || match self.poll(rank, wcs) {
                     Ok(0) => None,
                     other => Some(other),
                 })?;
-                found.unwrap_or(Ok(0)).map_err(failed)
+                found.unwrap_or(Ok(0))
             }
             Some(channel) => self.sleep_for(rank, channel, limit_ns, wcs),
         }
@@ -301,7 +311,7 @@ impl Completions {
     ) -> Result<usize, Stopped> {
         let (mut until, mut looked) = (None, None);
         loop {
-            let count = self.poll(wcs)?;
+            let count = self.poll(rank, wcs)?;
             if count > 0 {
                 return Ok(count);
             }
@@ -313,10 +323,9 @@ impl Completions {
             let left_ns = rank.clock().ns_between(now, until) as u64;
             let slice_ns = left_ns.clamp(1, SLICE_NS);
             let count = match &self.view {
-                None => self.sleep(channel, slice_ns, wcs),
-                Some(view) => view.sleep(&self.cq, channel, slice_ns, wcs),
+                None => self.sleep(channel, slice_ns, wcs).map_err(failed)?,
+                Some(view) => view.sleep(rank, &self.cq, channel, slice_ns, wcs)?,
             };
-            let count = count.map_err(failed)?;
             if count > 0 {
                 return Ok(count);
             }
@@ -381,16 +390,21 @@ pub(crate) fn timed_out(patience_ns: u64, what: &str) -> Stopped {
 mod tests {
     use super::*;
 
+    struct Alone;
+
+    impl Locks for Alone {}
+
     /// The first of two threads. The completions are for the threads `of` in this order, and after
     /// that for the second thread.
     fn view(of: &[usize]) -> SharedView {
         let inboxes = (0..2).map(|_| Inbox::default()).collect();
-        let of = Mutex::new(VecDeque::from(of.to_vec()));
-        let owner_of: OwnerOf = Box::new(move |_| of.lock().ok()?.pop_front().or(Some(1)));
-        let (is_led, changed) = (Mutex::new(false), Condvar::new());
+        let of = Monitor::new(VecDeque::from(of.to_vec()));
+        let next = move || Alone.locked(&of, VecDeque::pop_front).ok()?;
+        let owner_of: OwnerOf = Box::new(move |_| next().or(Some(1)));
+        let is_led = Monitor::default();
         SharedView {
             thread: 0,
-            shared: Arc::new(SharedCq { inboxes, owner_of, in_order: true, is_led, changed }),
+            shared: Arc::new(SharedCq { inboxes, owner_of, in_order: true, is_led }),
         }
     }
 
@@ -406,13 +420,13 @@ mod tests {
             assert!(came < 100_000, "a look does not end");
             Ok(wcs.len())
         };
-        let found = view.poll(flood, &mut wcs).expect("a look");
+        let found = view.poll(&Alone, flood, &mut wcs).expect("a look");
         assert_eq!(found, Polled { own: 0, has_others: true, has_more: true });
         assert_eq!(came, ROUNDS as usize * 4);
         // Nothing is lost.
         let other = SharedView { thread: 1, shared: view.shared.clone() };
         let mut all = vec![Wc::default(); came + 1];
-        let found = other.poll(|_| panic!("there is something in the inbox"), &mut all);
+        let found = other.poll(&Alone, |_| panic!("there is something in the inbox"), &mut all);
         assert_eq!(found.expect("a look").own, came);
     }
 
@@ -426,9 +440,9 @@ mod tests {
             left -= found;
             Ok(found)
         };
-        let found = view.poll(&mut one, &mut wcs).expect("a look");
+        let found = view.poll(&Alone, &mut one, &mut wcs).expect("a look");
         assert_eq!(found, Polled { own: 1, has_others: true, has_more: true });
-        let found = view.poll(&mut one, &mut wcs).expect("a look");
+        let found = view.poll(&Alone, &mut one, &mut wcs).expect("a look");
         assert_eq!(found, Polled { own: 0, has_others: false, has_more: false });
     }
 }

@@ -232,7 +232,7 @@ impl<'a> Credits<'a> {
 
     /// Messages that the receiver has room for.
     #[inline]
-    pub fn allowed(&mut self, qp: usize) -> Result<u64, Stopped> {
+    pub fn allowed<R: Rank>(&mut self, rank: &R, qp: usize) -> Result<u64, Stopped> {
         if !self.is_on {
             return Ok(u64::MAX);
         }
@@ -240,7 +240,7 @@ impl<'a> Credits<'a> {
         if known > self.depth / 2 {
             return Ok(known);
         }
-        self.poll(qp)?;
+        self.poll(rank, qp)?;
         Ok(self.known(qp))
     }
 
@@ -264,14 +264,14 @@ impl<'a> Credits<'a> {
         self.sent[qp] += count;
     }
 
-    fn poll(&mut self, qp: usize) -> Result<(), Stopped> {
+    fn poll<R: Rank>(&mut self, rank: &R, qp: usize) -> Result<(), Stopped> {
         if self.recv_queues.is_empty() {
             let word = self.end.memory().read_u64(self.end.layout.credit_in_at(qp));
             self.credited(qp, Credit::from_word(word));
             return Ok(());
         }
         let mut wcs = [Wc::default(); TAKEN];
-        let found = self.end.recv.poll(&mut wcs)?;
+        let found = self.end.recv.poll(rank, &mut wcs)?;
         for wc in &wcs[..found] {
             if !wc.is_ok() {
                 return Err(self.end.explain(wc, "receive"));
@@ -308,7 +308,7 @@ impl<'a> Credits<'a> {
         let (start, patience_ns) = (rank.now(), rank.patience_ns());
         let first = self.latest[qp].heartbeat;
         loop {
-            if self.allowed(qp)? >= count {
+            if self.allowed(rank, qp)? >= count {
                 return Ok(());
             }
             meanwhile()?;

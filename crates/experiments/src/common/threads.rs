@@ -4,11 +4,10 @@
 //! ends have only one control connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp, StampCost};
-use rdmalab_rank::{CpuTime, Rank, Stopped};
+use rdmalab_rank::{CpuTime, Locks, Monitor, Rank, Stopped};
 use rdmalab_verbs::Context;
 
 use crate::common::endpoint::Endpoint;
@@ -59,7 +58,7 @@ pub(crate) fn run<R: Rank + Sync>(
         let thread_rank = ThreadRank { rank, group: &group, index };
         let result = traffic.measure(&common.of_thread(index), &thread_rank, &ends[index]);
         if let Err(why) = &result {
-            group.fail(index, why);
+            group.fail(rank, index, why);
         }
         result
     };
@@ -101,39 +100,37 @@ impl Common {
 /// The threads of one end, and where they meet.
 struct ThreadGroup {
     /// The bytes that each thread gave in this round.
-    given: Mutex<Vec<Vec<u8>>>,
+    given: Monitor<Vec<Vec<u8>>>,
     /// How many threads gave bytes in this round.
     arrived: AtomicUsize,
     /// Rounds that are over.
     rounds: AtomicU64,
     /// The result of the last round: by rank, the bytes of all its threads.
-    got: Mutex<Result<Vec<Vec<u8>>, Stopped>>,
+    got: Monitor<Result<Vec<Vec<u8>>, Stopped>>,
     has_failed: AtomicBool,
     /// The first failure.
-    why: Mutex<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    why: Monitor<String>,
 }
 
 impl ThreadGroup {
     fn new(count: usize) -> Self {
         Self {
-            given: Mutex::new(vec![Vec::new(); count]),
+            given: Monitor::new(vec![Vec::new(); count]),
             arrived: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
-            got: Mutex::new(Ok(Vec::new())),
+            got: Monitor::new(Ok(Vec::new())),
             has_failed: AtomicBool::new(false),
-            why: Mutex::new(String::new()),
+            why: Monitor::new(String::new()),
         }
     }
 
-    fn fail(&self, index: usize, why: &Stopped) {
-        let mut text = lock(&self.why);
-        if text.is_empty() {
-            *text = format!("thread {index}: {why}");
-        }
+    fn fail(&self, rank: &impl Locks, index: usize, why: &Stopped) {
+        // Fails only if all ranks end.
+        let _ = rank.locked(&self.why, |text| {
+            if text.is_empty() {
+                *text = format!("thread {index}: {why}");
+            }
+        });
         self.has_failed.store(true, Ordering::Release);
     }
 }
@@ -154,7 +151,10 @@ impl<R: Rank> ThreadRank<'_, R> {
             let look = || (is_so() || self.group.has_failed.load(Ordering::Acquire)).then_some(());
             match self.rank.spin(look) {
                 Ok(()) if is_so() => return Ok(()),
-                Ok(()) => return Err(Stopped::Other(lock(&self.group.why).clone())),
+                Ok(()) => {
+                    let why = self.rank.locked(&self.group.why, |why| why.clone())?;
+                    return Err(Stopped::Other(why));
+                }
                 Err(Stopped::Asked) => {}
                 Err(other) => return Err(other),
             }
@@ -190,23 +190,22 @@ impl<R: Rank> ThreadRank<'_, R> {
     ) -> Result<Vec<Vec<u8>>, Stopped> {
         let group = self.group;
         let round = group.rounds.load(Ordering::Acquire);
-        let count = {
-            let mut given = lock(&group.given);
+        let count = self.rank.locked(&group.given, |given| {
             given[self.index] = bytes.to_vec();
             given.len()
-        };
+        })?;
         group.arrived.fetch_add(1, Ordering::AcqRel);
         if self.index == 0 {
             self.until(|| group.arrived.load(Ordering::Acquire) == count)?;
             group.arrived.store(0, Ordering::Release);
-            let all = packed(&lock(&group.given));
+            let all = self.rank.locked(&group.given, |given| packed(given))?;
             let got = act(&all);
-            *lock(&group.got) = got;
+            self.rank.locked(&group.got, |last| *last = got)?;
             group.rounds.store(round + 1, Ordering::Release);
         } else {
             self.until(|| group.rounds.load(Ordering::Acquire) > round)?;
         }
-        lock(&group.got).clone()
+        self.rank.locked(&group.got, |got| got.clone())?
     }
 }
 
@@ -227,6 +226,36 @@ fn unpacked(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         bytes = rest;
     }
     all
+}
+
+impl<R: Rank> Locks for ThreadRank<'_, R> {
+    #[inline(always)]
+    fn locked<S, T>(
+        &self,
+        monitor: &Monitor<S>,
+        act: impl FnOnce(&mut S) -> T,
+    ) -> Result<T, Stopped> {
+        self.rank.locked(monitor, act)
+    }
+
+    #[inline(always)]
+    fn try_locked<S, T>(&self, monitor: &Monitor<S>, act: impl FnOnce(&mut S) -> T) -> Option<T> {
+        self.rank.try_locked(monitor, act)
+    }
+
+    #[inline(always)]
+    fn locked_or_sleep<S, T>(
+        &self,
+        monitor: &Monitor<S>,
+        act: impl FnOnce(&mut S) -> Option<T>,
+    ) -> Result<Option<T>, Stopped> {
+        self.rank.locked_or_sleep(monitor, act)
+    }
+
+    #[inline(always)]
+    fn wake_all<S>(&self, monitor: &Monitor<S>) {
+        self.rank.wake_all(monitor);
+    }
 }
 
 impl<R: Rank> Rank for ThreadRank<'_, R> {

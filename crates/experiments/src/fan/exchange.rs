@@ -183,7 +183,7 @@ impl<'a> Exchange<'a> {
             return Ok(());
         }
         let mut wcs = [Wc::default(); 16];
-        let found = self.links.send.poll(&mut wcs)?;
+        let found = self.links.send.cq().poll(&mut wcs).map_err(failed)?;
         self.links.all_sent(&wcs[..found])?;
         self.pending -= found.min(self.pending);
         wcs[..found].iter().for_each(|wc| with(wc.wr_id()));
@@ -194,7 +194,7 @@ impl<'a> Exchange<'a> {
     #[inline]
     pub fn messages(&mut self, mut with: impl FnMut(Arrived)) -> Result<(), Stopped> {
         let mut wcs = [Wc::default(); 16];
-        let found = self.links.recv.poll(&mut wcs)?;
+        let found = self.links.recv.cq().poll(&mut wcs).map_err(failed)?;
         for wc in &wcs[..found] {
             if !wc.is_ok() {
                 return Err(self.links.explain(wc, "receive"));

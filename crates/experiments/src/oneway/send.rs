@@ -160,7 +160,7 @@ impl<R: Rank> Sending<'_, R> {
             self.wait()?;
         }
         let of = self.credit_of(qp);
-        if self.credits.allowed(of)? == 0 {
+        if self.credits.allowed(self.rank, of)? == 0 {
             let Self { rank, end, senders, comp, credits, .. } = self;
             credits.wait(*rank, of, || look(*rank, end, senders, comp))?;
         }
@@ -376,7 +376,7 @@ fn look<R: Rank>(
     comp: &mut [u64],
 ) -> Result<(), Stopped> {
     let mut wcs = [Wc::default()];
-    while is_awaiting(senders) && end.send.poll(&mut wcs)? > 0 {
+    while is_awaiting(senders) && end.send.poll(rank, &mut wcs)? > 0 {
         completed(rank, end, senders, comp, &wcs)?;
     }
     Ok(())

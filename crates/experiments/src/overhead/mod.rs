@@ -309,7 +309,7 @@ impl<R: Rank> Calls<'_, R> {
 
     fn make_room(&mut self) -> Result<(), Stopped> {
         let list = u64::from(self.common.list);
-        if self.credits.allowed(0)? < list {
+        if self.credits.allowed(self.rank, 0)? < list {
             self.credits.wait_for(self.rank, 0, list, || Ok(()))?;
         }
         Ok(())
@@ -334,7 +334,7 @@ impl<R: Rank> Calls<'_, R> {
         let error = self.rank.spin_for(self.settle_ns, || idle.poll(&mut none).err())?;
         error.map_or(Ok(()), |error| Err(failed(error)))?;
         let from = self.rank.now();
-        let found = self.end.send.poll(&mut self.wcs);
+        let found = self.end.send.poll(self.rank, &mut self.wcs);
         let to = self.rank.now();
         let found = found?;
         self.take(found)?;

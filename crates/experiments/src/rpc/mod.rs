@@ -314,7 +314,7 @@ impl<R: Rank> Node<'_, R> {
         /// How often it looks.
         const LOOK_NS: u64 = 1_000_000;
         let mut wcs = [Wc::default()];
-        while self.links.recv.poll(&mut wcs)? == 0 {
+        while self.links.recv.poll(self.rank, &mut wcs)? == 0 {
             self.rank.sleep(LOOK_NS)?;
         }
         if !wcs[0].is_ok() {

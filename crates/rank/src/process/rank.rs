@@ -16,7 +16,7 @@ use super::frame::{self, ToLauncher};
 use super::handshake::Assignment;
 use super::panics;
 use super::stream::Stream;
-use crate::{CpuTime, Rank, Stopped};
+use crate::{CpuTime, Locks, Rank, Stopped};
 
 /// Looks between two checks of the stop flag: 40 us, at 10 ns a look.
 const LOOKS: u32 = 4096;
@@ -286,6 +286,8 @@ fn list(cores: &[usize]) -> String {
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
+
+impl Locks for ProcessRank {}
 
 impl Rank for ProcessRank {
     fn index(&self) -> usize {

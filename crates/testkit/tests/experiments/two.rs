@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Experiment, Limits, Point, check, run, sweep};
 use rdmalab_measure::{Clock, Outcome, Stamp};
-use rdmalab_rank::{CpuTime, Rank, Stopped};
+use rdmalab_rank::{CpuTime, Locks, Rank, Stopped};
 use rdmalab_softnic::{SoftNic, management_c};
 use rdmalab_testkit::programs::library_dir;
 use rdmalab_verbs::{CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, SoftHooks};
@@ -92,6 +92,8 @@ impl ThreadRank<'_> {
         rounds.gone.clone().map_or(Ok(()), |why| Err(Stopped::Other(why)))
     }
 }
+
+impl Locks for ThreadRank<'_> {}
 
 impl Rank for ThreadRank<'_> {
     fn index(&self) -> usize {

@@ -94,13 +94,19 @@ fn a_thread_that_panics_is_an_error_of_its_rank() {
 /// Ctrl-C at any event: what was measured is kept, and no rank hangs.
 #[test]
 fn asked_to_stop_at_any_time_every_experiment_ends() {
-    let cases: [Case; 6] = [
+    const SHARED: (&str, &str) = ("share-qp", "yes");
+    let cases: [Case; 7] = [
         (Experiment::PING, 2, &[("messages", "100000")]),
         (Experiment::ONEWAY, 2, &[("messages", "100000"), ("poll", "event")]),
         (Experiment::BLAST, 2, &[("messages", "100000"), ("size", "32")]),
         (Experiment::FAN, 4, &[("messages", "100000")]),
         (Experiment::RPC, 2, &[("messages", "100000")]),
         (Experiment::PING, 2, &[("messages", "100000"), ("threads", "2")]),
+        (
+            Experiment::ONEWAY,
+            2,
+            &[("messages", "100000"), ("threads", "3"), SHARED, ("poll", "event")],
+        ),
     ];
     for (experiment, ranks, options) in cases {
         for after in [0, 1, 5, 20] {

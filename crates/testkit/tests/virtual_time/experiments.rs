@@ -8,6 +8,10 @@ use rdmalab_sim::{Profile, SHIPPED, Simulation, find};
 use crate::lab::{Case, outcome, run_point_on};
 
 const SHORT: (&str, &str) = ("messages", "200");
+const FEW: (&str, &str) = ("messages", "60");
+const WARM: (&str, &str) = ("warm-up", "4");
+const ONCE: (&str, &str) = ("runs", "1");
+const SHARED: (&str, &str) = ("share-qp", "yes");
 
 const CASES: &[Case] = &[
     (Experiment::ONEWAY, 2, &[SHORT, ("runs", "2")]),
@@ -18,6 +22,9 @@ const CASES: &[Case] = &[
     (Experiment::PING, 2, &[SHORT, ("op", "write"), ("size", "64K")]),
     (Experiment::PING, 2, &[SHORT, ("op", "read"), ("poll", "event")]),
     (Experiment::PING, 2, &[SHORT, ("threads", "2")]),
+    (Experiment::PING, 2, &[FEW, WARM, ("threads", "2"), SHARED]),
+    (Experiment::ONEWAY, 2, &[FEW, WARM, ONCE, ("threads", "3"), SHARED, ("poll", "event")]),
+    (Experiment::BLAST, 2, &[FEW, WARM, ONCE, ("threads", "2"), SHARED, ("buffers", "16")]),
     (Experiment::PING, 2, &[SHORT, ("transport", "ud"), ("size", "2048")]),
     (Experiment::BLAST, 2, &[SHORT, ("size", "32")]),
     (Experiment::BLAST, 2, &[SHORT, ("size", "1M"), ("op", "write")]),

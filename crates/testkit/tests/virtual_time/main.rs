@@ -7,6 +7,7 @@ mod experiments;
 mod fabric;
 mod faults;
 mod lab;
+mod locks;
 mod noise;
 mod odp;
 mod paging;
