@@ -1,6 +1,6 @@
 //! What a crate may name from outside. The engine is a function of its inputs: no clock, network,
 //! thread, randomness or hash order. Experiments reach the world through `verbs` and `Rank` alone,
-//! so that the same code runs in real and in virtual time.
+//! so that the same code runs in real and in virtual time. That includes waiting for each other.
 
 use crate::mask::{is_word, word_offsets};
 use crate::tree::{Offence, SourceFile, Tree};
@@ -14,7 +14,7 @@ struct Rule {
     instead: &'static str,
 }
 
-const RULES: [Rule; 3] = [
+const RULES: [Rule; 4] = [
     Rule {
         krate: "wire",
         std_modules: &["time", "net", "thread", "fs", "io", "env", "process"],
@@ -33,6 +33,26 @@ const RULES: [Rule; 3] = [
         std_modules: &["time", "net", "thread"],
         words: &["libc", "static", "thread_local"],
         instead: "experiments reach the world through `verbs` and `Rank` only",
+    },
+    // Of `std::sync`, what waits: virtual time does not pass meanwhile. An `OnceLock` that is only
+    // set and read does not wait.
+    Rule {
+        krate: "experiments",
+        std_modules: &[],
+        words: &[
+            "Mutex",
+            "RwLock",
+            "ReentrantLock",
+            "Condvar",
+            "Barrier",
+            "Once",
+            "LazyLock",
+            "get_or_init",
+            "mpsc",
+            "mpmc",
+            "parking_lot",
+        ],
+        instead: "threads wait for each other through their rank: see `Locks` and `Monitor`",
     },
 ];
 
@@ -141,4 +161,15 @@ fn experiments_have_lifetimes_but_no_statics() {
     let path = "crates/experiments/src/ping.rs";
     assert!(lines_of(path, "const A: &'static str = \"static\";\n").is_empty());
     assert_eq!(lines_of(path, "static A: u8 = 1;\nlibc::getpid();\n"), [2, 1]);
+}
+
+#[test]
+fn experiments_wait_through_their_rank() {
+    let path = "crates/experiments/src/common/a.rs";
+    assert_eq!(lines_of(path, "use std::sync::{Arc, Mutex};\n"), [1]);
+    assert_eq!(lines_of(path, "\nlet a = std::sync::mpsc::channel();\n"), [2]);
+    assert_eq!(lines_of(path, "static A: LazyLock<u8> = b;\nA.get_or_init(c);\n"), [1, 1, 2]);
+    let fine = "use std::sync::{Arc, OnceLock, atomic};\nfn a(b: impl FnOnce()) {}\n// Mutex\n";
+    assert!(lines_of(path, fine).is_empty());
+    assert!(lines_of("crates/rank/src/monitor.rs", "use std::sync::Mutex;\n").is_empty());
 }
