@@ -44,7 +44,8 @@ pub(crate) fn judge(
     let mut names = varying(&left, &right);
     let own = [claim.left.fixed(), right_operand.fixed()].concat();
     names.retain(|name| !own.contains(name) && !AMOUNTS.contains(&name.as_str()));
-    let evidence = pairs(claim, (&left, &right), &names, repeats_exactly(parts));
+    let is_exact = repeats_exactly(parts);
+    let evidence = pairs(claim, (&left, &right), &names, is_exact);
     if evidence.is_empty() {
         return unseen("no two points of it differ in nothing else".to_owned());
     }
@@ -56,7 +57,7 @@ pub(crate) fn judge(
             let beyond = beyond.into_iter().flatten().reduce(f64::min);
             crossing(claim, &evidence, &names, beyond, &|| why_undecided(claim, &evidence, runs))
         }
-        _ => verdict(claim, &evidence, runs),
+        _ => verdict(claim, &evidence, runs, is_exact),
     };
     (verdict, evidence)
 }
@@ -117,7 +118,8 @@ fn by_chance(decided: usize) -> usize {
     decided / 20
 }
 
-pub(crate) fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict {
+/// The verdict on a claim that is not about a crossing. No exact number is off by chance.
+fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize, is_exact: bool) -> Verdict {
     let of = |decision| evidence.iter().filter(move |e| e.decision == decision);
     let (holds, fails) = (of(Decision::Holds).count(), of(Decision::Fails).count());
     let all = evidence.len();
@@ -126,7 +128,7 @@ pub(crate) fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize)
         let more = if fails > places.len() { ", ..." } else { "" };
         format!("{}{more}", places.join("; "))
     };
-    let allowed = if claim.every { 0 } else { by_chance(holds + fails) };
+    let allowed = if claim.every || is_exact { 0 } else { by_chance(holds + fails) };
     if fails > allowed {
         return Verdict::Refuted(format!("it fails at {fails} of {all} points: {}", exceptions()));
     }
@@ -161,9 +163,9 @@ mod tests {
             e.ratio = (0.98, Some((0.97, 0.99)));
         }
         let said = "the difference is smaller than what counts (5 %) at 2 of 3 points";
-        assert_eq!(verdict(&claim, &all, 1), Verdict::CannotBeSeen(said.to_owned()));
+        assert_eq!(verdict(&claim, &all, 1, false), Verdict::CannotBeSeen(said.to_owned()));
         all[0].ratio = (0.9, Some((0.8, 1.1)));
-        let both = verdict(&claim, &all, 1);
+        let both = verdict(&claim, &all, 1, false);
         assert!(both.why().contains("at 1 of 3 points; the intervals allow both at 1"), "{both:?}");
     }
 
@@ -180,7 +182,7 @@ mod tests {
             let ratio = ratio(&left, &right);
             let decision = decide(&less, ratio);
             let one = Evidence { place: String::new(), left, right, ratio, decision };
-            verdict(&less, &[one], 3)
+            verdict(&less, &[one], 3, false)
         };
         assert_eq!(judged(20e3, 22e3, 0.0), Verdict::Confirmed(String::new()));
         assert!(matches!(judged(22e3, 20e3, 0.0), Verdict::Refuted(_)));
@@ -209,17 +211,23 @@ mod tests {
     fn one_contradiction_refutes_unless_chance_makes_one() {
         use Decision::{Fails, Holds, Undecided};
         let (some, every) = (claim("<", ""), claim("<", "every=true"));
-        let of = |d: &[Decision]| verdict(&some, &evidence(d), 1);
+        let of = |d: &[Decision]| verdict(&some, &evidence(d), 1, false);
         assert_eq!(of(&[Holds, Holds, Undecided]), Verdict::Confirmed(String::new()));
         assert!(matches!(of(&[Holds, Fails]), Verdict::Refuted(_)));
         assert!(matches!(of(&[Undecided, Undecided, Holds]), Verdict::CannotBeSeen(_)));
         let mut many = vec![Holds; 20];
-        assert_eq!(verdict(&every, &evidence(&many), 1), Verdict::Confirmed(String::new()));
+        assert_eq!(verdict(&every, &evidence(&many), 1, false), Verdict::Confirmed(String::new()));
         many.push(Fails);
         let exception = "except at size bytes 20: 0.90 to 1.10 times (1 of 21)";
         assert_eq!(of(&many), Verdict::Confirmed(exception.to_owned()));
         let said = "it fails at 1 of 21 points: size bytes 20: 0.90 to 1.10 times";
-        assert_eq!(verdict(&every, &evidence(&many), 1), Verdict::Refuted(said.to_owned()));
+        assert_eq!(verdict(&every, &evidence(&many), 1, false), Verdict::Refuted(said.to_owned()));
+        // Numbers of a model from which nothing is drawn are not off by chance.
+        assert_eq!(verdict(&some, &evidence(&many), 1, true), Verdict::Refuted(said.to_owned()));
+        assert_eq!(
+            verdict(&some, &evidence(&many[..20]), 1, true),
+            Verdict::Confirmed(String::new())
+        );
         many.push(Fails);
         assert!(matches!(of(&many), Verdict::Refuted(_)));
     }
