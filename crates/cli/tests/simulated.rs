@@ -142,6 +142,9 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     let plan = said(&mut rdmalab(&["study", "macarthur2012", "--device", "sim", "--plan"]));
     assert!(plan.stdout.contains("here on sim:connectx2 (of kind sim"), "{}", plan.stdout);
     assert!(plan.stdout.contains("of virtual time in all"), "{}", plan.stdout);
+    let link = "link 4000 MB/s (qdr); a cable between two adapters, one switch between more";
+    assert!(plan.stdout.contains(link), "{}", plan.stdout);
+    assert!(plan.stdout.contains("of this machine's time, an estimate"), "{}", plan.stdout);
     let plan = said(&mut rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan"]));
     assert!(plan.stdout.contains("here on sim:connectx4 (of kind sim"), "{}", plan.stdout);
     assert!(plan.stdout.contains("there is no experiment odp-applications yet"), "{}", plan.stdout);
@@ -152,6 +155,22 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     let none = said(own.arg(home.path()));
     assert_eq!(none.code, Some(2), "{}", none.stdout);
     assert!(none.stderr.contains("no profile stands for the hardware"), "{}", none.stderr);
+}
+
+/// Pauses of a second take no time here, so a plan of many virtual hours is not shortened.
+#[test]
+fn a_time_limit_of_a_study_is_time_of_this_machine() {
+    let study = ["study", "potter2018", "--device", "sim", "--plan"];
+    let whole = said(&mut rdmalab(&study)).stdout;
+    assert!(whole.contains(" h of virtual time in all"), "{whole}");
+    let planned = |time| said(rdmalab(&study).args(["--max-time", time])).stdout;
+    let line = |plan: &str| {
+        let is_it = |line: &&str| line.contains("--pause 1s");
+        let line = plan.lines().find(is_it).unwrap_or_else(|| panic!("no pauses: {plan}"));
+        line.split(" --messages ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(line(&planned("1h")), line(&whole));
+    assert_ne!(line(&planned("1s")), line(&whole));
 }
 
 #[test]

@@ -55,7 +55,8 @@ pub struct HowArgs {
     /// runs or more, is so narrow: median±1%, or p99+-5%
     #[arg(long, value_name = "GOAL", conflicts_with = "repeat")]
     pub until: Option<Goal>,
-    /// Begin no round of runs for --until that would end later than this many seconds
+    /// Begin no round of runs for --until that would end later than this many seconds of this
+    /// machine's time, which is not that of a simulated device
     #[arg(long, value_name = "S", default_value_t = 60, requires = "until")]
     pub max_time: u64,
     /// What has to hold at every point, as 'p99<5us', 'round trip median<=1.2us', 'rate>1M/s' or

@@ -31,7 +31,7 @@ use captures::Captures;
 use effects::Effects;
 use job::Done;
 pub use job::{Setup, simulate_errand};
-pub use parameters::{ablated, list_parameters};
+pub use parameters::{ablated, described, list_parameters};
 use repeats::Repeats;
 use spread::Spread;
 

@@ -1,6 +1,7 @@
 //! The parameters of simulated devices: a list of them, and the sweep that leaves out each.
 
-use rdmalab_sim::{Parameter, Parameters, name_of_device};
+use rdmalab_experiments::Link;
+use rdmalab_sim::{Parameter, Parameters, Profile, name_of_device};
 
 use super::loggp::LogGp;
 use super::{names, profile};
@@ -34,6 +35,36 @@ pub fn ablated(device: &str, options: &[(String, String)]) -> Outcome<Vec<(Strin
         *text = std::iter::once("profile".to_owned()).chain(parts).collect::<Vec<_>>().join(",");
     }
     Ok(options)
+}
+
+/// A profile in a line: what it is, its link, and how adapters are connected.
+pub fn described(profile: &Profile) -> String {
+    let of = |name| profile.parameters.get(name).unwrap_or(0.0);
+    let is_it = |link: &&&str| {
+        let values = rdmalab_sim::link_values(link);
+        values.is_some_and(|all| all.iter().all(|(name, value)| close(of(name), *value)))
+    };
+    let name = Link::WORDS.iter().find(is_it).map(|link| format!(" ({link})"));
+    let topology = match (of("leaf_ports"), of("switch_between_two")) {
+        (ports, _) if ports > 0.0 => format!(
+            "a fat tree, {ports} adapters at each leaf switch, {} links up",
+            of("leaf_uplinks")
+        ),
+        (_, is_switch) if is_switch > 0.0 => "one switch".to_owned(),
+        _ => "a cable between two adapters, one switch between more".to_owned(),
+    };
+    format!(
+        "model {:016x}: {}; link {:.0} MB/s{}; {topology}",
+        profile.hash(),
+        profile.title,
+        of("link_mb_per_s"),
+        name.unwrap_or_default()
+    )
+}
+
+/// Whether two rates are the same: they are kept in whole picoseconds for 2^20 bytes.
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-4 * b.abs()
 }
 
 /// Prints the parameters of a simulated device: value, how well it is known, and meaning; and what

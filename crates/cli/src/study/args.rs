@@ -25,11 +25,11 @@ pub struct StudyArgs {
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, requires = "key")]
     pub resume: Option<Option<PathBuf>>,
     /// About how long the study may take, as 90s, 10m or 2h; all sweeps are shortened by the same
-    /// share
+    /// share. This is time of this machine, also where the time of the device is virtual
     #[arg(long, value_name = "TIME", value_parser = crate::values::time, requires = "key")]
     pub max_time: Option<std::time::Duration>,
     /// Show the sweeps and their expected duration, from a short trial of some points, and keep no
-    /// records
+    /// records; of a simulated device also the virtual time, the link and the topology
     #[arg(long, requires = "key")]
     pub plan: bool,
     /// A label for the conditions of the measurement, kept in the records; see --beside

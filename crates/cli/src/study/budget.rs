@@ -44,13 +44,20 @@ pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
 
 /// Shortens a part to a share of its work.
 pub fn shorten(part: &mut Part, share: f64) {
-    (part.words, part.repeat) = match &part.what {
+    // Repetitions that are simulated once take no time.
+    let is_once = part.host.as_ref().is_some_and(|host| !host.repeats());
+    let repeat = if is_once { 1 } else { part.repeat };
+    let (words, fewer) = match &part.what {
         What::Experiment(_, points) => match points.first() {
-            Some(point) => shortened(&part.words, part.repeat, point, share),
+            Some(point) => shortened(&part.words, repeat, point, share),
             None => return,
         },
-        What::Program(cases) => program::shortened(&part.words, part.repeat, cases, share),
+        What::Program(cases) => program::shortened(&part.words, repeat, cases, share),
         What::Missing(_) | What::NotAsked => return,
     };
+    part.words = words;
+    if !is_once {
+        part.repeat = fewer;
+    }
     part.look_up();
 }

@@ -3,6 +3,8 @@
 mod args;
 mod budget;
 mod dir;
+mod host_cost;
+mod host_time;
 mod parts;
 mod probe;
 mod program;
@@ -84,6 +86,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         parts.iter_mut().for_each(|part| part.team = Some(team.clone()));
     }
     probe::all(&mut parts, &request, &limits, &interrupt)?;
+    host_time::all(&mut parts, &request, &limits, &interrupt)?;
     if let Some(time) = args.max_time {
         budget::fit(&mut parts, time, &limits);
     }
@@ -163,6 +166,9 @@ fn limits(request: &Request) -> Outcome<Limits> {
     link.check(&device).map_err(usage)?;
     let mut limits = Limits::query(&device.open().map_err(failed)?, 1).map_err(failed)?;
     limits.profile = crate::soft::profile(&device).map(|it| (it.name.clone(), it.does()));
+    if let Some(profile) = crate::simulated::profile(&request.device)? {
+        limits.profile = Some((profile.name.clone(), crate::simulated::described(&profile)));
+    }
     Ok(limits)
 }
 

@@ -4,6 +4,7 @@ use rdmalab_experiments::{Limits, Point, check, sweep};
 use rdmalab_study::{Plan, Sweep, SweepCommand};
 
 use super::dir::Request;
+use super::host_cost::HostTime;
 use super::program::{self, Case};
 use crate::foreign::installed;
 use crate::run::args::{HowArgs, RunArgs};
@@ -28,6 +29,8 @@ pub struct Part {
     /// The additional time per message compared with a device that answers in a microsecond, in
     /// nanoseconds, if a trial measured it; see [`super::probe`].
     pub more_ns: Option<f64>,
+    /// What the simulation of its points takes on this machine, if the device is simulated.
+    pub host: Option<HostTime>,
     /// The processes that measure it, if mpirun or srun started them.
     pub team: Option<Team>,
 }
@@ -61,6 +64,7 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
                 repeat,
                 what: What::NotAsked,
                 more_ns: None,
+                host: None,
                 team: None,
             };
             if is_asked {
@@ -124,28 +128,38 @@ impl Part {
         }
     }
 
+    /// The points that can be measured; of a program, those of its calls.
+    pub fn possible(&self, limits: Option<&Limits>) -> Vec<&Point> {
+        let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
+        match &self.what {
+            What::Experiment(_, points) => points.iter().filter(is_possible).collect(),
+            What::Program(cases) => cases.iter().map(|case| &case.point).collect(),
+            What::Missing(_) | What::NotAsked => Vec::new(),
+        }
+    }
+
     /// The number of points of the part, and its approximate duration.
     pub fn size(&self, limits: Option<&Limits>) -> Size {
-        match &self.what {
+        let possible = self.possible(limits);
+        let (all, device_s) = match &self.what {
             What::Experiment(_, points) => {
-                let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
-                let possible: Vec<&Point> = points.iter().filter(is_possible).collect();
                 let more_ns = self.more_ns.unwrap_or(0.0);
                 let one = |point: &&Point| point.expected_s(point.message_ns() + more_ns);
                 let once: f64 = possible.iter().map(one).sum();
-                Size {
-                    points: possible.len(),
-                    impossible: points.len() - possible.len(),
-                    expected_s: START_S + once * f64::from(self.repeat),
-                }
+                (points.len(), START_S + once * f64::from(self.repeat))
             }
-            What::Program(cases) => Size {
-                points: cases.len(),
-                impossible: 0,
-                expected_s: cases.iter().map(Case::expected_s).sum::<f64>()
-                    * f64::from(self.repeat),
-            },
-            What::Missing(_) | What::NotAsked => Size::default(),
+            What::Program(cases) => {
+                let once: f64 = cases.iter().map(Case::expected_s).sum();
+                (cases.len(), once * f64::from(self.repeat))
+            }
+            What::Missing(_) | What::NotAsked => return Size::default(),
+        };
+        let host_s = self.host.as_ref().map(|host| host.expected_s(&possible, self.repeat));
+        Size {
+            points: possible.len(),
+            impossible: all - possible.len(),
+            expected_s: host_s.unwrap_or(device_s),
+            device_s,
         }
     }
 }
@@ -157,8 +171,10 @@ pub struct Size {
     pub points: usize,
     /// Number of points that cannot.
     pub impossible: usize,
-    /// Approximate duration.
+    /// Approximate duration here.
     pub expected_s: f64,
+    /// Approximate duration in the time of the device, which may be virtual.
+    pub device_s: f64,
 }
 
 /// The words, parsed as by `rdmalab run`.
@@ -315,6 +331,7 @@ mod tests {
             repeat: 3,
             what: What::NotAsked,
             more_ns: None,
+            host: None,
             team: None,
         };
         part.look_up();

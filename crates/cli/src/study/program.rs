@@ -44,7 +44,7 @@ pub struct Case {
     /// The program.
     program: String,
     /// The point that it measures.
-    point: Point,
+    pub point: Point,
     /// Whether rdma_cm creates the queue pairs.
     by_cm: bool,
     /// Whether the inline size was given.

@@ -32,15 +32,17 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     outln!("{}: {}", plan.key, plan.title);
     outln!("  {}; on {}", plan.source, plan.hardware);
     let profile = limits.profile.as_ref().map(|(name, _)| format!(", profile {name}"));
-    outln!(
-        "  here on {} (of kind {}{})\n",
-        request.device,
-        limits.kind,
-        profile.unwrap_or_default()
-    );
-    let head = ["figure", "what is run", "points", "impossible", "times", "about"];
+    outln!("  here on {} (of kind {}{})", request.device, limits.kind, profile.unwrap_or_default());
+    // Waiting takes no time of ours where time is virtual.
+    let is_simulated = limits.kind == "sim";
+    match limits.profile.as_ref().filter(|_| is_simulated) {
+        Some((_, does)) => outln!("  {does}\n"),
+        None => outln!(""),
+    }
+    let mut head = vec!["figure", "what is run", "points", "impossible", "times"];
+    head.extend(if is_simulated { ["virtual", "here"].as_slice() } else { &["about"] });
     let mut rows = Rows::new(&head, 2);
-    let (mut all, mut missing) = (0.0, Vec::new());
+    let (mut device_s, mut here_s, mut missing) = (0.0, 0.0, Vec::new());
     for part in parts {
         let line = part.words.line().join(" ");
         match &part.what {
@@ -48,15 +50,18 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
             What::Missing(why) => missing.push(format!("not available: {}: {why}", part.name())),
             What::Experiment(..) | What::Program(_) => {
                 let size = part.size(Some(limits));
-                all += size.expected_s;
-                rows.push(&[
+                device_s += size.device_s;
+                here_s += size.expected_s;
+                let mut row = vec![
                     part.name(),
                     line,
                     size.points.to_string(),
                     size.impossible.to_string(),
                     part.repeat.to_string(),
-                    duration(size.expected_s),
-                ]);
+                    duration(size.device_s),
+                ];
+                row.extend(is_simulated.then(|| duration(size.expected_s)));
+                rows.push(&row);
             }
         }
     }
@@ -66,9 +71,16 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
         true => "from a short trial of its sweeps",
         false => "on a device that answers in a microsecond",
     };
-    // Waiting takes no time of ours where time is virtual.
-    let time = if limits.kind == "sim" { " of virtual time" } else { "" };
-    outln!("\nabout {}{time} in all, {by}\n", duration(all));
+    if !is_simulated {
+        outln!("\nabout {} in all, {by}\n", duration(device_s));
+        return;
+    }
+    outln!("\nabout {} of virtual time in all, {by}", duration(device_s));
+    outln!(
+        "about {} of this machine's time, an estimate from short simulations of some points; \
+         --max-time limits this time\n",
+        duration(here_s)
+    );
 }
 
 /// Prints a line when a part begins.
