@@ -11,6 +11,7 @@ use crate::diagnose::DiagnoseArgs;
 use crate::doctor::DoctorArgs;
 use crate::env::EnvArgs;
 use crate::exec::ExecArgs;
+use crate::goal::GoalArgs;
 use crate::man::{CompletionsArgs, ManArgs};
 use crate::perftest::args::PerftestArgs;
 use crate::ps::CleanArgs;
@@ -63,6 +64,7 @@ pub enum Command {
     Compare(CompareArgs),
     Advise(AdviseArgs),
     Calibrate(CalibrateArgs),
+    Goal(GoalArgs),
     Doctor(DoctorArgs),
     #[command(flatten)]
     Perftest(PerftestArgs),

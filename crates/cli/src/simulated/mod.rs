@@ -30,7 +30,7 @@ use ahead::Ahead;
 use captures::Captures;
 use effects::Effects;
 use job::Done;
-pub use job::{Setup, simulate_errand};
+pub use job::{Setup, device_of, simulate_errand};
 pub use parameters::{ablated, described, list_parameters};
 use repeats::Repeats;
 use spread::Spread;

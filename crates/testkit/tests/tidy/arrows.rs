@@ -39,6 +39,7 @@ const HOUSE: &str = "
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates
     experiments -> verbs rank measure random | run unchanged in real and in virtual time
+    goal        -> verbs rank measure    | replays schedules of messages, like an experiment
     fit         ->                       | least squares of a function that the caller gives:
                                            arithmetic
     measure     -> random                | clocks, statistics and units are arithmetic
