@@ -18,11 +18,10 @@ use crate::simulated::{Setup, profile};
 /// Points of a sweep that are tried. Those between are interpolated.
 const POINTS: usize = 3;
 /// Messages of the trials of a point.
-const MESSAGES: [u64; 3] = [4, 32, 256];
-/// A point whose trial takes longer than this is not tried with more messages, except that the
-/// first trial, of which most is the setup of large memory, may take longer.
+const MESSAGES: [u64; 4] = [2, 8, 64, 256];
+/// A point whose trial takes longer than this is not tried with more messages. There are two trials
+/// at least: one alone does not tell messages from the setup of large memory.
 const LONG: Duration = Duration::from_millis(100);
-const FIRST_LONG: Duration = Duration::from_secs(1);
 /// After this duration, the remaining sweeps are taken to be like those that were tried.
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -81,8 +80,8 @@ fn cost(setup: &Setup, point: &Point) -> Option<Cost> {
             break;
         }
         trials.push((short.common.total(), began.elapsed().as_secs_f64()));
-        let long = if trials.len() == 1 { FIRST_LONG } else { LONG };
-        if began.elapsed() > long || short.common.messages == point.common.messages {
+        let is_long = trials.len() > 1 && began.elapsed() > LONG;
+        if is_long || short.common.messages == point.common.messages {
             break;
         }
     }
