@@ -99,8 +99,9 @@ fn the_transport_that_waits_for_late_acknowledgements_is_not() {
     let asked = ["--ask", "transport", "--for", "latency"];
     let measured = |out: &Path| {
         let place = out.to_str().unwrap();
-        let how = ["--quick", "--json", "--device", "soft0", "--out", place, "--faults", faults];
-        let found = answers(&advise(&[&asked[..], &how].concat()));
+        // Without a limit, 2000 messages of each run would spin for a minute in all.
+        let how = ["--quick", "--max-time", "10s", "--json", "--device", "soft0", "--out", place];
+        let found = answers(&advise(&[&asked[..], &how, &["--faults", faults]].concat()));
         let [answer] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(answer["faults"], faults);
         let chosen = answer["chosen"].as_array().unwrap();

@@ -159,7 +159,7 @@ fn long_line_wants_as_many_as_it_holds() {
 fn small_inline_wants_inline_as_far_as_it_goes() {
     assert_all_named("small-inline");
     // Beyond the limit only one way is left, and the device's limit is the reason.
-    let line = "ping --size 256 --inline on,off --messages 100 --repeat 4";
+    let line = "ping --poll event --size 256 --inline on,off --messages 48 --warm-up 4 --repeat 4";
     let out = tempfile::tempdir().unwrap();
     let answer = answer(out.path(), "small-inline", line, ("inline", "latency"));
     assert_eq!(
