@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::conformance::{self, Row, differences};
-use rdmalab_testkit::programs::{Ended, again_while, turn};
+use rdmalab_testkit::programs::{Ended, again_while};
 
 use crate::boot;
 use crate::guest::{GUEST, Guest, HOST};
@@ -64,8 +64,7 @@ fn rxe_and_our_device_have_the_outcomes_of_the_book() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let Some(programs) = conformance::compile_all(scratch.path()) else { return };
     let Some(wire) = conformance::compile_wire(scratch.path()) else { return };
-    let _turn = turn();
-    let Some(mut guest) = boot("conformance", 1500) else { return };
+    let Some(mut guest) = boot("conformance") else { return };
     let alone = alone(&mut guest, &programs);
     let is_wire = |row: &Row| row.is_wire();
     let mut found = differences(&alone, |row| (!is_wire(row)).then_some(row.rxe));

@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Process};
@@ -20,6 +22,8 @@ const GUEST6: &str = "fd91::2";
 pub const HOST: &str = "10.91.0.1";
 /// Our IPv6 address.
 const HOST6: &str = "fd91::1";
+/// The MTU of the guest's Ethernet device and ours.
+const MTU: usize = 1500;
 /// The name of the tap device.
 const INTERFACE: &str = "rl0";
 /// How long the guest may take to boot.
@@ -70,22 +74,25 @@ pub struct Guest {
 pub struct Unable(pub String);
 
 impl Guest {
-    /// Boots a guest whose Ethernet device has this MTU.
+    /// Boots a guest.
     ///
     /// # Errors
     /// When this machine lacks something that the guest needs.
     ///
     /// # Panics
     /// When the guest does not boot.
-    pub fn boot(name: &str, mtu: usize) -> Result<Self, Unable> {
+    pub fn boot() -> Result<Self, Unable> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let image = image()?;
-        let namespace = format!("rdmalab-{name}-{}", std::process::id());
-        wire(&namespace, mtu)?;
-        let directory = image.join(format!("run-{name}-{}", std::process::id()));
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("guest-{}-{count}", std::process::id());
+        let namespace = format!("rdmalab-{name}");
+        wire(&namespace)?;
+        let directory = image.join(format!("run-{name}"));
         std::fs::create_dir_all(directory.join("share")).expect("cargo's directory is writable");
         let control = directory.join("control");
         let _ = std::fs::remove_file(&control);
-        let emulator = emulator(&image, &namespace, &directory, mtu);
+        let emulator = emulator(&image, &namespace, &directory);
         let mut guest = Self::connect(emulator, namespace, directory, &control);
         let ready = guest.line(BOOT_LIMIT);
         assert!(ready.starts_with("@ready"), "the guest said {ready:?}\n{}", guest.console());
@@ -170,6 +177,20 @@ impl Guest {
         seen.expect();
     }
 
+    /// Waits until a program in the guest listens for connections by rdma_cm.
+    pub fn await_listener(&mut self) {
+        let listens = "rdma resource show cm_id | grep -q LISTEN";
+        self.run(&format!("sh -c 'until {listens}; do usleep 20000; done'")).expect();
+    }
+
+    /// The guest without the loss that a test added.
+    pub fn undisturbed(mut self) -> Self {
+        self.faults = "";
+        // There may be none.
+        self.run("/usr/bin/tc qdisc del dev eth0 root");
+        self
+    }
+
     /// A directory that the guest sees as `/host`.
     pub fn share(&self) -> PathBuf {
         self.directory.join("share")
@@ -217,8 +238,8 @@ fn image() -> Result<PathBuf, Unable> {
 }
 
 /// Makes the namespace with the tap device.
-fn wire(namespace: &str, mtu: usize) -> Result<(), Unable> {
-    let mtu = mtu.to_string();
+fn wire(namespace: &str) -> Result<(), Unable> {
+    let mtu = MTU.to_string();
     tell("ip", &["netns", "add", namespace])?;
     let inside = |arguments: &[&str]| tell("ip", &[&["-n", namespace], arguments].concat());
     let made = (|| {
@@ -249,12 +270,12 @@ fn tell(tool: &str, arguments: &[&str]) -> Result<(), Unable> {
     }
 }
 
-fn emulator(image: &Path, namespace: &str, directory: &Path, mtu: usize) -> Child {
+fn emulator(image: &Path, namespace: &str, directory: &Path) -> Child {
     let at = |name: &str| directory.join(name).display().to_string();
     let log = std::fs::File::create(directory.join("emulator.log")).expect("a log");
     let append = format!(
         "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr no_timer_check \
-         random.trust_cpu=on net.ifnames=0 rl.ip={GUEST}/24 rl.ip6={GUEST6}/64 rl.mtu={mtu}"
+         random.trust_cpu=on net.ifnames=0 rl.ip={GUEST}/24 rl.ip6={GUEST6}/64 rl.mtu={MTU}"
     );
     let mut command = Command::new("ip");
     command
@@ -270,12 +291,20 @@ fn emulator(image: &Path, namespace: &str, directory: &Path, mtu: usize) -> Chil
         .arg("-initrd")
         .arg(image.join("initrd"))
         .args(["-netdev", &format!("tap,id=n0,ifname={INTERFACE},script=no,downscript=no")])
-        .args(["-device", &format!("virtio-net-pci,netdev=n0,romfile=,host_mtu={mtu}")])
+        .args(["-device", &format!("virtio-net-pci,netdev=n0,romfile=,host_mtu={MTU}")])
         .args(["-fsdev", &format!("local,id=h,path={},security_model=none", at("share"))])
         .args(["-device", "virtio-9p-pci,fsdev=h,mount_tag=host"])
         .args(["-append", &append])
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a second descriptor"))
         .stderr(log);
-    command.spawn().expect("the emulator starts")
+    // The kernel kills it with the thread that started it, which must outlive the test.
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = tell.send(command.spawn());
+        loop {
+            std::thread::park();
+        }
+    });
+    told.recv().expect("the thread goes on").expect("the emulator starts")
 }

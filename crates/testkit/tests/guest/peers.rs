@@ -2,9 +2,10 @@
 //! programs, each as server and as client.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Process, turn};
+use rdmalab_testkit::programs::{self, Ended, Process};
 
 use crate::boot;
 use crate::guest::{Done, GUEST, Guest, HOST};
@@ -200,16 +201,18 @@ fn await_port(process: u32, port: u16) {
     }
 }
 
+/// The next port of a pair. No other pair in the same guest has had it.
+static PORT: AtomicU16 = AtomicU16::new(19_200);
+
 /// Runs each line with each side as the server. Fails with the reports of all failed runs.
 #[track_caller]
 fn check(guest: &mut Guest, table: &str, family: Family) {
     let only = std::env::var("RDMALAB_INTEROP_ONLY").unwrap_or_default();
     let mut failures = Vec::new();
-    let mut port = 19_000;
     let lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
     for line in lines.filter(|line| line.contains(&only)) {
         for server in [Server::Kernel, Server::Ours] {
-            port += 1;
+            let port = PORT.fetch_add(1, Ordering::Relaxed);
             let words = line.replace("@gid", family.gid());
             let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
             let result = Pair { words, server, port, guest }.run();
@@ -230,15 +233,13 @@ fn check(guest: &mut Guest, table: &str, family: Family) {
 
 #[test]
 fn unmodified_programs_talk_to_the_kernel() {
-    let _turn = turn();
-    let Some(mut guest) = boot("peers", 1500) else { return };
+    let Some(mut guest) = boot("peers") else { return };
     check(&mut guest, PAIRS, Family::V4);
 }
 
 #[test]
 fn also_over_ipv6() {
-    let _turn = turn();
-    let Some(mut guest) = boot("peers6", 1500) else { return };
+    let Some(mut guest) = boot("peers6") else { return };
     let few = "
         ibv_rc_pingpong -g @gid -n 20 -c
         ibv_ud_pingpong -g @gid -n 10 -s 1000
@@ -249,8 +250,7 @@ fn also_over_ipv6() {
 
 #[test]
 fn loss_costs_time_and_nothing_else() {
-    let _turn = turn();
-    let Some(mut guest) = boot("loss", 1500) else { return };
+    let Some(mut guest) = boot("loss") else { return };
     // The guest loses packets that it sends, so our requests are answered late and its requests
     // arrive with gaps. Our side loses requests, so the guest finds gaps and sends NAKs.
     guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 3%").expect();
@@ -271,23 +271,27 @@ const CONNECTED: [[&str; 2]; 4] = [
 
 #[test]
 fn connections_by_rdma_cm_are_made_both_ways() {
-    let _turn = turn();
-    let Some(mut guest) = boot("cm", 1500) else { return };
+    let Some(mut guest) = boot("cm") else { return };
     check_connected(&mut guest, &CONNECTED, false);
     // Now the guest loses one packet in eight, including messages of its connection manager.
     guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 12%").expect();
     check_connected(&mut guest, &CONNECTED[..2], true);
 }
 
-/// How long to wait until a server listens; the host cannot see when it does. If the server takes
-/// longer, its client is refused, and the pair runs again.
-const UNTIL_IT_LISTENS: Duration = Duration::from_secs(3);
+/// How long our server may take from bind to listen. If it takes longer, its client is refused, and
+/// the pair runs again.
+const UNTIL_IT_LISTENS: Duration = Duration::from_millis(200);
 
 /// How long our server may take to end after its client, whose only DREQ may be lost.
-const UNTIL_DISCONNECTED: Duration = Duration::from_secs(30);
+const UNTIL_DISCONNECTED: Duration = Duration::from_secs(10);
 
 /// Why a pair runs again under loss.
 const DREQ_LOST: &str = "the guest's only DREQ may have been lost: a destroyed id repeats none";
+
+/// The port of a server of the connection manager that is told none.
+fn port_of(server: &str) -> u16 {
+    if server.starts_with("ucmatose") { 7471 } else { 7174 }
+}
 
 /// The results of a pair.
 struct Connected {
@@ -309,7 +313,7 @@ fn started(guest: &Guest, line: &str) -> Process {
 fn connected_to_the_kernel(guest: &mut Guest, [server, client]: [&str; 2]) -> Connected {
     const TERMINATED: i32 = 128 + 15;
     guest.start("server", &server.replace("@a", GUEST));
-    std::thread::sleep(UNTIL_IT_LISTENS);
+    guest.await_listener();
     let client = started(guest, &client.replace("@a", GUEST)).end_by(Instant::now() + LIMIT);
     if !client.succeeded() {
         guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
@@ -321,7 +325,9 @@ fn connected_to_the_kernel(guest: &mut Guest, [server, client]: [&str; 2]) -> Co
 }
 
 fn connected_to_us(guest: &mut Guest, [server, client]: [&str; 2], loses: bool) -> Connected {
-    let server = started(guest, &server.replace("@a", HOST));
+    let port = port_of(server);
+    let mut server = started(guest, &server.replace("@a", HOST));
+    programs::wait_until_bound(&mut server, port);
     std::thread::sleep(UNTIL_IT_LISTENS);
     let client = guest.run(&client.replace("@a", HOST));
     let limit = match client.status {

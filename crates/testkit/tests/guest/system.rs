@@ -1,24 +1,8 @@
 //! The experiments on the kernel's own device, through the system's libibverbs.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use crate::boot;
 use crate::guest::Guest;
-use rdmalab_testkit::programs::{again_while, turn};
-
-/// Our binary, in the same profile as the test.
-fn binary() -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--package", "rdmalab", "--message-format", "json"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let binary = messages.split('"').rfind(|word| word.ends_with("/rdmalab"));
-    PathBuf::from(binary.expect("cargo names the binary that it built"))
-}
+use rdmalab_testkit::programs::{again_while, rdmalab};
 
 /// Facts that both ranks found or agreed on: the MTU that fits an Ethernet frame, and the first GID
 /// with a routable address.
@@ -32,9 +16,8 @@ const FACTS: [&str; 5] = [
 
 #[test]
 fn the_kernels_device_is_found_and_measured() {
-    let _turn = turn();
-    let Some(mut guest) = boot("system", 1500) else { return };
-    std::fs::copy(binary(), guest.share().join("rdmalab")).expect("the guest's share");
+    let Some(mut guest) = boot("system") else { return };
+    std::fs::copy(rdmalab(), guest.share().join("rdmalab")).expect("the guest's share");
     let devices = guest.run("/host/rdmalab devices").expect();
     assert!(devices.contains("rxe0"), "{devices}");
     let counts = "--messages 100 --runs 1 --warm-up 10";
