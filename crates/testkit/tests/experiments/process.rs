@@ -1,5 +1,6 @@
 //! Experiments between two real processes: this test program starts itself as the worker.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -126,6 +127,22 @@ fn endless(experiment: Experiment) -> String {
     format!("{experiment} {options}")
 }
 
+/// Checks a few cases at a time, beside each other. Most of their time they wait.
+fn a_few_at_a_time<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    const FEW: usize = 4;
+    let cases = Mutex::new(cases.into_iter().collect::<Vec<T>>());
+    let next = || cases.lock().expect("nobody panics with it").pop();
+    std::thread::scope(|scope| {
+        for _ in 0..FEW {
+            scope.spawn(|| {
+                while let Some(case) = next() {
+                    check(case);
+                }
+            });
+        }
+    });
+}
+
 fn jobs(job: &str) -> Vec<Vec<u8>> {
     vec![job.as_bytes().to_vec(); 2]
 }
@@ -227,7 +244,7 @@ fn calls_go_to_a_master_and_all_its_backups() {
 #[test]
 fn an_interrupted_team_brings_home_what_both_ends_have() {
     let _turn = crate::turn();
-    for experiment in Experiment::all() {
+    a_few_at_a_time(Experiment::all(), |experiment| {
         let job = endless(experiment);
         let interrupt = AtomicBool::new(false);
         let mut workers = workers();
@@ -244,14 +261,15 @@ fn an_interrupted_team_brings_home_what_both_ends_have() {
         if experiment == Experiment::ONEWAY {
             assert!(found.contains("series one-way t_lat "), "{found}");
         }
-    }
+    });
 }
 
 #[test]
 fn a_long_wait_keeps_the_other_end_patient() {
     let _turn = crate::turn();
     // Many samples that take longer than the patience together, and one that does so by itself.
-    for (options, samples) in [("timeout=18 retry-cnt=0", 10), ("timeout=20", 1)] {
+    let cases = [("timeout=18 retry-cnt=0", 10), ("timeout=20", 1)];
+    a_few_at_a_time(cases, |(options, samples)| {
         let job = format!("timeout messages={samples} {options}");
         // Less than 10.7 s, and less than the 8.6 s of two time-outs, but longer than a busy
         // machine keeps a rank from its processor.
@@ -260,7 +278,7 @@ fn a_long_wait_keeps_the_other_end_patient() {
         let found = text(&result.unwrap_or_else(|e| panic!("{options}: {e}"))[0]);
         assert!(found.contains(&format!("series time-out T_o {samples}\n")), "{found}");
         assert!(found.ends_with("cut short: no\n"), "{found}");
-    }
+    });
 }
 
 /// The ranks that spin while they measure.
@@ -292,22 +310,23 @@ fn hit(
 fn who_loses_its_other_end_keeps_what_was_measured() {
     let _turn = crate::turn();
     // In `mr` rank 1 has nothing to do and ends at once.
-    for experiment in Experiment::all().filter(|e| *e != Experiment::MR) {
+    let experiments = Experiment::all().filter(|e| *e != Experiment::MR);
+    a_few_at_a_time(experiments, |experiment| {
         let error = hit(experiment, "", Signal::KILL, LONG);
         assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{error}");
         assert!(error.what.contains("SIGKILL"), "{error}");
         let kept = text(error.partial[0].as_deref().unwrap_or_default());
         assert!(kept.contains("cut short: ") && kept.contains("SIGKILL"), "{experiment}: {kept}");
         assert!(kept.contains("series "), "{experiment}: {kept}");
-    }
+    });
 }
 
 #[test]
 fn a_stopped_other_end_is_no_hang() {
     let _turn = crate::turn();
-    for (experiment, options) in
-        [("ping", "op=send"), ("ping", "op=write"), ("blast", "op=send"), ("oneway", "op=write")]
-    {
+    let cases =
+        [("ping", "op=send"), ("ping", "op=write"), ("blast", "op=send"), ("oneway", "op=write")];
+    a_few_at_a_time(cases, |(experiment, options)| {
         let error = hit(
             experiment.parse().expect("an experiment"),
             options,
@@ -322,5 +341,5 @@ fn a_stopped_other_end_is_no_hang() {
             "IBV_WC_RETRY_EXC_ERR",
         ];
         assert!(says.iter().any(|s| error.what.contains(s)), "{options}: {error}");
-    }
+    });
 }

@@ -133,6 +133,7 @@ fn the_tests_of_sideway() {
     let mut build = Command::new("cargo");
     build.args(["test", "--no-run", "--message-format", "json", "--target-dir"]);
     build.arg(scratch.path().join("target")).current_dir(source);
+    build.env("CARGO_PROFILE_DEV_DEBUG", "0");
     for test in SIDEWAY_TESTS {
         build.args(["--test", test]);
     }
