@@ -57,7 +57,7 @@ impl Keep {
         let clock = ClockFacts::of(&Clock::new());
         let mut environment = Environment::here(&header.device.name, Some(clock));
         // The profile's file may change later, so the record keeps its effect as text.
-        environment.device.extend(profile.map(|p| ("profile".to_owned(), p.does().into())));
+        environment.device.extend(profile.map(|p| ("profile".to_owned(), p.does())));
         let dir = parent.join(condition.directory(number));
         let writer = Writer::create_at(&dir, header, &environment).map_err(failed)?;
         let program = args.program.first().map(|name| Path::new(name).file_name());
