@@ -109,6 +109,29 @@ fn damming_in_the_simulator_is_diagnosed_and_plain_loss_is_not() {
     assert!(found.iter().any(|kind| kind == "lost" || kind == "timeout"), "{found:?}");
 }
 
+/// Page faults of a modelled adapter, and the READ that is lost while another waits.
+#[test]
+fn page_faults_and_damming_of_an_adapter_are_diagnosed() {
+    let home = tempfile::tempdir().unwrap();
+    let file = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let files = [file("odp.pcapng"), file("odp-rank1.pcapng")];
+    let found = |device: &str, fault: &str, more: &[&str]| {
+        let words = ["run", "odp", "--device", device, "--fault", fault, "--timeout", "1"];
+        let out = ["--runs", "1", "--no-record", "--capture", &files[0]];
+        let output = rdmalab(&[&words[..], more, &out[..]].concat());
+        assert!(output.status.success(), "{output:?}");
+        kinds(&[&files[0], &files[1]])
+    };
+    let one = ["--operations", "1"];
+    assert_eq!(found("sim:connectx4", "server", &one), ["server-fault"]);
+    assert_eq!(found("sim:connectx4", "client", &one), ["client-fault"]);
+    assert_eq!(found("sim:connectx4", "none", &one), Vec::<String>::new());
+    // The second READ is posted during the wait of the first.
+    let two = ["--operations", "2", "--interval", "2ms"];
+    assert_eq!(found("sim:connectx4", "server", &two), ["damming", "server-fault"]);
+    assert_eq!(found("sim:connectx6", "server", &two), ["server-fault"]);
+}
+
 /// Both ends' files have each packet: they count once.
 #[test]
 fn an_undisturbed_run_is_clean_at_either_end_and_at_both() {

@@ -60,6 +60,8 @@ impl Hole {
 pub struct Side {
     /// In order of PSN.
     asks: VecDeque<Ask>,
+    /// The first PSN of all.
+    first: Option<Psn>,
     next: Option<Psn>,
     last_sent: Option<Psn>,
     nak: Option<(Stamp, Psn)>,
@@ -140,6 +142,7 @@ impl Side {
         }
         let ask = self.ask(packet, now);
         self.asks.push_back(ask);
+        self.first.get_or_insert(psn);
         self.next = Some(psn.add(ask.count));
         self.last_sent = Some(psn);
         self.round = None;
@@ -148,10 +151,13 @@ impl Side {
     }
 
     /// Whether an old PSN is that of another connection with the same numbers: nothing waits for an
-    /// answer, and the PSN is not remembered.
+    /// answer, and the PSN is not remembered, or it is the first one of all and several requests
+    /// followed it. Simulated points follow each other like that in a capture.
     fn begins_anew(&self, psn: Psn) -> bool {
         let is_idle = self.asks.iter().all(|ask| ask.answer.is_some() || ask.is_refused);
-        is_idle && self.find(psn).is_none() && !self.hole.is_some_and(|hole| hole.has(psn))
+        let is_first = self.first == Some(psn) && self.asks.len() > 2;
+        let is_unknown = self.find(psn).is_none();
+        is_idle && (is_unknown || is_first) && !self.hole.is_some_and(|hole| hole.has(psn))
     }
 
     fn ask(&self, packet: &Seen, now: Stamp) -> Ask {
@@ -192,6 +198,9 @@ impl Side {
         sink(Event::Again { ask: &ask, why, is_start: round.is_none(), behind });
         let ask = &mut self.asks[at];
         let waited_ns = round.map_or(now.since(ask.last), |round| round.waited_ns);
+        if let Why::Rnr(_) = why {
+            ask.answer = None;
+        }
         (ask.previous, ask.last) = (Some(ask.last), now);
         ask.sends = ask.sends.saturating_add(1);
         if why != Why::Copy {
@@ -312,8 +321,10 @@ impl Side {
             done.push(*ask);
         }
         for ask in &done {
+            // Within the wait the requester may discard it: a repetition shows whether it did.
             if let Some((refused, naks)) = self.refusals
                 && ask.has(refused)
+                && now.since(naks.last) >= naks.wait_ns
             {
                 self.refusals = None;
                 sink(Event::RnrOver { ask, naks, is_answered: true });
@@ -330,7 +341,8 @@ impl Side {
         if let Some((psn, naks)) = self.refusals.take()
             && let Some(at) = self.find(psn)
         {
-            sink(Event::RnrOver { ask: &self.asks[at], naks, is_answered: false });
+            let ask = &self.asks[at];
+            sink(Event::RnrOver { ask, naks, is_answered: ask.answer.is_some() });
         }
     }
 }

@@ -135,9 +135,10 @@ const BUILDING: [Variable; 1] = [variable(
      one that it finds beside the binary.",
 )];
 
-const TESTS: [Variable; 13] = [
+const TESTS: [Variable; 14] = [
     variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
     variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
+    variable("RDMALAB_PAGED", "1", "With RDMALAB_SEED: all memory is paged on demand."),
     variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
     variable("RDMALAB_SIDEWAY", "1", "Builds and runs the tests of the crate sideway; minutes."),
     variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
