@@ -63,7 +63,7 @@ pub(crate) struct SimQp {
     pub(crate) nak_delay: Ps,
     /// Until when its responder serves a READ that was repeated.
     pub(crate) dammed_until: Ps,
-    /// The PSN after the last request that arrived so far, if damming is possible.
+    /// The PSN after the last request that the responder saw so far, if damming is possible.
     pub(crate) arrived_to: Option<Psn>,
     /// Multicast groups.
     pub(crate) groups: Vec<Gid>,

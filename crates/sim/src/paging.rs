@@ -78,7 +78,8 @@ impl World {
     }
 
     /// Whether the responder loses a request because it serves a READ that was repeated (packet
-    /// damming). Requests that arrived before are taken, whether they were executed or not.
+    /// damming). Requests that it saw before are taken, whether it executed them or not. It has not
+    /// seen those that it lost, so they are lost again if they are repeated within that time.
     pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, train: &Train) -> bool {
         let least = self.parameters.damming_ns;
         if least == Ps::ZERO || qp.qp.qp_type != QpType::Rc || train.kind.is_response() {
@@ -86,12 +87,10 @@ impl World {
         }
         let after = train.last_psn().add(1);
         let arrived_to = *qp.arrived_to.get_or_insert(train.first_psn);
-        let is_new = !train.first_psn.is_before(arrived_to);
-        if arrived_to.is_before(after) {
-            qp.arrived_to = Some(after);
-        }
-        if is_new {
-            return self.now < qp.dammed_until;
+        if !train.first_psn.is_before(arrived_to) {
+            let is_lost = self.now < qp.dammed_until;
+            qp.arrived_to = Some(if is_lost { arrived_to } else { after });
+            return is_lost;
         }
         let was_served = train.first_psn.is_before(qp.qp.expected_psn());
         if was_served && train.kind == TrainKind::ReadRequest {
