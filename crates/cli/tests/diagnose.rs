@@ -126,6 +126,8 @@ fn page_faults_and_damming_of_an_adapter_are_diagnosed() {
     assert_eq!(found("sim:connectx4", "server", &one), ["server-fault"]);
     assert_eq!(found("sim:connectx4", "client", &one), ["client-fault"]);
     assert_eq!(found("sim:connectx4", "none", &one), Vec::<String>::new());
+    let four = found("sim:connectx4", "client", &["--operations", "4"]);
+    assert!(four.contains(&"client-fault".to_owned()), "{four:?}");
     // The second READ is posted during the wait of the first.
     let two = ["--operations", "2", "--interval", "2ms"];
     assert_eq!(found("sim:connectx4", "server", &two), ["damming", "server-fault"]);

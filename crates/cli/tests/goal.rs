@@ -88,6 +88,29 @@ fn floods_of_messages_arrive() {
     assert!(found["completed_ns"].as_f64().unwrap() > 50_000.0);
 }
 
+/// Long messages wait for their receives, and none of them may hold up what those require; and a
+/// rank calculates for longer than others are patient.
+#[test]
+fn a_schedule_that_is_possible_is_replayed_to_its_end() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("order.goal");
+    let text = "num_ranks 2\nrank 0 {\nsend 20000b to 1 tag 1\nsend 20000b to 1 tag 2\n\
+                send 20000b to 1 tag 3\nsend 8b to 1 tag 4\n}\n\
+                rank 1 {\nc: calc 4000000000\na: recv 20000b from 0 tag 1\n\
+                b: recv 20000b from 0 tag 2\nd: recv 20000b from 0 tag 3\n\
+                e: recv 8b from 0 tag 4\ne requires c\nd requires e\na requires d\n\
+                b requires d\n}\n";
+    std::fs::write(&file, text).unwrap();
+    let found = replayed(&file, &[]);
+    assert_eq!((&found["eager_messages"], &found["long_messages"]), (&1.into(), &3.into()));
+    let calcs = "calc 4000000000\n".repeat(20);
+    let text = format!("num_ranks 2\nrank 0 {{\n{calcs}}}\nrank 1 {{\nrecv 8b from 0\n}}\n");
+    let after =
+        text.replace("calc 4000000000\n}", "z: calc 4000000000\ns: send 8b to 1\ns requires z\n}");
+    std::fs::write(&file, after).unwrap();
+    assert_eq!(replayed(&file, &[])["eager_messages"], 1);
+}
+
 #[test]
 fn wrong_schedules_and_calls_end_with_2_and_say_where() {
     let home = tempfile::tempdir().unwrap();

@@ -46,6 +46,8 @@ pub struct Ask {
     pub opcode: Opcode,
     /// Its payload.
     pub payload_bytes: u32,
+    /// The remote address and length that it names, if it does.
+    pub target: Option<(u64, u32)>,
     /// When it was first sent.
     pub first: Stamp,
     /// When it was last sent.

@@ -102,7 +102,7 @@ impl Finding {
 
     fn add(&mut self, occurrence: Occurrence) {
         self.count += 1;
-        self.cost_ns += occurrence.cost_ns;
+        self.cost_ns = self.cost_ns.saturating_add(occurrence.cost_ns);
         for proof in &occurrence.proof {
             self.first_ns = self.first_ns.min(proof.stamp.at_ns);
             self.last_ns = self.last_ns.max(proof.stamp.at_ns);

@@ -63,6 +63,7 @@ impl FirstPass {
             report: Report { start_ns: u64::MAX, ..Report::default() },
             last: Stamp::default(),
             is_forgetful: false,
+            damaged: 0,
         }
     }
 }
@@ -91,6 +92,8 @@ pub struct Diagnosis {
     report: Report,
     last: Stamp,
     is_forgetful: bool,
+    /// Packets whose invariant CRC is wrong.
+    damaged: u64,
 }
 
 impl Diagnosis {
@@ -107,6 +110,7 @@ impl Diagnosis {
         // A receiver drops a packet whose CRC is wrong.
         let Some((number, direction)) = self.directory.place(packet) else { return };
         if packet.icrc == Icrc::Bad {
+            self.damaged += 1;
             return;
         }
         let pair = &self.directory.pairs[number];
@@ -180,6 +184,14 @@ impl Diagnosis {
             let doubt = "each packet was captured twice, as on two interfaces: of two equal \
                          packets within 0.1 ms one was left out";
             report.doubts.push(doubt.to_owned());
+        }
+        if self.damaged > 0 {
+            report.doubts.push(format!(
+                "{} packets have a wrong CRC and are left out, since a receiver drops them; if \
+                 nearly all have one, the capture was changed, or was taken before the adapter \
+                 added it",
+                self.damaged
+            ));
         }
         if self.is_forgetful {
             let doubt = "there were more unanswered requests than are remembered: some findings \

@@ -81,6 +81,11 @@ fn shortest_timeout_ns() -> u64 {
     AckTimeout::new(1).and_then(AckTimeout::nanoseconds).unwrap_or_default()
 }
 
+/// The remote address and length that a request names.
+fn target(packet: &Seen) -> Option<(u64, u32)> {
+    packet.headers.reth.as_ref().map(|reth| (reth.virtual_address, reth.dma_length))
+}
+
 impl Side {
     /// A requester whose READs are answered in packets of that payload.
     #[must_use]
@@ -128,7 +133,7 @@ impl Side {
         let distance = self.next.map_or(0, |next| psn.distance_from(next));
         // UC repeats nothing.
         let is_uc = packet.headers.bth.opcode.transport() == Transport::Uc;
-        let is_anew = distance < 0 && (is_uc || self.begins_anew(psn));
+        let is_anew = distance < 0 && (is_uc || self.begins_anew(packet));
         if distance.abs() > GAP_MAX || is_anew {
             *self = Self { unseen: self.unseen, ..Self::new(self.mtu_bytes) };
         } else if distance < 0 {
@@ -151,13 +156,19 @@ impl Side {
     }
 
     /// Whether an old PSN is that of another connection with the same numbers: nothing waits for an
-    /// answer, and the PSN is not remembered, or it is the first one of all and several requests
-    /// followed it. Simulated points follow each other like that in a capture.
-    fn begins_anew(&self, psn: Psn) -> bool {
+    /// answer, and the PSN is not remembered, or it is the first one of all and now that of another
+    /// request. Simulated points follow each other like that in a capture.
+    fn begins_anew(&self, packet: &Seen) -> bool {
+        let psn = packet.headers.bth.psn;
         let is_idle = self.asks.iter().all(|ask| ask.answer.is_some() || ask.is_refused);
-        let is_first = self.first == Some(psn) && self.asks.len() > 2;
-        let is_unknown = self.find(psn).is_none();
-        is_idle && (is_unknown || is_first) && !self.hole.is_some_and(|hole| hole.has(psn))
+        let is_another = self.find(psn).is_none_or(|at| {
+            let ask = &self.asks[at];
+            let is_same = ask.opcode == packet.headers.bth.opcode
+                && ask.payload_bytes == packet.payload_bytes as u32
+                && ask.target == target(packet);
+            self.first == Some(psn) && !is_same
+        });
+        is_idle && is_another && !self.hole.is_some_and(|hole| hole.has(psn))
     }
 
     fn ask(&self, packet: &Seen, now: Stamp) -> Ask {
@@ -167,6 +178,7 @@ impl Side {
             count: self.psns(packet),
             opcode: bth.opcode,
             payload_bytes: packet.payload_bytes as u32,
+            target: target(packet),
             first: now,
             last: now,
             previous: None,

@@ -88,7 +88,7 @@ fn paragraph(out: &mut String, number: usize, finding: &Finding, report: &Report
     }
     if finding.count > 3 {
         let more = finding.count - 3;
-        wrapped(out, "   ", &format!("And {more} times more, which cost less."), "   ");
+        wrapped(out, "   ", &format!("And {more} more, each of which cost less."), "   ");
     }
     wrapped(out, "   Cause: ", &format!("{}.", finding.cause), "          ");
     wrapped(out, "   Remedy: ", &format!("{}.", finding.remedy), "          ");

@@ -1,5 +1,7 @@
 //! Which operations decided when the last one ended.
 
+use std::collections::BTreeSet;
+
 use crate::check::Pairs;
 use crate::replay::Done;
 use crate::schedule::Schedule;
@@ -16,7 +18,14 @@ pub fn critical_path(schedule: &Schedule, pairs: &Pairs, done: &[Done]) -> Vec<(
     let Some(mut at) = all.max_by(|a, b| times(*a).1.total_cmp(&times(*b).1)) else {
         return Vec::new();
     };
-    let mut path = vec![at];
+    // The operations of each rank in the order of their ends.
+    let by_end = |done: &Done| {
+        let mut all: Vec<usize> = (0..done.times_ns.len()).collect();
+        all.sort_by(|a, b| done.times_ns[*a].1.total_cmp(&done.times_ns[*b].1));
+        all
+    };
+    let by_end: Vec<Vec<usize>> = done.iter().map(by_end).collect();
+    let (mut path, mut seen) = (vec![at], BTreeSet::from([at]));
     loop {
         let ((rank, index), (begin, end)) = (at, times(at));
         let op = &schedule.ranks[rank][index];
@@ -26,11 +35,13 @@ pub fn critical_path(schedule: &Schedule, pairs: &Pairs, done: &[Done]) -> Vec<(
         let begun = op.after_begin.iter().map(|other| began(*other));
         // A message came when its receive had begun: the sender held it up.
         let message = pairs.get(&at).map(|send| (*send, times(*send).0));
-        let before = (0..done[rank].times_ns.len()).filter(|other| *other != index).map(ended);
-        let before = before.filter(|(_, ended)| *ended <= begin);
-        let causes = required.chain(begun).chain(message.filter(|_| end > begin)).chain(before);
-        let causes = causes.filter(|(other, _)| !path.contains(other));
+        let ended_before = by_end[rank].partition_point(|other| ended(*other).1 <= begin);
+        let is_new = |other: &&usize| !seen.contains(&(rank, **other));
+        let before = by_end[rank][..ended_before].iter().rev().find(is_new).map(|at| ended(*at));
+        let causes = required.chain(begun).chain(message.filter(|_| end > begin));
+        let causes = causes.filter(|(other, _)| !seen.contains(other)).chain(before);
         let Some((next, _)) = causes.max_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+        seen.insert(next);
         path.push(next);
         at = next;
     }

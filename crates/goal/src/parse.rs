@@ -13,12 +13,11 @@ impl Schedule {
     /// # Errors
     /// The first line that is wrong.
     pub fn parse(text: &str) -> Result<Schedule> {
-        let text = without_block_comments(text);
+        let text = without_comments(text)?;
         let (mut schedule, mut open, mut last) = (None::<Reading>, None::<RankBlock>, 0);
         for (index, line) in text.lines().enumerate() {
             let at = index + 1;
-            let line = line.split("//").next().unwrap_or_default();
-            let line = line.split('#').next().unwrap_or_default().trim().trim_end_matches(';');
+            let line = line.trim().trim_end_matches(';');
             let line = line.replace('{', " { ").replace('}', " } ");
             let words: Vec<&str> = line.split_whitespace().collect();
             if words.is_empty() {
@@ -46,16 +45,24 @@ fn wrong(line: usize, what: impl Into<String>) -> ScheduleError {
     ScheduleError::new(line, what)
 }
 
-/// Blanks comments, and keeps the lines.
-fn without_block_comments(text: &str) -> String {
+/// Puts a blank in place of each comment, and keeps the ends of lines.
+fn without_comments(text: &str) -> Result<String> {
     let (mut kept, mut rest) = (String::new(), text);
-    while let Some((before, after)) = rest.split_once("/*") {
-        kept.push_str(before);
-        let (comment, after) = after.split_once("*/").unwrap_or((after, ""));
+    while let Some(at) = ["//", "#", "/*"].iter().filter_map(|mark| rest.find(mark)).min() {
+        kept.push_str(&rest[..at]);
+        kept.push(' ');
+        rest = &rest[at..];
+        let Some(comment) = rest.strip_prefix("/*") else {
+            rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
+            continue;
+        };
+        let line = kept.matches('\n').count() + 1;
+        let (comment, after) =
+            comment.split_once("*/").ok_or_else(|| wrong(line, "this comment has no `*/`"))?;
         kept.extend(comment.chars().filter(|c| *c == '\n'));
         rest = after;
     }
-    kept + rest
+    Ok(kept + rest)
 }
 
 /// The ranks that were read.
@@ -263,6 +270,9 @@ mod tests {
             (rank("send 8b to 1 tag 2000000000"), 3, "up to 1073741823"),
             (rank("calc 1 cpu 1"), 3, "one processor"),
             (rank("calc 1 at 2"), 3, "only `tag T`"),
+            (rank("calc 1 /* two"), 3, "no `*/`"),
+            (rank("// from schedules/*.goal\ncalc"), 4, "write `calc NS`"),
+            (rank("cal/* */c 1"), 3, "cal c"),
         ] {
             let error = Schedule::parse(&text).unwrap_err();
             assert!(error.line == line && error.what.contains(says), "{text}: {error}");

@@ -80,6 +80,7 @@ pub fn replay<R: Rank>(
     let room = Room::of(schedule, options.eager_bytes, counts);
     let links = Links::connect(rank, context, schedule, room)?;
     let mut run = Run::new(rank, &links, ops, options);
+    run.patience = calculated_ns(schedule) / rank.patience_ns().max(1);
     rank.barrier()?;
     run.begin = rank.clock().now();
     while run.left > 0 {
@@ -90,6 +91,15 @@ pub fn replay<R: Rank>(
     }
     rank.barrier()?;
     Ok(run.done)
+}
+
+/// The time of all calculations of all ranks.
+fn calculated_ns(schedule: &Schedule) -> u64 {
+    let calculations = schedule.ranks.iter().flatten().map(|op| match op.kind {
+        Kind::Calc(ns) => ns,
+        Kind::Send(_) | Kind::Recv(_) => 0,
+    });
+    calculations.fold(0, u64::saturating_add)
 }
 
 /// A message that came before its receive began.
@@ -114,12 +124,14 @@ struct Peer {
     /// Questions asked and heard.
     asked: u32,
     heard: u32,
-    /// Long messages under way.
+    /// Long messages that were asked for and are not over.
     long: u32,
     /// The operations of the questions that were not answered.
     asking: BTreeMap<u32, usize>,
     /// The receives whose message is being written.
     landing: BTreeMap<u32, usize>,
+    /// Questions whose receive has begun, and that wait for an answer.
+    unanswered: VecDeque<(u32, usize)>,
 }
 
 struct Run<'a, R> {
@@ -135,6 +147,8 @@ struct Run<'a, R> {
     on_begin: Vec<Vec<usize>>,
     on_end: Vec<Vec<usize>>,
     ready: BTreeSet<usize>,
+    /// How often a wait may take as long as a rank is patient.
+    patience: u64,
     peers: Vec<Peer>,
     /// By peer and tag.
     receives: BTreeMap<(usize, u32), VecDeque<usize>>,
@@ -162,6 +176,7 @@ impl<'a, R: Rank> Run<'a, R> {
             long: 0,
             asking: BTreeMap::new(),
             landing: BTreeMap::new(),
+            unanswered: VecDeque::new(),
         };
         let times_ns = vec![(0.0, 0.0); ops.len()];
         Run {
@@ -170,6 +185,7 @@ impl<'a, R: Rank> Run<'a, R> {
             ops,
             options,
             begin: Stamp(0),
+            patience: 0,
             done: Done { times_ns, ..Done::default() },
             left: ops.len(),
             ready: (0..ops.len()).filter(|op| waits[*op] == 0).collect(),
@@ -229,15 +245,11 @@ impl<'a, R: Rank> Run<'a, R> {
 
     /// Sends what waits for a peer, as far as that lets it go.
     fn send_blocked(&mut self, to: usize) -> Result<(), Stopped> {
-        while let Some(op) = self.peers[to].blocked.front().copied() {
+        while self.peers[to].credits > 0
+            && let Some(op) = self.peers[to].blocked.pop_front()
+        {
             let Some(message) = self.ops[op].message().copied() else { break };
-            let is_long = message.bytes > self.options.eager_bytes;
-            let peer = &mut self.peers[to];
-            if peer.credits == 0 || is_long && peer.long == LONG {
-                break;
-            }
-            peer.blocked.pop_front();
-            self.send(op, to, &message, is_long)?;
+            self.send(op, to, &message, message.bytes > self.options.eager_bytes)?;
         }
         Ok(())
     }
@@ -329,8 +341,14 @@ impl<'a, R: Rank> Run<'a, R> {
         Ok(())
     }
 
+    /// Lets a peer write a long message, when there is room for it.
     fn answer(&mut self, to: usize, number: u32, op: usize) -> Result<(), Stopped> {
-        self.peers[to].landing.insert(number, op);
+        let peer = &mut self.peers[to];
+        if peer.landing.len() == LONG as usize {
+            peer.unanswered.push_back((number, op));
+            return Ok(());
+        }
+        peer.landing.insert(number, op);
         self.tell(to, ANSWERS, number)
     }
 
@@ -349,7 +367,14 @@ impl<'a, R: Rank> Run<'a, R> {
             Ok(None) if writes => links.send_cq.poll_one().map(|wc| Some((wc?, true))).transpose(),
             other => other.map(|wc| Some((wc?, false))).transpose(),
         };
-        let (wc, is_sent) = self.rank.spin(look)?.map_err(failed)?;
+        let found = loop {
+            match self.rank.spin(look) {
+                // The others may calculate for longer than a rank is patient.
+                Err(Stopped::TimedOut(_)) if self.patience > 0 => self.patience -= 1,
+                other => break other?,
+            }
+        };
+        let (wc, is_sent) = found.map_err(failed)?;
         match is_sent {
             true => self.sent(&wc),
             false => self.came(&wc),
@@ -365,6 +390,9 @@ impl<'a, R: Rank> Run<'a, R> {
         if wc.opcode() == WcOpcode::RecvRdmaWithImm {
             if let Some(op) = self.peers[from].landing.remove(&imm) {
                 self.end(op);
+            }
+            if let Some((number, op)) = self.peers[from].unanswered.pop_front() {
+                self.answer(from, number, op)?;
             }
             return Ok(());
         }

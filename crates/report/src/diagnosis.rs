@@ -114,7 +114,7 @@ fn one(report: &Report, finding: &Finding, number: usize) -> Markup {
                 (proofs(report, occurrence))
             }
             @let more = finding.count.saturating_sub(finding.occurrences.len() as u64);
-            @if more > 0 { p.meaning { "And " (more) " times more, which cost less." } }
+            @if more > 0 { p.meaning { "And " (more) " more, each of which cost less." } }
             p { strong { "Cause. " } (sentence(&finding.cause)) "." }
             p { strong { "Remedy. " } (sentence(&finding.remedy)) "." }
             @for doubt in &finding.doubts {

@@ -3,11 +3,14 @@
 //! `RDMALAB_COUNTERS` names a directory. A process writes one small file there: when it opens a
 //! device, when it closes one, and when it exits. Each line is a name and a number. The first line
 //! says in which of the three states it was written, so a reader knows whether the numbers are the
-//! last ones: a process that was killed, or that became another program, leaves `open`.
+//! last ones: a process that was killed, or that became another program, leaves `open`, with the
+//! counts of the queue pairs that were destroyed before.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::hooks::choice;
 use crate::process::Process;
@@ -44,7 +47,10 @@ impl Process {
     }
 
     fn leave_counters(&self, state: &str) {
+        /// Threads write one after the other. A signal handler may have interrupted one.
+        static WRITING: Mutex<()> = Mutex::new(());
         let Some(file) = &self.counters.file else { return };
+        let Some(_writing) = WRITING.try_lock_for(PAST_WAIT) else { return };
         let text = self.counters_in_words(state);
         // Renamed, so that a reader never finds half of it.
         let fresh = file.with_extension("new");
@@ -58,7 +64,9 @@ impl Process {
         // A signal handler that calls exit() may have interrupted a thread that has the lock.
         let past = self.counters.past.try_lock_for(PAST_WAIT).map(|past| *past);
         let (mut tally, mut uncounted) = (past.unwrap_or_default(), u64::from(past.is_none()));
-        for object in self.qps.all() {
+        // While the program runs, looking at its queue pairs would disturb what it measures.
+        let is_over = state != "open";
+        for object in self.qps.all().filter(|_| is_over) {
             let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
                 if attempt > 0 {
                     std::thread::yield_now();

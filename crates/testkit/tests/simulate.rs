@@ -43,7 +43,7 @@ fn random_workloads() {
 /// order, and atomics are executed once.
 #[test]
 fn random_workloads_with_on_demand_paging() {
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 2 {
+    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 4 {
         play(&Scenario::paged(seed));
     }
 }

@@ -211,7 +211,7 @@ fn next_of_pcapng(
         };
         let (interface, units, frame) = match block.map_err(damaged)? {
             Block::EnhancedPacket(packet) => {
-                *dropped += drops(&packet.options);
+                *dropped = dropped.saturating_add(drops(&packet.options));
                 let comment = comments(&packet.options);
                 let frame = frame(&packet.data, packet.original_len, comment);
                 (packet.interface_id, packet.timestamp.as_nanos(), frame)

@@ -12,6 +12,7 @@ use crate::event::{Ask, Event, SideId, Stamp, Step, Why};
 use crate::finding::{Findings, Occurrence};
 use crate::kind::Kind;
 use crate::rule::Rule;
+use crate::rules::client_fault::INTERVAL_NS;
 
 /// How long after its repetition a request may still be served: published traces show 75 us to
 /// 1.5 ms (Fukuoka, 2021).
@@ -36,7 +37,8 @@ impl Fault {
     /// Whether a request sent then could be lost.
     fn covers(&self, ask: &Ask) -> bool {
         let served = self.repeat.map_or(u64::MAX, |at| at.at_ns.saturating_add(SERVICE_NS));
-        let end = served.max(self.last_answer.map_or(0, |at| at.at_ns));
+        let is_after = |at: &Stamp| self.repeat.is_none_or(|repeat| at.at_ns >= repeat.at_ns);
+        let end = self.last_answer.filter(is_after).map_or(served, |at| at.at_ns);
         ask.psn.distance_from(self.ask.psn) > 0
             && ask.first.at_ns >= self.begin.at_ns
             && ask.first.at_ns <= end
@@ -49,11 +51,14 @@ pub struct Damming {
     faults: HashMap<SideId, Fault>,
     /// The usual time until an answer: the least that was seen.
     usual_ns: HashMap<SideId, u64>,
+    /// The PSN of the packet that is judged.
+    psn: Psn,
 }
 
 impl Rule for Damming {
     fn see(&mut self, step: &Step<'_>, found: &mut Findings) -> bool {
         match step.event {
+            Event::Packet(packet) => self.psn = packet.headers.bth.psn,
             Event::Rnr(ask, _) => self.begin(step, ask, step.now, true),
             Event::Again { ask, why, is_start: true, .. } => {
                 if self.is_victim(step, ask, why) {
@@ -86,7 +91,8 @@ impl Damming {
     }
 
     fn repeated(&mut self, step: &Step<'_>, ask: &Ask, why: Why) {
-        if let (Why::Answered(answer), true) = (why, ask.returns_data()) {
+        let is_soon = INTERVAL_NS.contains(&step.now.since(ask.last));
+        if let (Why::Answered(answer), true) = (why, ask.returns_data() && is_soon) {
             self.begin(step, ask, answer, false);
         }
         if let Some(fault) = self.faults.get_mut(&step.side)
@@ -107,7 +113,9 @@ impl Damming {
         let usual_ns = self.usual_ns.entry(step.side).or_insert(u64::MAX);
         let is_late = waited_ns >= LATE_NS.max(usual_ns.saturating_mul(LATE_FACTOR));
         *usual_ns = waited_ns.min(*usual_ns);
-        if is_late && self.is_victim(step, ask, Why::Silence) {
+        // A later answer may only stand for one that came in time and was not captured.
+        let is_own = ask.has(self.psn);
+        if is_late && is_own && self.is_victim(step, ask, Why::Silence) {
             self.report(step, ask, None, found);
             let doubt = "the repetition of the lost request is not in the capture: its answer only \
                          came as late as one";

@@ -61,7 +61,6 @@ impl Rule for Mtu {
                 found.add(Kind::Mtu, Some(step.side), occurrence);
                 let doubt = "the responder may have vanished just before the first larger packet";
                 found.doubt(Kind::Mtu, Some(step.side), doubt);
-                return true;
             }
             _ => {}
         }

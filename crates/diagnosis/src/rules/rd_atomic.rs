@@ -93,7 +93,7 @@ impl Counts {
 
     fn answered(&mut self, now: Stamp) {
         if let Some(since) = self.full_since.take() {
-            self.full_ns += now.since(since);
+            self.full_ns = self.full_ns.saturating_add(now.since(since));
             self.freed = Some(now);
         }
         self.under_way = self.under_way.saturating_sub(1);

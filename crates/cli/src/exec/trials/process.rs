@@ -257,11 +257,15 @@ fn descendants(except: &[i32]) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let process = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        let text = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name is in brackets, and may have blanks and brackets in it.
-        let mut fields = text.rsplit_once(") ")?.1.split(' ');
-        let has_ended = matches!(fields.next()?, "Z" | "X");
-        Some(Process { pid, parent: fields.next()?.parse().ok()?, has_ended })
+        let text = std::fs::read(entry.path().join("stat")).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        // The name is in brackets, and may have blanks and brackets in it, or half a character. The
+        // state is the third field, the parent the fourth, the number of threads the twentieth.
+        let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+        // The main thread may have ended before the others.
+        let is_alone = fields.get(17)?.parse::<u32>().ok()? <= 1;
+        let has_ended = matches!(*fields.first()?, "Z" | "X") && is_alone;
+        Some(Process { pid, parent: fields.get(1)?.parse().ok()?, has_ended })
     };
     let mut others: Vec<Process> = entries.filter_map(process).collect();
     others.retain(|one| !except.contains(&one.pid));

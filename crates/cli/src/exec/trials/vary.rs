@@ -63,10 +63,20 @@ fn check(name: &str, value: &str) -> Result<(), String> {
             Some(variable) if variable.contains('\0') || value.contains('\0') => {
                 Err(format!("{name}: a variable has no NUL in it"))
             }
+            Some(variable) if is_own(variable) => Err(format!(
+                "{name}: exec sets this variable itself; profile, faults, personality and memory \
+                 can vary by their names"
+            )),
             Some(_) => Ok(()),
             None => Err(format!("{name:?} cannot vary: what may is {NAMES}")),
         },
     }
+}
+
+/// Whether `exec` sets this variable, so that another value would have no effect or a wrong label.
+fn is_own(variable: &str) -> bool {
+    let set = ["TMPDIR", "XDG_RUNTIME_DIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"];
+    set.contains(&variable) || variable.starts_with("RDMALAB_")
 }
 
 /// One value of each variation.
@@ -177,6 +187,8 @@ mod tests {
             ("odp=on,on", "twice"),
             ("size=8", "env:VARIABLE"),
             ("env:=1", "name a variable"),
+            ("env:TMPDIR=/a,/b", "sets this variable itself"),
+            ("env:RDMALAB_PROFILE=ideal", "can vary by their names"),
             ("profile=late-akc", "is late-ack meant?"),
             ("faults=drop it", "drop"),
             ("memory=mine", "private or shared"),
