@@ -84,7 +84,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
         let pd = PdId(want.pd as u32);
         let reader = WqeReader::of_queue(&sim.parameters, cap.max_recv_wr, cap.max_recv_sge);
         let mut engine = Qp::new(qpn, pd, &init, mtu);
-        engine.adapter = device::adapter(&sim.parameters);
+        *engine.adapter = device::adapter(&sim.parameters);
         if node.faults.is_some() {
             // Rules remember so many packets of a flow.
             engine.window_packets = REMEMBERED as u32;

@@ -74,7 +74,7 @@ impl Process {
                 object.inner.try_lock()
             });
             match guard {
-                Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally)),
+                Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally())),
                 None => uncounted += 1,
             }
         }
@@ -85,7 +85,6 @@ impl Process {
         let lines = [
             ("queue_pairs", self.counters.queue_pairs.load(Ordering::Relaxed)),
             ("messages", tally.messages),
-            ("bytes", tally.bytes),
             ("repeated_packets", tally.repeated_packets),
             ("time_outs", tally.time_outs),
             ("rnr_naks", tally.rnr_naks),

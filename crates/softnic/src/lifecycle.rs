@@ -64,6 +64,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         nagle: Nagle::default(),
         congestion: CongestionWindow::default(),
         hooks: process.hooks,
+        has_short_ways: process.hooks.is_none() && !profile::pages_may_be_missing(),
         grh: None,
     };
     process.counters.queue_pair_made();
@@ -75,7 +76,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     pd.0.add_object();
     object.sq_freed.store(0, Ordering::Release);
     let mut qp = Qp::new(qpn, pd.0.id, &init, device::active_mtu());
-    qp.adapter = profile::engine_adapter();
+    *qp.adapter = profile::engine_adapter();
     *object.inner.lock() = Some(QpInner { qp, links });
     Ok((SoftQp(object, qpn), qpn, granted))
 }
@@ -147,7 +148,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     initiator.wait(process)?;
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
-        process.counters.queue_pair_gone(&inner.qp.tally);
+        process.counters.queue_pair_gone(&inner.qp.tally());
         let links = inner.links;
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);

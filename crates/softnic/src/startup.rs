@@ -118,7 +118,10 @@ impl Process {
             groups: Groups::default(),
             network: NetworkPort::default(),
             management: Management::default(),
-            lane_off: AtomicBool::new(lane_off || hooks.is_some()),
+            // Without the lane every access is seen, and may be a page fault.
+            lane_off: AtomicBool::new(
+                lane_off || hooks.is_some() || crate::profile::pages_may_be_missing(),
+            ),
             hooks,
             defunct: AtomicBool::new(false),
             in_use: Quotas::default(),

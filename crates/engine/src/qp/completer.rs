@@ -67,13 +67,13 @@ impl Qp {
                 self.complete_through(psn, env);
             }
             Syndrome::RnrNak(timer) => {
-                self.tally.rnr_naks += 1;
+                self.counted.tally.rnr_naks += 1;
                 if self.complete_before(psn, env) {
                     self.on_rnr_nak(psn, timer.nanoseconds(), env);
                 }
             }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
-                self.tally.sequence_naks += 1;
+                self.counted.tally.sequence_naks += 1;
                 // The kernel's rxe sends one for the packet behind an RNR NAK. The pause repeats
                 // that packet, too.
                 if self.complete_before(psn, env) && !self.req.is_paused() && self.spend_retry(env)
@@ -172,8 +172,8 @@ impl Qp {
     /// the request is repeated once; after that only the time-out repeats it.
     #[cold]
     fn repeat_missing<E: Env>(&mut self, psn: Psn, env: &mut E) {
-        let limit = self.req.repeats_to.filter(|limit| self.req.acked_psn.is_before(*limit));
-        self.req.repeats_to = limit;
+        let limit = self.counted.repeats_to.filter(|limit| self.req.acked_psn.is_before(*limit));
+        self.counted.repeats_to = limit;
         let is_free = limit.is_some_and(|limit| psn.is_before(limit));
         if !self.req.gap_seen && (is_free || self.spend_retry(env)) {
             self.req.gap_seen = true;
@@ -225,15 +225,6 @@ impl Qp {
             self.req.failed = false;
         }
         let wqe = self.sq.wqe(position);
-        match status {
-            // A bind and a local invalidate have no packet.
-            WcStatus::Success if wqe.packets > 0 => {
-                self.tally.messages += 1;
-                self.tally.bytes += u64::from(wqe.length);
-            }
-            WcStatus::Success | WcStatus::WrFlushErr => {}
-            _ => self.tally.failed_requests += 1,
-        }
         if wqe.signaled() || status != WcStatus::Success {
             let byte_len = match wqe.opcode {
                 WrOpcode::Read => wqe.length,
@@ -256,7 +247,17 @@ impl Qp {
                 dlid_path_bits: 0,
             };
             env.send_completion(wc, position.wrapping_add(1));
+            if status != WcStatus::Success {
+                self.count_failure(status);
+            }
         }
+    }
+
+    #[cold]
+    fn count_failure(&mut self, status: WcStatus) {
+        self.counted.others += 1;
+        // Those that were flushed behind it do not count.
+        self.counted.tally.failed_requests += u64::from(status != WcStatus::WrFlushErr);
     }
 
     /// Completes the requests at the head of the queue whose outcome is known. The first that

@@ -151,20 +151,20 @@ pub struct Qp {
     pub ack_packets: u32,
     /// Whether each send produces a completion.
     pub signal_all: bool,
-    /// The behaviour of the adapter where IBA leaves it open.
-    pub adapter: Adapter,
+    /// The behaviour of the adapter where IBA leaves it open. Boxed, as what is counted, to keep
+    /// what each message needs together.
+    pub adapter: Box<Adapter>,
     /// The send queue.
     pub sq: SendQueue,
     /// The receive queue; `None` when it uses a shared one.
     pub rq: Option<RecvQueue>,
-    /// What it counted since it was made.
-    pub tally: Tally,
     req: requester::Requester,
     resp: responder::Responder,
     /// Changes whenever plans in flight become void (RESET, ERR).
     generation: u32,
     established: bool,
     drain_reported: bool,
+    counted: Box<tally::Counted>,
 }
 
 impl Qp {
@@ -186,10 +186,10 @@ impl Qp {
             window_packets: MAX_OUTSTANDING_PACKETS,
             ack_packets: MAX_OUTSTANDING_PACKETS / 4,
             signal_all: init.sq_sig_all,
-            adapter: Adapter::default(),
+            adapter: Box::default(),
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,
-            tally: Tally::default(),
+            counted: Box::default(),
             req: requester::Requester::default(),
             resp: responder::Responder::default(),
             generation: 0,
@@ -379,6 +379,11 @@ impl Qp {
             sl: 0,
             dlid_path_bits: 0,
         }
+    }
+
+    /// What it counted since it was made.
+    pub fn tally(&self) -> Tally {
+        self.counted.with(self.sq.oldest)
     }
 
     /// Whether every posted send is complete.

@@ -102,6 +102,7 @@ impl Qp {
     fn reset(&mut self) {
         let cap = self.attr.cap;
         self.generation = self.generation.wrapping_add(1);
+        self.counted.reset(self.sq.oldest);
         self.sq.reset();
         if let Some(rq) = &mut self.rq {
             rq.reset();

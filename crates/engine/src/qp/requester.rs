@@ -103,9 +103,6 @@ pub(super) struct Requester {
     paused: bool,
     /// Responses are dropped until the pause is over.
     pub(super) ignores_responses: bool,
-    /// What was sent before this PSN is repeated because of a page fault. A response that comes
-    /// late for that reason spends no retry.
-    pub(super) repeats_to: Option<Psn>,
     /// A lost response was noticed, and its request repeated, since the last acknowledgement.
     pub(super) gap_seen: bool,
     /// Packets were sent again since the last acknowledgement.
@@ -423,7 +420,7 @@ impl Qp {
         // The PSNs of a READ are those of its responses; it is asked for by one packet.
         let is_one_packet = self.sq.wqe(position).opcode.is_read_or_atomic();
         let repeated = if is_one_packet { 1 } else { sent_before.min(packets) };
-        self.tally.repeated_packets += u64::from(repeated);
+        self.counted.tally.repeated_packets += u64::from(repeated);
     }
 
     /// The payload of a planned train was handed to the link, or could not be read.
@@ -466,6 +463,7 @@ impl Qp {
         if !ok {
             return self.fail_locally(position, WcStatus::MwBindErr, env);
         }
+        self.counted.others += 1;
         self.sq.wqe_mut(position).outcome = Some(WcStatus::Success);
         if self.req.cursor == position {
             self.req.cursor = position.wrapping_add(1);

@@ -62,28 +62,28 @@ fn what_is_sent_again_is_counted_with_its_reason() {
     // Three packets of 256 bytes at most.
     post(&mut qp, WrOpcode::Write, 700);
     assert_eq!(send(&mut qp, &mut ear), 3);
-    assert_eq!(qp.tally, Tally::default(), "nothing is complete, nothing was lost");
+    assert_eq!(qp.tally(), Tally::default(), "nothing is complete, nothing was lost");
 
     expire(&mut qp, &mut ear);
     assert_eq!(send(&mut qp, &mut ear), 3);
     let mut expected = Tally { time_outs: 1, repeated_packets: 3, ..Tally::default() };
-    assert_eq!(qp.tally, expected);
+    assert_eq!(qp.tally(), expected);
 
     // The first packet is acknowledged by the NAK, so two are repeated.
     answer(&mut qp, first.add(1), Some(SEQUENCE_NAK), &mut ear);
     assert_eq!(send(&mut qp, &mut ear), 2);
     (expected.sequence_naks, expected.repeated_packets) = (1, 5);
-    assert_eq!(qp.tally, expected);
+    assert_eq!(qp.tally(), expected);
 
     answer(&mut qp, first.add(2), Some(RNR_NAK), &mut ear);
     expire(&mut qp, &mut ear);
     assert_eq!(send(&mut qp, &mut ear), 1);
     (expected.rnr_naks, expected.repeated_packets) = (1, 6);
-    assert_eq!(qp.tally, expected, "the end of a pause is no time-out");
+    assert_eq!(qp.tally(), expected, "the end of a pause is no time-out");
 
     answer(&mut qp, first.add(2), None, &mut ear);
-    (expected.messages, expected.bytes) = (1, 700);
-    assert_eq!(qp.tally, expected);
+    expected.messages = 1;
+    assert_eq!(qp.tally(), expected);
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn a_repeated_read_is_one_packet_and_the_last_time_out_a_failure() {
     send(&mut qp, &mut ear);
     expire(&mut qp, &mut ear);
     send(&mut qp, &mut ear);
-    assert_eq!(qp.tally, Tally { time_outs: 1, repeated_packets: 2, ..Tally::default() });
+    assert_eq!(qp.tally(), Tally { time_outs: 1, repeated_packets: 2, ..Tally::default() });
     expire(&mut qp, &mut ear);
     assert_eq!(qp.state, QpState::Err);
     let expected =
         Tally { time_outs: 2, repeated_packets: 2, failed_requests: 1, ..Tally::default() };
-    assert_eq!(qp.tally, expected, "the SEND behind it was flushed");
+    assert_eq!(qp.tally(), expected, "the SEND behind it was flushed");
     let limits = attr::Limits {
         max_rd_atomic: 2,
         max_dest_rd_atomic: 2,
@@ -111,9 +111,9 @@ fn a_repeated_read_is_one_packet_and_the_last_time_out_a_failure() {
         active_mtu: 256,
     };
     qp.modify(&QpAttr::default(), QpAttrMask::STATE, &limits, &mut ear).unwrap();
-    assert_eq!((qp.state, qp.tally), (QpState::Reset, expected), "RESET keeps them");
+    assert_eq!((qp.state, qp.tally()), (QpState::Reset, expected), "RESET keeps them");
 
     let mut sum = expected;
-    sum.add(&Tally { messages: 3, bytes: u64::MAX, ..expected });
-    assert_eq!((sum.messages, sum.time_outs, sum.bytes), (3, 4, u64::MAX));
+    sum.add(&Tally { messages: 3, rnr_naks: u64::MAX, ..expected });
+    assert_eq!((sum.messages, sum.time_outs, sum.rnr_naks), (3, 4, u64::MAX));
 }

@@ -32,9 +32,7 @@ const SMALL_BYTES: u32 = 4096;
 /// first of them must go through the ring.
 #[inline]
 pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
-    let process = inner.links.process;
-    // Memory of this process may be paged on demand, too.
-    if peer.is_unreachable() || !process.lane_enabled() || process.paging.is_active() {
+    if peer.is_unreachable() || !inner.links.process.lane_enabled() {
         return false;
     }
     if inner.qp.qp_type == QpType::Uc && inner.links.pushed != 0 {

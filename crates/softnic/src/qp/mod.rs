@@ -127,6 +127,9 @@ pub(crate) struct QpLinks {
     pub(crate) congestion: CongestionWindow,
     /// The hooks that capture or disturb its packets.
     pub(crate) hooks: Option<&'static Hooks>,
+    /// Whether SENDs of one packet may take the short way: no hook has to see them, and no page can
+    /// be missing.
+    pub(crate) has_short_ways: bool,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,
 }

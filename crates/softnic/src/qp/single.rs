@@ -25,7 +25,7 @@ impl QpInner {
     pub(crate) fn transmit_singles(&mut self) -> bool {
         let QpInner { qp, links } = self;
         // Responses go first.
-        let plain = !qp.has_response() && links.hooks.is_none();
+        let plain = !qp.has_response() && links.has_short_ways;
         let Some(peer) = links.peer.as_ref().filter(|_| plain) else { return false };
         let mut out = peer.out.lock();
         let before = out.position();
@@ -105,7 +105,7 @@ impl QpInner {
         let QpInner { qp, links } = self;
         // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
         let is_peer = send.src_qpn == qp.remote_qpn && layout::process_of(send.src_qpn) == from;
-        if !is_peer || links.route.is_some() || links.hooks.is_some() {
+        if !is_peer || links.route.is_some() || !links.has_short_ways {
             return false;
         }
         let Single { psn, flags, payload_bytes, imm, .. } = *send;
@@ -115,9 +115,7 @@ impl QpInner {
         };
         let Some(single) = single else { return false };
         let target = driver::local_address(links, single.pd, &single.target, true);
-        let Some((_, host)) = target.ok().filter(|(region, _)| !region.on_demand) else {
-            return false;
-        };
+        let Ok((_, host)) = target else { return false };
         // SAFETY: the target was checked against its region just now, which cannot go away while
         // the QP's lock is held; the source is valid by the contract; the copy reports unmapped
         // memory.
@@ -217,10 +215,7 @@ unsafe fn gather(links: &QpLinks, single: &SingleSend<'_>, to: *mut u8) -> Optio
     let [sge] = single.sges() else { return None };
     debug_assert_eq!(sge.length, single.wqe().length, "the queue stores the sum of the pieces");
     let (_, _, pd) = single.ends();
-    let (region, host) = driver::local_address(links, pd, sge, false).ok()?;
-    if region.on_demand {
-        return None;
-    }
+    let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
     // SAFETY: the source was checked against its region just now, and the copy reports unmapped
     // memory; the target has room by the contract, because one piece is the whole payload.
     unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()

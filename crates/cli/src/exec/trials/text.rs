@@ -21,8 +21,8 @@ const SHOWN_FAILURES: usize = 20;
 /// Rounds whose order is printed.
 const SHOWN_ROUNDS: usize = 20;
 /// Counters that are shown even if they are zero everywhere.
-const ALWAYS: [&str; 7] =
-    ["processes", "queue_pairs", "messages", "bytes", "repeated_packets", "time_outs", "rnr_naks"];
+const ALWAYS: [&str; 6] =
+    ["processes", "queue_pairs", "messages", "repeated_packets", "time_outs", "rnr_naks"];
 
 /// A condition with its trials.
 struct Arm<'a> {

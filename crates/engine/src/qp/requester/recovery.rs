@@ -94,7 +94,7 @@ impl Qp {
     #[cold]
     pub(in crate::qp) fn pause_for_page(&mut self) {
         self.go_back(self.first_unacknowledged());
-        self.req.repeats_to = Some(self.req.psn_limit);
+        self.counted.repeats_to = Some(self.req.psn_limit);
         self.req.gap_seen = false;
         self.req.ignores_responses = true;
         if !self.req.paused {
@@ -193,7 +193,7 @@ impl Qp {
         if self.sq.oldest == self.sq.begun || !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return false;
         }
-        self.tally.time_outs += 1;
+        self.counted.tally.time_outs += 1;
         // If no acknowledgement was requested, sending again only requests one: that is no retry.
         if self.req.ack_requested && !self.spend_retry(env) {
             return false;
