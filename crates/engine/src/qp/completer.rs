@@ -38,11 +38,12 @@ impl Qp {
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return Accept::Drop(DropReason::State);
         }
-        if self.req.placing {
-            return Accept::Stall;
-        }
-        if self.req.ignores_responses {
-            return Accept::Drop(DropReason::Paused);
+        // One branch for both, on the way of each acknowledgement.
+        if self.req.placing | self.req.ignores_responses {
+            return match self.req.placing {
+                true => Accept::Stall,
+                false => Accept::Drop(DropReason::Paused),
+            };
         }
         match train.kind {
             TrainKind::Ack => self.accept_ack(train, env),

@@ -9,13 +9,10 @@ use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::Psn;
 
 impl Qp {
-    /// Whether [`Qp::next_response`] would return something.
+    /// Whether [`Qp::next_response`] would return something, unless that waits for a page.
     #[inline]
     pub fn has_response(&self) -> bool {
-        match self.resp.pending.is_empty() {
-            true => self.resp.ack.is_some(),
-            false => !self.resp.waits_for_page,
-        }
+        self.resp.ack.is_some() || !self.resp.pending.is_empty()
     }
 
     /// Whether the only response is an acknowledgement, which may as well follow the requests that
