@@ -74,8 +74,9 @@ impl Workload for Odp {
         })?;
         must(self.fault == Side::None || limits.has_on_demand_paging, "fault", || {
             format!(
-                "no access to memory of {} faults: choose none, an adapter with on-demand paging \
-                 (`rdmalab devices` lists them), or a soft device with --profile connectx4",
+                "{} has no on-demand paging, so no access to its memory faults: choose none, an \
+                 adapter with on-demand paging (`rdmalab devices` lists them), or a soft device \
+                 with --profile connectx4",
                 limits.device
             )
         })?;

@@ -23,7 +23,7 @@ pub(crate) struct Odp {
 
 words! {
     /// Whose memory is registered for on-demand paging.
-    Side, "end" {
+    Side, "side that faults" {
         /// Nobody's.
         None = "none",
         /// That of rank 1.

@@ -235,7 +235,7 @@ fn trials_have_all_their_operations() {
 #[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     refused(&[
-        (Experiment::ODP, "", "no access to memory of soft0 faults: choose none"),
+        (Experiment::ODP, "", "soft0 has no on-demand paging"),
         (Experiment::ODP, "fault=client", "--profile connectx4"),
         (Experiment::ODP, "fault=none op=send_imm", "choose one of these"),
         (Experiment::ODP, "fault=none timeout=0", "choose 1 to 31"),
