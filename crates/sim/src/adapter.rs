@@ -1,6 +1,7 @@
 //! The adapter of a node, and its queue pairs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Weak;
 
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::Qp;
@@ -20,6 +21,8 @@ use crate::packets::Packets;
 use crate::parameters::Parameters;
 use crate::receive_wqe::WqeReader;
 use crate::time::Ps;
+use crate::turns::Turns;
+use crate::way::Arrival;
 
 /// The lowest number of a queue pair: 0 and 1 are those of the managers.
 const FIRST_QP: usize = 2;
@@ -37,6 +40,18 @@ pub(crate) struct SimQp {
     pub(crate) freed: u32,
     /// Whether it waits for its turn at the send engine.
     pub(crate) is_queued: bool,
+    /// It gets no turn before that, since what it sent waits for the bus or the link.
+    pub(crate) turn_after: Ps,
+    /// When the bus has moved what it sent.
+    pub(crate) bus_until: Ps,
+    /// When the link has taken what it sent, at the least.
+    pub(crate) link_until: Ps,
+    /// How long what it sent last was on its way to the link.
+    pub(crate) to_link: Ps,
+    /// The last requests that were sent, while others have to wait for them.
+    pub(crate) last_request: Weak<Arrival>,
+    /// The same of responses.
+    pub(crate) last_response: Weak<Arrival>,
     /// Position up to which doorbells told of send requests.
     pub(crate) told: u32,
     /// Position up to which the adapter has begun to read send WQEs.
@@ -49,7 +64,7 @@ pub(crate) struct SimQp {
     pub(crate) request_place: usize,
     /// The same for the response.
     pub(crate) response_place: usize,
-    /// Bytes of the present turn of requests. A turn is one train, or under fault rules several.
+    /// Bytes of the present turn of requests. A turn is one train, or several if they are short.
     pub(crate) request_turn_bytes: u32,
     /// The same of responses.
     pub(crate) response_turn_bytes: u32,
@@ -106,9 +121,9 @@ pub(crate) struct Engines {
     pub(crate) bus: Bus,
     pub(crate) contexts: ContextCache,
     /// Queue pairs that have something to send, in the order of their turns.
-    pub(crate) turns: VecDeque<QpId>,
-    /// Whether the next turn is scheduled.
-    pub(crate) sends: bool,
+    pub(crate) turns: Turns,
+    /// The time for which the next turn is scheduled.
+    pub(crate) next_turn: Option<Ps>,
     /// When the send engine is free.
     pub(crate) send_free: Ps,
     /// When the receive engine is free.
@@ -154,8 +169,8 @@ impl Node {
             engines: Engines {
                 bus: Bus::new(parameters),
                 contexts: ContextCache::new(parameters),
-                turns: VecDeque::new(),
-                sends: false,
+                turns: Turns::default(),
+                next_turn: None,
                 send_free: Ps::ZERO,
                 receive_free: Ps::ZERO,
                 jitter: None,

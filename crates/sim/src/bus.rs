@@ -1,6 +1,7 @@
 //! The host bus: what an adapter reads from memory and writes to it.
 
 use crate::parameters::Parameters;
+use crate::shared::{Booking, Flow, Shared, Work};
 use crate::time::{Ps, Rate};
 
 /// When data was moved: its first packet, and its last one. What follows may begin with the first.
@@ -40,12 +41,23 @@ pub(crate) struct Bus {
     rate: Rate,
     is_half_duplex: bool,
     mtu: u64,
-    read_free: Ps,
-    write_free: Ps,
+    reads: Shared,
+    writes: Shared,
     /// When each place for a read that is under way is free; empty: there is always one.
     places: Vec<Ps>,
     /// The place of the next read.
     next: usize,
+}
+
+/// A read of the bus.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// When the bytes are in the adapter.
+    pub span: Span,
+    /// The place that the read takes.
+    pub place: usize,
+    /// When its bytes have passed the bus.
+    pub booking: Option<Booking>,
 }
 
 impl Bus {
@@ -56,39 +68,38 @@ impl Bus {
             rate: parameters.bus_mb_per_s,
             is_half_duplex: parameters.bus_half_duplex == 1,
             mtu: parameters.mtu_bytes.into(),
-            read_free: Ps::ZERO,
-            write_free: Ps::ZERO,
             places: vec![Ps::ZERO; parameters.bus_reads as usize],
-            next: 0,
+            ..Bus::default()
         }
     }
 
-    /// Reads bytes, from `now` on: when they are in the adapter, and the place of the read.
-    pub(crate) fn read(&mut self, now: Ps, bytes: u64) -> (Span, usize) {
+    /// Reads bytes, from `now` on.
+    pub(crate) fn read(&mut self, now: Ps, bytes: u64, flow: Flow) -> Read {
         let place = self.next;
         self.next = (place + 1) % self.places.len().max(1);
         let free = self.places.get(place).copied().unwrap_or(Ps::ZERO);
-        (self.read_more(now.max(free), bytes, place), place)
+        self.read_more(now.max(free), bytes, flow, place)
     }
 
     /// Reads more bytes for the read that has a place already.
-    pub(crate) fn read_more(&mut self, now: Ps, bytes: u64, place: usize) -> Span {
-        let (first, all) = (self.rate.time(bytes.min(self.mtu)), self.rate.time(bytes));
-        let span = Span::at(now).through(self.read_free, first, all);
-        self.read_free = span.last;
-        if self.is_half_duplex {
-            self.write_free = self.write_free.max(span.last);
-        }
-        let read = span.after(self.read_ns);
+    pub(crate) fn read_more(&mut self, now: Ps, bytes: u64, flow: Flow, place: usize) -> Read {
+        let work = self.work(bytes);
+        let (passed, booking) = self.reads.pass(Span::at(now), work, flow);
+        let span = passed.after(self.read_ns);
         if let Some(free) = self.places.get_mut(place) {
-            *free = read.last;
+            *free = span.last;
         }
-        read
+        Read { span, place, booking }
     }
 
-    /// When no more than `bytes` wait to be read.
-    pub(crate) fn read_backlog_end(&self, bytes: u64) -> Ps {
-        self.read_free - self.rate.time(bytes)
+    /// The time between the bus and the end of a read.
+    pub(crate) fn read_time(&self) -> Ps {
+        self.read_ns
+    }
+
+    /// The time of so many bytes.
+    pub(crate) fn time(&self, bytes: u64) -> Ps {
+        self.rate.time(bytes)
     }
 
     /// How long before the end of a read the bytes leave memory: half of the round trip.
@@ -99,13 +110,13 @@ impl Bus {
     /// Writes bytes that come during `span`: when the last of them is in memory. Writes keep their
     /// order.
     pub(crate) fn write(&mut self, span: Span, bytes: u64) -> Ps {
-        let (first, all) = (self.rate.time(bytes.min(self.mtu)), self.rate.time(bytes));
-        let written = span.through(self.write_free, first, all);
-        self.write_free = written.last;
-        if self.is_half_duplex {
-            self.read_free = self.read_free.max(written.last);
-        }
-        written.last + self.write_ns
+        let work = self.work(bytes);
+        let shared = if self.is_half_duplex { &mut self.reads } else { &mut self.writes };
+        shared.pass_since(span, work, Flow::Writes) + self.write_ns
+    }
+
+    fn work(&self, bytes: u64) -> Work {
+        Work { first: self.rate.time(bytes.min(self.mtu)), all: self.rate.time(bytes) }
     }
 }
 
@@ -128,10 +139,11 @@ mod tests {
     }
 
     const NOW: Ps = Ps::from_whole_ns(1000);
+    const FLOW: Flow = Flow::Node(0);
 
     #[test]
     fn a_read_takes_its_round_trip_and_its_bytes() {
-        let (span, _) = bus(0).read(NOW, 4096);
+        let span = bus(0).read(NOW, 4096, FLOW).span;
         let expected = [1000 + 300 + 1024, 1000 + 300 + 4096].map(Ps::from_whole_ns);
         assert_eq!([span.first, span.last], expected);
     }
@@ -139,15 +151,15 @@ mod tests {
     #[test]
     fn a_second_read_waits_for_the_bytes_only() {
         let mut bus = bus(0);
-        bus.read(NOW, 1000);
-        assert_eq!(bus.read(NOW, 1000).0.last, Ps::from_whole_ns(1000 + 2000 + 300));
+        bus.read(NOW, 1000, FLOW);
+        assert_eq!(bus.read(NOW, 1000, FLOW).span.last, Ps::from_whole_ns(1000 + 2000 + 300));
     }
 
     #[test]
     fn a_read_waits_for_a_place() {
         let mut bus = bus(0);
         bus.places = vec![Ps::ZERO; 2];
-        let ends = [0, 1, 2, 3].map(|_| bus.read(NOW, 10).0.last.whole_ns());
+        let ends = [0, 1, 2, 3].map(|_| bus.read(NOW, 10, FLOW).span.last.whole_ns());
         // Two at a time, each of 300 ns and 10 bytes; the bytes come one after the other.
         assert_eq!(ends, [1310, 1320, 1620, 1630]);
     }
@@ -156,16 +168,16 @@ mod tests {
     fn more_bytes_of_a_read_keep_its_place() {
         let mut bus = bus(0);
         bus.places = vec![Ps::ZERO];
-        let (_, place) = bus.read(NOW, 1000);
-        assert_eq!(bus.read_more(NOW, 500, place).last.whole_ns(), 1000 + 1500 + 300);
-        assert_eq!(bus.read(NOW, 100).0.last.whole_ns(), 2800 + 100 + 300);
+        let place = bus.read(NOW, 1000, FLOW).place;
+        assert_eq!(bus.read_more(NOW, 500, FLOW, place).span.last.whole_ns(), 1000 + 1500 + 300);
+        assert_eq!(bus.read(NOW, 100, FLOW).span.last.whole_ns(), 2800 + 100 + 300);
     }
 
     #[test]
     fn only_a_half_duplex_bus_makes_a_write_wait_for_a_read() {
         for (half_duplex, wait) in [(0, 0), (1, 1000)] {
             let mut bus = bus(half_duplex);
-            bus.read(NOW, 1000);
+            bus.read(NOW, 1000, FLOW);
             let done = bus.write(Span::at(NOW), 500);
             assert_eq!(done, Ps::from_whole_ns(1000 + wait + 500 + 100), "{half_duplex}");
         }

@@ -1,6 +1,7 @@
 //! The verbs that make, change and destroy objects.
 
 use std::collections::VecDeque;
+use std::sync::Weak;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
@@ -98,6 +99,12 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             cookie: want.cookie,
             freed: 0,
             is_queued: false,
+            turn_after: Ps::ZERO,
+            bus_until: Ps::ZERO,
+            link_until: Ps::ZERO,
+            to_link: Ps::ZERO,
+            last_request: Weak::new(),
+            last_response: Weak::new(),
             told: 0,
             asked: 0,
             request_departs: Ps::ZERO,

@@ -4,6 +4,7 @@
 use crate::ids::Switch;
 use crate::packets::Packets;
 use crate::parameters::Parameters;
+use crate::shared::{Shared, Work};
 use crate::time::{Ps, Rate};
 
 /// A kind of link, and the values of parameters that make it: each beats the profile's.
@@ -58,10 +59,10 @@ pub(crate) struct Fabric {
     leaf_ports: usize,
     leaves: usize,
     spines: usize,
-    /// When each adapter's link to the fabric is free.
-    pub(crate) up_free: Vec<Ps>,
-    /// When each link of a switch is free: those to adapters, from leaves up, and from spines down.
-    free: Vec<Ps>,
+    /// Each adapter's link to the fabric.
+    pub(crate) up: Vec<Shared>,
+    /// The links of switches: those to adapters, from leaves up, and from spines down.
+    down: Vec<Shared>,
 }
 
 impl Fabric {
@@ -87,8 +88,8 @@ impl Fabric {
             leaf_ports,
             leaves,
             spines,
-            up_free: vec![Ps::ZERO; nodes],
-            free: vec![Ps::ZERO; nodes + 2 * leaves * spines],
+            up: links(nodes),
+            down: links(nodes + 2 * leaves * spines),
         }
     }
 
@@ -132,8 +133,8 @@ impl Fabric {
         ends
     }
 
-    /// When a link of a switch is free.
-    pub(crate) fn free_mut(&mut self, at: Switch, end: End) -> &mut Ps {
+    /// A link of a switch.
+    pub(crate) fn link_mut(&mut self, at: Switch, end: End) -> &mut Shared {
         let (leaves, spines) = (self.leaves, self.spines);
         let index = match end {
             End::Node(node) => node,
@@ -144,25 +145,32 @@ impl Fabric {
                 self.nodes + leaves * spines + (at.0 - leaves) * leaves + leaf
             }
         };
-        &mut self.free[index]
+        &mut self.down[index]
     }
 
-    /// When no more than `bytes` wait for the link of a node.
-    pub(crate) fn backlog_end(&self, node: usize, bytes: u64) -> Ps {
-        self.up_free[node] - self.rate.time(bytes)
+    /// The time of so many bytes on a link.
+    pub(crate) fn time(&self, bytes: u64) -> Ps {
+        self.rate.time(bytes)
     }
 
-    /// The time of the first packet on a link, and of all of them.
-    pub(crate) fn times(&self, packets: &Packets) -> (Ps, Ps) {
-        let (count, payload) = (packets.count(), packets.payload.len() as u64);
+    /// The time of packets on a link.
+    pub(crate) fn work(&self, packets: &Packets) -> Work {
+        let (count, payload) = (packets.count(), u64::from(packets.train.payload_bytes));
         let first = payload.min(self.mtu) + self.overhead;
-        (self.rate.time(first), self.rate.time(payload + count * self.overhead))
+        let all = payload + count * self.overhead;
+        Work { first: self.rate.time(first), all: self.rate.time(all) }
     }
+}
+
+fn links(count: usize) -> Vec<Shared> {
+    std::iter::repeat_with(Shared::default).take(count).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::Span;
+    use crate::shared::Flow;
 
     fn tree(leaf_ports: f64, leaf_uplinks: f64, nodes: usize) -> Fabric {
         let mut parameters = Parameters::least();
@@ -188,23 +196,28 @@ mod tests {
         assert_eq!(fabric.spread(leaf(1), 0, &group, 4), [End::Node(5), End::Node(6)]);
     }
 
+    fn use_link(fabric: &mut Fabric, at: Switch, end: End) {
+        let work = Work { first: Ps(1), all: Ps(1) };
+        fabric.link_mut(at, end).pass(Span::default(), work, Flow::Node(0));
+    }
+
     #[test]
     fn each_link_is_one_of_its_own() {
         let mut fabric = tree(2.0, 3.0, 6);
         let mut count = 0;
         for node in 0..6 {
-            *fabric.free_mut(Switch(node / 2), End::Node(node)) += Ps(1);
+            use_link(&mut fabric, Switch(node / 2), End::Node(node));
             count += 1;
         }
         for (leaf, spine) in (0..3).flat_map(|leaf| (3..6).map(move |spine| (leaf, spine))) {
-            *fabric.free_mut(Switch(leaf), End::Switch(Switch(spine))) += Ps(1);
-            *fabric.free_mut(Switch(spine), End::Switch(Switch(leaf))) += Ps(1);
+            use_link(&mut fabric, Switch(leaf), End::Switch(Switch(spine)));
+            use_link(&mut fabric, Switch(spine), End::Switch(Switch(leaf)));
             count += 2;
         }
-        assert_eq!((fabric.free.len(), count), (24, 24));
-        assert!(fabric.free.iter().all(|free| *free == Ps(1)));
+        assert_eq!((fabric.down.len(), count), (24, 24));
+        assert!(fabric.down.iter().all(|link| link.free() == Ps(1)));
         // One switch for all has no other links.
-        assert_eq!(tree(0.0, 0.0, 6).free.len(), 6);
+        assert_eq!(tree(0.0, 0.0, 6).down.len(), 6);
         assert_eq!(tree(2.0, 0.0, 6).spines, 2);
     }
 }

@@ -527,7 +527,11 @@ impl World {
             Event::Deferred { node } => self.release_deferred(node),
             Event::AtSwitch(packets) => self.at_switch(packets),
             Event::Replicate(packets) => self.replicate(packets),
-            Event::Arrive { node, packets } => self.arrive(node, *packets),
+            Event::Arrive { node, packets } => {
+                if let Some(packets) = self.has_arrived(node, packets) {
+                    self.arrive(node, packets);
+                }
+            }
             Event::Offer { qp } => self.offer(qp),
             Event::RecvWqes { qp, count } => self.have_recv_wqes(qp, count),
             Event::SrqWqes { node, srq, count } => self.have_srq_wqes(node, srq, count),

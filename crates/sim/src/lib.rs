@@ -56,12 +56,15 @@ mod rc_timers;
 mod receive;
 mod receive_wqe;
 mod send;
+mod shared;
 mod simulation;
 mod task;
 mod threads;
 mod time;
 mod timeline;
 mod transfer;
+mod turns;
+mod way;
 mod work_queue;
 
 pub use backend::SimBackend;

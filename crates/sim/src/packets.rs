@@ -7,6 +7,9 @@ use rdmalab_wire::opcode::Transport;
 use crate::bus::Span;
 use crate::device;
 use crate::ids::{QpId, Switch};
+use crate::shared::Flow;
+use crate::time::Ps;
+use crate::way::Way;
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) struct Packets {
     pub(crate) begins_turn: bool,
     /// Their payload is part of the WQE.
     pub(crate) is_inline: bool,
+    /// What they have passed, and what they follow.
+    pub(crate) way: Way,
 }
 
 /// Where the payload of packets is.
@@ -78,6 +83,25 @@ impl Packets {
     /// Whether they answer requests.
     pub(crate) fn is_response(&self) -> bool {
         self.train.kind.is_response()
+    }
+
+    /// Makes `span` what is known now.
+    pub(crate) fn look(&mut self) {
+        self.way.look(&mut self.span);
+    }
+
+    /// They have passed a link at `sent`, and are at its end after the propagation.
+    pub(crate) fn go_on(&mut self, sent: Span, propagation: Ps) {
+        self.span = sent.after(propagation);
+        self.way.takes(propagation);
+    }
+
+    /// The flow of their queue pair.
+    pub(crate) fn flow(&self) -> Flow {
+        match self.is_response() {
+            true => Flow::Responses(self.from),
+            false => Flow::Requests(self.from),
+        }
     }
 
     /// Whether the last packet of the message is among them.

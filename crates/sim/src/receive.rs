@@ -47,7 +47,11 @@ impl World {
         let node = &mut self.nodes[id.node];
         let Some(qp) = node.qp(id) else { return };
         let qpn = qp.qp.qpn.get();
-        let begin = self.now.max(node.engines.receive_free) + node.engines.contexts.get(qpn);
+        let context = match packets.begins_turn {
+            true => node.engines.contexts.get(qpn),
+            false => Ps::ZERO,
+        };
+        let begin = self.now.max(node.engines.receive_free) + context;
         node.engines.receive_free = match packets.train.kind {
             TrainKind::Ack => begin,
             _ => begin + gap,

@@ -11,15 +11,17 @@ use rdmalab_wire::ids::{Qpn, RKey};
 use rdmalab_wire::opcode::Transport;
 
 use crate::adapter::SimQp;
-use crate::bus::{Bus, Span};
+use crate::bus::{Bus, Read, Span};
 use crate::device;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
 use crate::memory;
 use crate::packets::{Packets, Source, To};
+use crate::shared::Flow;
 use crate::time::Ps;
 use crate::timeline::kind_name;
+use crate::way::Way;
 use crate::work_queue::wqe_bytes;
 
 impl World {
@@ -63,8 +65,8 @@ impl World {
         let positions = (0..count).map(|index| qp.asked.wrapping_add(index));
         let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
         qp.asked = qp.asked.wrapping_add(count);
-        let (read, _) = self.nodes[id.node].engines.bus.read(self.now, bytes);
-        self.queue.push(read.last, Event::SendWqes { qp: id, posted: qp.asked });
+        let read = self.nodes[id.node].engines.bus.read(self.now, bytes, Flow::Wqes(id));
+        self.queue.push(read.span.last, Event::SendWqes { qp: id, posted: qp.asked });
     }
 
     /// The adapter has read send WQEs.
@@ -92,28 +94,36 @@ impl World {
             return;
         }
         qp.is_queued = true;
-        self.nodes[id.node].engines.turns.push_back(id);
+        let after = qp.turn_after.max(self.now);
+        self.nodes[id.node].engines.turns.add(id, after);
         self.schedule_turn(id.node);
     }
 
     fn schedule_turn(&mut self, node: usize) {
         let engines = &mut self.nodes[node].engines;
-        if !engines.sends && !engines.turns.is_empty() {
-            engines.sends = true;
-            let at = self.now.max(engines.send_free);
+        let Some(after) = engines.turns.next_after() else { return };
+        let at = self.now.max(engines.send_free).max(after);
+        if engines.next_turn.is_none_or(|scheduled| scheduled > at) {
+            engines.next_turn = Some(at);
             self.queue.push(at, Event::SendTurn { node });
         }
     }
 
     /// The send engine takes the next queue pair, and sends one train of it.
     pub(crate) fn send_turn(&mut self, node: usize) {
-        self.nodes[node].engines.sends = false;
-        if let Some(id) = self.nodes[node].engines.turns.pop_front() {
+        let engines = &mut self.nodes[node].engines;
+        if engines.next_turn != Some(self.now) {
+            return; // An earlier event has taken its place.
+        }
+        engines.next_turn = None;
+        if let Some(id) = engines.turns.take() {
+            let is_alone = engines.turns.is_empty();
             self.with_qp(id, |world, qp| {
                 qp.is_queued = false;
-                if let Some(busy) = world.send_one(id, qp) {
-                    let free = (world.now + busy).max(world.may_send_again(node));
-                    world.nodes[node].engines.send_free = free;
+                let most_bytes = world.train_bytes(id.node, qp, is_alone);
+                if let Some(busy) = world.send_one(id, qp, most_bytes) {
+                    world.nodes[node].engines.send_free = world.now + busy;
+                    qp.turn_after = world.turn_after(node, qp, is_alone);
                     world.wants_turn(id, qp);
                 }
             });
@@ -121,21 +131,27 @@ impl World {
         self.schedule_turn(node);
     }
 
-    /// When the send engine may go on, as far as bus and link are concerned: it is ahead of them by
-    /// one turn at most, so that queue pairs take turns there too.
-    fn may_send_again(&self, node: usize) -> Ps {
-        let bytes = self.parameters.turn_bytes.into();
-        let bus = self.nodes[node].engines.bus.read_backlog_end(bytes);
-        bus.max(self.fabric.backlog_end(node, bytes))
+    /// When a queue pair may go on, as far as bus and link are concerned: what it has sent is ahead
+    /// of them by one turn at most, or by one packet if others send.
+    fn turn_after(&self, node: usize, qp: &SimQp, is_alone: bool) -> Ps {
+        let packet = qp.qp.mtu.bytes();
+        let bytes = if is_alone { self.parameters.turn_bytes.max(packet) } else { packet };
+        let bytes = u64::from(bytes);
+        let bus = qp.bus_until - self.nodes[node].engines.bus.time(bytes);
+        bus.max(qp.link_until - qp.to_link - self.fabric.time(bytes))
+    }
+
+    /// How many bytes a queue pair sends at once: a turn if no other one wants to send, and a packet
+    /// if there is one, so that they alternate. Fault rules decide about each packet.
+    fn train_bytes(&self, node: usize, qp: &SimQp, is_alone: bool) -> u32 {
+        match is_alone && self.nodes[node].faults.is_none() {
+            true => self.parameters.turn_bytes.max(self.parameters.mtu_bytes),
+            false => qp.qp.mtu.bytes(),
+        }
     }
 
     /// Sends the next response or request: how long the engine is busy; `None` if there is none.
-    fn send_one(&mut self, id: QpId, qp: &mut SimQp) -> Option<Ps> {
-        let most_bytes = match self.nodes[id.node].faults {
-            // Rules decide about each packet.
-            Some(_) => qp.qp.mtu.bytes(),
-            None => self.parameters.turn_bytes.max(self.parameters.mtu_bytes),
-        };
+    fn send_one(&mut self, id: QpId, qp: &mut SimQp, most_bytes: u32) -> Option<Ps> {
         if qp.qp.has_response() {
             let (response, mut effects) =
                 self.engine(id, qp, |qp, env| qp.next_response(most_bytes, env));
@@ -190,9 +206,11 @@ impl World {
             TrainKind::Ack => (self.parameters.ack_delay_ns, Ps::ZERO),
             _ => (Ps::ZERO, self.parameters.read_answer_gap_ns),
         };
-        let context = self.context_time(id, qp);
         let packets = self.packets((id, qp), train, to, source);
-        let busy = if packets.begins_turn { busy } else { Ps::ZERO };
+        let (context, busy) = match packets.begins_turn {
+            true => (self.context_time(id, qp), busy),
+            false => (Ps::ZERO, Ps::ZERO),
+        };
         self.get_payload(qp, packets, self.now + context + delay);
         context + busy
     }
@@ -216,8 +234,10 @@ impl World {
             self.node_of(&qp.qp.attr.ah_attr)
         };
         let packets = self.packets((id, qp), train, to, Source::Request { position, offset });
-        let context = self.context_time(id, qp);
-        let gap = if packets.begins_turn { self.parameters.send_gap_ns } else { Ps::ZERO };
+        let (context, gap) = match packets.begins_turn {
+            true => (self.context_time(id, qp), self.parameters.send_gap_ns),
+            false => (Ps::ZERO, Ps::ZERO),
+        };
         self.get_payload(qp, packets, self.now + context);
         context + gap
     }
@@ -234,6 +254,11 @@ impl World {
             Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
             Source::None | Source::Answer { .. } => false,
         };
+        let last = match train.kind.is_response() {
+            true => &mut qp.last_response,
+            false => &mut qp.last_request,
+        };
+        let way = Way::after(last, train.packets > 1 && train.payload_bytes > 0);
         Box::new(Packets {
             train,
             payload: Vec::new(),
@@ -245,15 +270,16 @@ impl World {
             destination: to.gid(),
             span: Span::default(),
             source,
-            begins_turn: self.begins_turn(from.node, qp, &train),
+            begins_turn: self.begins_turn(qp, &train),
             is_inline,
+            way,
         })
     }
 
-    /// Whether a train begins a turn at the engines. Under fault rules a turn has several trains,
-    /// so that it takes as long as without them.
-    fn begins_turn(&self, node: usize, qp: &mut SimQp, train: &Train) -> bool {
-        if self.nodes[node].faults.is_none() || train.payload_bytes == 0 {
+    /// Whether a train begins a turn at the engines. A turn has several trains if these are short,
+    /// so that they take as long as one.
+    fn begins_turn(&self, qp: &mut SimQp, train: &Train) -> bool {
+        if train.payload_bytes == 0 {
             return true;
         }
         let mtu = qp.qp.mtu.bytes();
@@ -277,11 +303,17 @@ impl World {
             Source::None => true,
             Source::Request { .. } | Source::Answer { .. } => packets.is_inline,
         };
-        let (mut span, answer_time) = match is_in_wqe || self.parameters.wqe_read == 0 {
-            true => (Span::at(ready), Ps::ZERO),
+        let (mut span, answer_time, booking) = match is_in_wqe || self.parameters.wqe_read == 0 {
+            true => {
+                qp.to_link = self.parameters.send_ns;
+                (Span::at(ready), Ps::ZERO, None)
+            }
             false => {
                 let bus = &mut node.engines.bus;
-                (read_of_message(bus, qp, &packets, ready), bus.answer_time())
+                let read = read_of_message(bus, qp, &packets, ready);
+                qp.bus_until = read.span.last - bus.read_time();
+                qp.to_link = bus.read_time() + self.parameters.send_ns;
+                (read.span, bus.answer_time(), read.booking)
             }
         };
         let mut read_at = (span.first - answer_time).max(self.now);
@@ -304,6 +336,8 @@ impl World {
         }
         *departs = span.first;
         packets.span = span;
+        packets.way.booked(booking, span);
+        qp.link_until = qp.link_until.max(span.first) + self.fabric.work(&packets).all;
         self.queue.push(read_at, Event::PayloadRead(packets));
     }
 
@@ -439,16 +473,16 @@ fn address(train: &mut Train, to: &UdAddress, node: usize) {
 }
 
 /// Reads the payload of packets, from `ready` on. All packets of a message are one read.
-fn read_of_message(bus: &mut Bus, qp: &mut SimQp, packets: &Packets, ready: Ps) -> Span {
-    let bytes = packets.train.payload_bytes.into();
+fn read_of_message(bus: &mut Bus, qp: &mut SimQp, packets: &Packets, ready: Ps) -> Read {
+    let (bytes, flow) = (packets.train.payload_bytes.into(), packets.flow());
     let place = match packets.is_response() {
         true => &mut qp.response_place,
         false => &mut qp.request_place,
     };
     if !packets.train.flags.has(TrainFlags::FIRST) {
-        return bus.read_more(ready, bytes, *place);
+        return bus.read_more(ready, bytes, flow, *place);
     }
-    let (span, new) = bus.read(ready, bytes);
-    *place = new;
-    span
+    let read = bus.read(ready, bytes, flow);
+    *place = read.place;
+    read
 }

@@ -7,12 +7,18 @@ use crate::event::Event;
 use crate::fabric::End;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
+use crate::shared::Flow;
 use crate::time::Ps;
 use crate::timeline::kind_name;
+use crate::way::Way;
 
 impl World {
     /// Packets leave their adapter.
     pub(crate) fn depart(&mut self, mut packets: Box<Packets>) {
+        packets.look();
+        if packets.span.first > self.now {
+            return self.queue.push(packets.span.first, Event::Depart(packets));
+        }
         let node = packets.from.node;
         let kind = packets.train.kind;
         let departure = self.ask_at_departure(&mut packets);
@@ -32,21 +38,23 @@ impl World {
 
     /// Packets occupy the link of their adapter; returns when the last one has left.
     pub(crate) fn occupy_link(&mut self, packets: &mut Packets) -> Ps {
-        let (first, all) = self.fabric.times(packets);
-        let free = &mut self.fabric.up_free[packets.from.node];
-        let sent = packets.span.through(*free, first, all);
-        *free = sent.last;
-        packets.span = sent.after(self.fabric.propagation);
+        let work = self.fabric.work(packets);
+        let link = &mut self.fabric.up[packets.from.node];
+        let (sent, booking) =
+            link.pass_from(packets.way.last(), packets.span, work, packets.flow());
+        packets.way.takes(work.first);
+        packets.way.booked(booking, sent);
+        packets.go_on(sent, self.fabric.propagation);
+        if let Some(qp) = self.nodes[packets.from.node].qp(packets.from) {
+            qp.link_until = qp.link_until.max(sent.last);
+        }
         sent.last
     }
 
     /// Packets that have left their adapter go to where they are sent.
     pub(crate) fn travel(&mut self, packets: Box<Packets>) {
         if self.fabric.has_switch {
-            let (first, _) = self.fabric.times(&packets);
-            // Cut through: the header is there one packet time before the end of the first packet.
-            let head = packets.span.first - first;
-            return self.queue.push(head.max(self.now), Event::AtSwitch(packets));
+            return self.reach_switch(packets);
         }
         match packets.to {
             To::Node(to) => self.deliver(to, packets),
@@ -65,8 +73,18 @@ impl World {
         (0..self.nodes.len()).filter(has_members).collect()
     }
 
+    fn reach_switch(&mut self, packets: Box<Packets>) {
+        // Cut through: the header is there one packet time before the end of the first packet.
+        let head = packets.span.first - self.fabric.work(&packets).first;
+        self.queue.push(head.max(self.now), Event::AtSwitch(packets));
+    }
+
     /// Packets have reached a switch.
     pub(crate) fn at_switch(&mut self, mut packets: Box<Packets>) {
+        packets.look();
+        if packets.span.first - self.fabric.work(&packets).first > self.now {
+            return self.reach_switch(packets);
+        }
         let is_first = packets.at == self.fabric.leaf_of(packets.from.node);
         match packets.to {
             To::Node(to) => {
@@ -94,30 +112,55 @@ impl World {
 
     /// Packets leave the switch that they have reached, by these links.
     fn leave_switch(&mut self, ends: &[End], packets: Box<Packets>) {
-        let (first, all) = self.fabric.times(&packets);
-        let heads = Span { first: packets.span.first - first, last: packets.span.last - first };
+        let work = self.fabric.work(&packets);
+        let Span { first, last } = packets.span;
+        let heads = Span { first: first - work.first, last: last - work.first };
         let came = heads.after(self.fabric.switch);
+        let flow = Flow::Node(packets.from.node);
         let mut last = Some(packets);
         for (index, end) in ends.iter().enumerate() {
             let is_last = index + 1 == ends.len();
             let taken = if is_last { last.take() } else { last.clone() };
             let Some(mut packets) = taken else { return };
-            let free = self.fabric.free_mut(packets.at, *end);
-            let sent = came.through(*free, first, all);
-            *free = sent.last;
-            packets.span = sent.after(self.fabric.propagation);
+            let link = self.fabric.link_mut(packets.at, *end);
+            let (sent, booking) = link.pass_from(packets.way.last(), came, work, flow);
+            packets.way.takes(self.fabric.switch);
+            packets.way.booked(booking, sent);
+            packets.go_on(sent, self.fabric.propagation);
             match *end {
                 End::Node(node) => self.deliver(node, packets),
                 End::Switch(switch) => {
                     packets.at = switch;
-                    let head = packets.span.first - first;
-                    self.queue.push(head.max(self.now), Event::AtSwitch(packets));
+                    self.reach_switch(packets);
                 }
             }
         }
     }
 
     fn deliver(&mut self, node: usize, packets: Box<Packets>) {
+        packets.way.expect(packets.span.last);
         self.queue.push(packets.span.last, Event::Arrive { node, packets });
+    }
+
+    /// Whether packets whose time to arrive has come do arrive; otherwise they come later, because
+    /// others passed in between, or because packets before them are late.
+    pub(crate) fn has_arrived(
+        &mut self,
+        node: usize,
+        mut packets: Box<Packets>,
+    ) -> Option<Packets> {
+        packets.look();
+        let mut at = packets.span.last;
+        if let Some(before) = packets.way.expected_before() {
+            let soon = self.now + self.fabric.work(&packets).first.max(Ps(1));
+            at = at.max(if before > self.now { before } else { soon });
+        }
+        if at <= self.now {
+            packets.way = Way::default();
+            return Some(*packets);
+        }
+        packets.span.last = at;
+        self.deliver(node, packets);
+        None
     }
 }

@@ -1,6 +1,7 @@
 //! The simulator below the verbs and the experiments: virtual time, adapters, ranks.
 
 mod closed_forms;
+mod contention;
 mod effects;
 mod ends;
 mod experiments;

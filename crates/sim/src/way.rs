@@ -1,0 +1,89 @@
+//! What is known of when packets arrive, and what they have to arrive after.
+//!
+//! Times on a shared part can grow after they were given out: see [`Shared`]. So packets keep the
+//! bookings of the parts that they pass, and look at them again before each further step.
+//!
+//! [`Shared`]: crate::shared::Shared
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::bus::Span;
+use crate::shared::Booking;
+use crate::time::Ps;
+
+/// When packets are expected to arrive. They hold it until they have arrived or are lost.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival(AtomicU64);
+
+/// The way of packets so far. A copy of the packets has none.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// The bookings, and how long after each the packets are where they are.
+    passed: Vec<(Booking, Ps)>,
+    arrival: Option<Arc<Arrival>>,
+    /// Packets of the same queue pair that were sent before.
+    follows: Weak<Arrival>,
+}
+
+impl Clone for Way {
+    fn clone(&self) -> Way {
+        Way::default()
+    }
+}
+
+impl Way {
+    /// The way of packets that follow others, which are remembered in `last`. Single packets have
+    /// to be waited for only if they wait themselves.
+    pub(crate) fn after(last: &mut Weak<Arrival>, is_train: bool) -> Way {
+        let follows = std::mem::take(last);
+        let is_behind = follows.strong_count() > 0;
+        let arrival = (is_train || is_behind).then(Arc::<Arrival>::default);
+        if let Some(arrival) = &arrival {
+            *last = Arc::downgrade(arrival);
+        }
+        let follows = if is_behind { follows } else { Weak::new() };
+        Way { passed: Vec::new(), arrival, follows }
+    }
+
+    /// The packets have passed a shared part, and are at `span` after it.
+    pub(crate) fn booked(&mut self, booking: Option<Booking>, span: Span) {
+        self.passed.extend(booking.map(|booking| {
+            let rest = span.last - booking.span().last;
+            (booking, rest)
+        }));
+    }
+
+    /// The booking of the last shared part.
+    pub(crate) fn last(&self) -> Option<&Booking> {
+        self.passed.last().map(|(booking, _)| booking)
+    }
+
+    /// The next part takes this long, at least.
+    pub(crate) fn takes(&mut self, time: Ps) {
+        for (_, rest) in &mut self.passed {
+            *rest += time;
+        }
+    }
+
+    /// Makes `span` what is known now.
+    pub(crate) fn look(&self, span: &mut Span) {
+        for (booking, rest) in &self.passed {
+            let known = booking.span().after(*rest);
+            span.first = span.first.max(known.first);
+            span.last = span.last.max(known.last);
+        }
+    }
+
+    /// The packets are expected at a time.
+    pub(crate) fn expect(&self, at: Ps) {
+        if let Some(arrival) = &self.arrival {
+            arrival.0.store(at.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When the packets are expected that have to arrive before; `None` if they have.
+    pub(crate) fn expected_before(&self) -> Option<Ps> {
+        self.follows.upgrade().map(|before| Ps(before.0.load(Ordering::Relaxed)))
+    }
+}
