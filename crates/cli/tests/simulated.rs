@@ -50,8 +50,31 @@ fn the_steps_of_a_message_are_shown() {
     for step in ["the post begins", "(BlueFlame) reaches", "32 bytes of payload are read"] {
         assert!(shown.stdout.contains(step), "{}", shown.stdout);
     }
+    for component in ["payload read", "receive engine", "from post to post", "100.0 %"] {
+        assert!(shown.stdout.contains(component), "{}", shown.stdout);
+    }
     let beyond = ping(&["--timeline", "1000000"]);
     assert!(beyond.stderr.contains("rank 0 has not posted so many"), "{}", beyond.stderr);
+    let other = ping(&["--timeline", "5", "--timeline-rank", "1"]);
+    assert!(other.stdout.contains("from post 5 of rank 1 to its next one"), "{}", other.stdout);
+    let none = ping(&["--timeline", "5", "--timeline-rank", "2"]);
+    assert_eq!(none.code, Some(2), "{}", none.stderr);
+    assert!(none.stderr.contains("--timeline-rank 2: there are 2 ranks"), "{}", none.stderr);
+}
+
+#[test]
+fn the_time_of_all_messages_is_in_the_record_by_component() {
+    let shown = ping(&["--timeline", "5", "--timeline-rank", "1", "--format", "json"]);
+    let record: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    let counts = record["points"][0]["counts"].as_object().unwrap();
+    let count = |name: &str| counts[name].as_u64().unwrap();
+    let is_part =
+        |name: &&String| name.starts_with("timeline_ps_") && **name != "timeline_ps_at_rank_1";
+    let parts: Vec<u64> = counts.keys().filter(is_part).map(|name| count(name)).collect();
+    assert!(parts.len() > 8, "{counts:?}");
+    assert_eq!(parts.iter().sum::<u64>(), count("timeline_ps_at_rank_1"));
+    // The messages, those before them, and the last one, which has no next one.
+    assert!(count("timeline_posts_at_rank_1") >= 299, "{counts:?}");
 }
 
 #[test]

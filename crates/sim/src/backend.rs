@@ -12,6 +12,7 @@ use rdmalab_wire::ids::{Gid, PKey, Qpn};
 use crate::channel::Channel;
 use crate::channel_wait;
 use crate::completion::{CompletionQueue, Cqe};
+use crate::component::Component;
 use crate::control::{self, NewMr, NewQp, check_limit, gone, use_pd};
 use crate::device;
 use crate::ids::QpId;
@@ -499,7 +500,7 @@ fn poll(cq: &Handle, most: usize, mut take: impl FnMut(&Cqe)) -> VerbsResult<usi
     let _alone = cq.sim.lock_or_end(Protects::CompletionQueue(cq.node, cq.index));
     let (taken, is_overrun) = cq.sim.with(|world| {
         let node = &mut world.nodes[cq.node];
-        let mut taken = 0;
+        let (mut taken, mut visible) = (0, 0);
         while taken < most {
             let Some(queue) = node.cqs[cq.index].as_mut() else { break };
             let Some(cqe) = queue.pop() else { break };
@@ -509,22 +510,24 @@ fn poll(cq: &Handle, most: usize, mut take: impl FnMut(&Cqe)) -> VerbsResult<usi
                 qp.freed = freed;
             }
             take(&cqe);
+            if taken == 0 {
+                visible = cqe.step;
+            }
             taken += 1;
         }
-        (taken, node.cqs[cq.index].as_ref().is_some_and(|queue| queue.is_overrun))
+        let is_overrun = node.cqs[cq.index].as_ref().is_some_and(|queue| queue.is_overrun);
+        if taken > 0 {
+            world.note_poll(cq.node, taken, visible);
+        }
+        (taken, is_overrun)
     });
-    if taken > 0 {
-        cq.sim.with(|world| {
-            world.note(cq.node, || match taken {
-                1 => "a poll finds a completion".to_owned(),
-                _ => format!("a poll finds {taken} completions"),
-            })
-        });
-    }
     cq.sim.work(match taken {
         0 => all.poll_empty_ns,
         _ => all.poll_hit_ns + all.poll_more_ns * (taken as u64 - 1),
     });
+    if taken > 0 {
+        cq.sim.note(cq.node, Component::Poll, "the poll ends");
+    }
     if taken == 0 && is_overrun {
         let said = "the CQ has overrun: completions are lost; make it larger, or poll more";
         return Err(VerbsError::new(VerbsError::EINVAL, said));

@@ -1,5 +1,6 @@
 //! A task sleeps until an event of a completion channel comes, and needs some time to wake up.
 
+use crate::component::Component;
 use crate::kernel::{Sim, World};
 use crate::task::TaskId;
 use crate::time::Ps;
@@ -55,6 +56,7 @@ pub(crate) fn wait(sim: &Sim, node: usize, channel: usize, until: Option<Ps>) ->
             Some(until) => sim.sleep_until(until),
             None => sim.block("an event of a completion channel"),
         }
+        sim.note(node, Component::WakeUp, "the processor is awake");
         sim.with(|world| {
             if let Some(found) = world.nodes[node].channels[channel].as_mut() {
                 found.sleepers.retain(|(sleeper, _)| *sleeper != task);

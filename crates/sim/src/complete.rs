@@ -5,6 +5,7 @@ use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::bus::Span;
 use crate::completion::Cqe;
+use crate::component::Component;
 use crate::event::Event;
 use crate::kernel::World;
 use crate::time::Ps;
@@ -68,14 +69,17 @@ impl World {
         if cqe.is_void {
             return;
         }
-        queue.visible.push_back(cqe);
         let of = if cqe.frees.is_some() { "send" } else { "receive" };
         let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status);
         let (channel, cookie) = (queue.channel, queue.cookie);
         if is_due {
             queue.notify = Notify::Disarmed;
         }
-        self.note(node, || format!("the completion of the {of} is visible"));
+        self.note(node, Component::Completion, || format!("the completion of the {of} is visible"));
+        let visible = Cqe { step: self.queue.cause(), ..cqe };
+        if let Some(queue) = self.nodes[node].cqs.get_mut(cq).and_then(Option::as_mut) {
+            queue.visible.push_back(visible);
+        }
         self.tell_completion(node, &cqe.wc, cqe.frees.is_none());
         if let Some(channel) = channel.filter(|_| is_due) {
             self.raise(node, channel, cookie);

@@ -7,6 +7,7 @@ use rdmalab_engine::vocab::Wc;
 
 use crate::ids::QpId;
 use crate::time::Ps;
+use crate::timeline::StepId;
 
 /// A completion on its way to the program.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Cqe {
     pub(crate) at: Ps,
     /// Its queue pair is destroyed: nobody polls it.
     pub(crate) is_void: bool,
+    /// The step of the timeline at which it became visible.
+    pub(crate) step: StepId,
 }
 
 /// A completion queue.
@@ -91,7 +94,7 @@ mod tests {
 
     fn cqe(wr_id: u64, qp_num: u32) -> Cqe {
         let wc = Wc { wr_id, qp_num, ..Wc::BLANK };
-        Cqe { wc, solicited: false, frees: None, at: Ps::ZERO, is_void: false }
+        Cqe { wc, solicited: false, frees: None, at: Ps::ZERO, is_void: false, step: 0 }
     }
 
     #[test]

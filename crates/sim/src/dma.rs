@@ -15,7 +15,7 @@ impl World {
 
     /// The bytes of a write are in memory.
     pub(crate) fn write_memory(&mut self, done: DmaWrite) {
-        self.note(done.node, || format!("{} bytes are in memory", done.payload.len()));
+        self.note_write(done.node, done.payload.len());
         for piece in &done.pieces {
             let from = match piece.from {
                 From::Payload(at) => &done.payload[at..at + piece.bytes],

@@ -116,7 +116,7 @@ impl NodeEnv<'_> {
     /// A completion of this queue pair, which becomes visible later.
     fn cqe(&self, wc: Wc, solicited: bool, frees: Option<u32>) -> Cqe {
         let frees = frees.map(|position| (self.id, position));
-        Cqe { wc, solicited, frees, at: Ps::ZERO, is_void: false }
+        Cqe { wc, solicited, frees, at: Ps::ZERO, is_void: false, step: 0 }
     }
 
     /// Whether a key of the adapter covers these bytes of memory.

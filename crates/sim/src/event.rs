@@ -1,7 +1,7 @@
 //! Events of a simulation, in the order of their times; equal times in the order of scheduling.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use rdmalab_engine::odp::Page;
 use rdmalab_wire::ids::Qpn;
@@ -11,6 +11,7 @@ use crate::memory::DmaWrite;
 use crate::packets::Packets;
 use crate::task::TaskId;
 use crate::time::Ps;
+use crate::timeline::StepId;
 
 /// What happens at a time.
 #[derive(Debug)]
@@ -104,18 +105,41 @@ impl Ord for Scheduled {
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
+    /// The steps that events come from, if there is a timeline.
+    causes: Option<Box<Causes>>,
+}
+
+/// Which step of a timeline led to each event.
+#[derive(Default)]
+struct Causes {
+    /// The step that events come from which are scheduled now.
+    now: StepId,
+    /// That of the event that was taken last.
+    taken: StepId,
+    /// That of each event to come, by its sequence.
+    of: BTreeMap<u64, StepId>,
 }
 
 impl EventQueue {
     /// Schedules an event.
     pub(crate) fn push(&mut self, at: Ps, event: Event) {
         self.sequence += 1;
+        if let Some(causes) = &mut self.causes {
+            causes.of.insert(self.sequence, causes.now);
+        }
         self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, event }));
     }
 
     /// Drops what an adapter still does for a queue pair.
     pub(crate) fn drop_events_of(&mut self, id: QpId) {
-        self.heap.retain(|Reverse(next)| !next.event.is_of(id));
+        let causes = &mut self.causes;
+        self.heap.retain(|Reverse(next)| {
+            let is_kept = !next.event.is_of(id);
+            if let Some(causes) = causes.as_mut().filter(|_| !is_kept) {
+                causes.of.remove(&next.sequence);
+            }
+            is_kept
+        });
     }
 
     /// The next event and its time.
@@ -125,7 +149,35 @@ impl EventQueue {
 
     /// Takes the next event.
     pub(crate) fn pop(&mut self) -> Option<(Ps, Event)> {
-        self.heap.pop().map(|Reverse(next)| (next.at, next.event))
+        let Reverse(next) = self.heap.pop()?;
+        if let Some(causes) = &mut self.causes {
+            causes.taken = causes.of.remove(&next.sequence).unwrap_or(0);
+        }
+        Some((next.at, next.event))
+    }
+
+    /// From now on it is known which step each event comes from.
+    pub(crate) fn keep_causes(&mut self) {
+        self.causes = Some(Box::default());
+    }
+
+    /// The step that leads to what is scheduled now; 0 if there is no timeline.
+    pub(crate) fn cause(&self) -> StepId {
+        self.causes.as_ref().map_or(0, |causes| causes.now)
+    }
+
+    /// What is scheduled from now on comes from this step.
+    pub(crate) fn set_cause(&mut self, step: StepId) {
+        if let Some(causes) = &mut self.causes {
+            causes.now = step;
+        }
+    }
+
+    /// What is scheduled from now on comes from the step of the event that was taken last.
+    pub(crate) fn follow_taken(&mut self) {
+        if let Some(causes) = &mut self.causes {
+            causes.now = causes.taken;
+        }
     }
 }
 

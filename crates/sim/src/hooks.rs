@@ -10,6 +10,7 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::SimQp;
 use crate::capture::Shown;
+use crate::component::Component;
 use crate::event::Event;
 use crate::faults::{Departure, leaving};
 use crate::ids::QpId;
@@ -63,6 +64,7 @@ impl World {
             let Some((_, mut packets)) = faults.deferred.take_due(now.whole_ns()) else { break };
             let waited = now - packets.span.first.min(now);
             packets.span = packets.span.after(waited);
+            self.note(node, Component::Rule, || "a deferred packet goes on".to_owned());
             self.occupy_link(&mut packets);
             self.travel(packets);
         }
@@ -92,7 +94,9 @@ impl World {
                 self.apply(id, qp, &mut effects, Ps::ZERO);
             }
         }
-        self.note(id.node, || "the adapter drops what arrived, by a rule".to_owned());
+        self.note(id.node, Component::Rule, || {
+            "the adapter drops what arrived, by a rule".to_owned()
+        });
         false
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Sim {
     world: Mutex<World>,
     /// Whether a rank has ever had threads.
     has_threads: AtomicBool,
+    /// Whether there is a timeline.
+    pub(crate) has_timeline: AtomicBool,
     /// The clock in picoseconds, for [`rdmalab_measure::Clock`].
     pub(crate) clock_ps: &'static AtomicU64,
 }
@@ -143,7 +145,8 @@ impl Sim {
         };
         let clock_ps = Box::leak(Box::new(AtomicU64::new(0)));
         let (name, world) = (name.to_owned(), Mutex::new(world));
-        Arc::new(Sim { name, parameters, world, has_threads: AtomicBool::new(false), clock_ps })
+        let (has_threads, has_timeline) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Sim { name, parameters, world, has_threads, has_timeline, clock_ps })
     }
 
     /// Whether a rank has threads, or had some.
@@ -471,6 +474,7 @@ impl World {
                 self.queue.pop();
                 if is_due {
                     self.now = at;
+                    self.queue.follow_taken();
                     let found = &mut self.tasks[task.0];
                     found.state = State::Active;
                     found.wait = found.wait.wrapping_add(1);
@@ -495,11 +499,15 @@ impl World {
     }
 
     fn handle_next(&mut self) {
+        let cause = self.queue.cause();
         let Some((at, event)) = self.queue.pop() else { return };
         debug_assert!(at >= self.now, "an event in the past");
         self.now = at;
         self.events += 1;
+        self.queue.follow_taken();
         self.handle(event);
+        // What a task was about to do does not come from an event in between.
+        self.queue.set_cause(cause);
     }
 
     /// Stops all ranks if somebody asked for that; looks once in many calls.

@@ -5,6 +5,7 @@
 
 use rdmalab_rank::{Locks, Monitor, Stopped};
 
+use crate::component::Component;
 use crate::kernel::{Sim, World};
 use crate::lock_table::Protects;
 use crate::rank::SimRank;
@@ -51,6 +52,7 @@ impl Sim {
                 Some(Err(why))
             });
             if let Some(ends) = ends {
+                self.note(self.own_node(), Component::Lock, "the lock is free");
                 return ends.map(|()| Held(Some((self, what))));
             }
         }

@@ -9,6 +9,7 @@ use rdmalab_engine::vocab::QpType;
 use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::SimQp;
+use crate::component::Component;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
@@ -18,7 +19,9 @@ use crate::time::Ps;
 impl World {
     /// A step of a queue pair found a page missing.
     pub(crate) fn wait_for_page(&mut self, id: QpId) {
-        self.note(id.node, || "a page is missing: the queue pair waits for it".to_owned());
+        self.note(id.node, Component::Page, || {
+            "a page is missing: the queue pair waits for it".to_owned()
+        });
         self.nodes[id.node].paging.waiting.insert(id);
         self.fetch_pages(id.node);
     }
@@ -44,6 +47,7 @@ impl World {
     /// A page that was missing is there. Queue pairs with a fault context learn of it one after
     /// the other.
     pub(crate) fn page_arrives(&mut self, node: usize, page: Page) {
+        self.note(node, Component::Page, || "the page has come".to_owned());
         let paging = &mut self.nodes[node].paging;
         for qpn in paging.pages.resolve(page) {
             let at = paging.resume_free.max(self.now) + self.parameters.odp_resume_ns;
@@ -55,6 +59,7 @@ impl World {
 
     /// A queue pair learns that its pages are there.
     pub(crate) fn page_resume(&mut self, node: usize, qpn: Qpn) {
+        self.note(node, Component::Page, || "a queue pair learns of its page".to_owned());
         self.nodes[node].paging.pages.resume(qpn);
         self.wake_page_waiters(node);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rdmalab_measure::{Clock, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 
+use crate::component::Component;
 use crate::kernel::{Sim, World};
 use crate::time::Ps;
 
@@ -53,6 +54,7 @@ impl SimRank {
             self.sim.with(|world| world.exchange.waiting.extend(task));
             self.sim.block("the other ranks, to exchange what they know");
         }
+        self.sim.note(self.index, Component::Ranks, "all ranks have exchanged what they know");
         let got = self.sim.with(|world| world.exchange.got.clone());
         Ok(got.to_vec())
     }
@@ -76,9 +78,13 @@ impl SimRank {
             let seen = self.sim.happenings();
             let (began, stolen) = (self.sim.now(), self.sim.stolen());
             if let Some(found) = look() {
+                if self.sim.now() == began {
+                    self.sim.note_look(self.index);
+                }
                 return Ok(Some(found));
             }
             if self.sim.now() >= deadline {
+                self.sim.note(self.index, Component::Pause, "the program has waited long enough");
                 return self.check(false).map(|()| None);
             }
             if self.sim.now() == began {
@@ -117,6 +123,7 @@ impl Rank for SimRank {
 
     fn sleep(&self, ns: u64) -> Result<(), Stopped> {
         self.sim.sleep_until(self.sim.now() + Ps::from_whole_ns(ns));
+        self.sim.note(self.index, Component::Pause, "the pause ends");
         self.check(false)
     }
 

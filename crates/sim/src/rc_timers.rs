@@ -4,6 +4,7 @@
 use rdmalab_engine::qp::{Timer, TimerKind};
 
 use crate::adapter::SimQp;
+use crate::component::Component;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
@@ -49,6 +50,9 @@ impl World {
             if let Timer::At(kind, at_ns) = qp.qp.timer()
                 && at_ns <= now_ns
             {
+                world.note(id.node, Component::Timer, || {
+                    "a timer of the queue pair ends".to_owned()
+                });
                 world.tell_timer(id.node, qp.qp.qpn, kind);
                 let (_, mut effects) = world.engine(id, qp, |qp, env| qp.on_timer(now_ns, env));
                 world.apply(id, qp, &mut effects, Ps::ZERO);

@@ -7,6 +7,7 @@ use rdmalab_engine::train::TrainKind;
 
 use crate::adapter::{Inbound, SimQp};
 use crate::bus::Span;
+use crate::component::Component;
 use crate::env::Effects;
 use crate::event::Event;
 use crate::ids::QpId;
@@ -20,7 +21,8 @@ use crate::timeline::kind_name;
 impl World {
     /// The last packet has arrived at a node.
     pub(crate) fn arrive(&mut self, node: usize, packets: Packets) {
-        self.note(node, || format!("the {} has arrived", kind_name(packets.train.kind)));
+        let kind = kind_name(packets.train.kind);
+        self.note(node, Component::Link, || format!("the {kind} has arrived"));
         self.capture_arrival(node, &packets);
         match packets.to {
             To::Group(group) => {
@@ -115,9 +117,13 @@ impl World {
     fn accept(&mut self, id: QpId, qp: &mut SimQp, mut packets: Packets) -> Option<Packets> {
         let train = &{ packets.train };
         if self.is_dammed(id, qp, train) {
-            self.note(id.node, || "the request is lost: a repeated READ is served".to_owned());
+            self.note(id.node, Component::Page, || {
+                "the request is lost: a repeated READ is served".to_owned()
+            });
             return None;
         }
+        let kind = kind_name(train.kind);
+        self.note(id.node, Component::ReceiveEngine, || format!("the {kind} is taken in"));
         let (accepted, mut effects) = self.engine(id, qp, |qp, env| qp.accept(train, env));
         if effects.page_is_missing && !train.kind.is_response() {
             qp.nak_delay = self.fault_nak_delay(train);
@@ -195,7 +201,9 @@ impl World {
             }
         };
         let Some((_, time)) = begun else { return Ps::ZERO };
-        self.note(id.node, || format!("the adapter begins to read receive WQEs, for {time}"));
+        self.note(id.node, Component::ReceiveWqe, || {
+            format!("the adapter begins to read receive WQEs, for {time}")
+        });
         self.queue.push(self.now + time, event);
         self.now + time
     }
@@ -208,6 +216,7 @@ impl World {
             if let Some(rq) = &mut qp.qp.rq {
                 rq.fetch(count);
             }
+            self.note_receive_wqes(id.node);
             self.offer(id);
         }
     }
@@ -217,7 +226,9 @@ impl World {
         let Some(srq) = self.nodes[node].srqs[index].as_mut() else { return };
         srq.reader.end(count.min(srq.queue.queue.unfetched()));
         srq.queue.queue.fetch(count);
-        for id in std::mem::take(&mut srq.waiting) {
+        let waiting = std::mem::take(&mut srq.waiting);
+        self.note_receive_wqes(node);
+        for id in waiting {
             self.offer(id);
         }
     }

@@ -12,6 +12,7 @@ use rdmalab_wire::opcode::Transport;
 
 use crate::adapter::SimQp;
 use crate::bus::{Bus, Read, Span};
+use crate::component::Component;
 use crate::device;
 use crate::event::Event;
 use crate::ids::QpId;
@@ -27,7 +28,7 @@ use crate::work_queue::wqe_bytes;
 impl World {
     /// The processor's write reaches the adapter: requests up to position `posted` are posted.
     pub(crate) fn doorbell(&mut self, id: QpId, posted: u32, wqe: bool) {
-        self.note(id.node, || {
+        self.note(id.node, Component::Doorbell, || {
             let with = if wqe { "the WQE (BlueFlame)" } else { "the doorbell" };
             format!("{with} reaches the adapter")
         });
@@ -71,7 +72,7 @@ impl World {
 
     /// The adapter has read send WQEs.
     pub(crate) fn have_send_wqes(&mut self, id: QpId, posted: u32) {
-        self.note(id.node, || "the WQE is read over the bus".to_owned());
+        self.note(id.node, Component::WqeRead, || "the WQE is read over the bus".to_owned());
         self.with_qp(id, |world, qp| {
             qp.qp.sq.fetch(unread(qp, posted));
             world.wants_turn(id, qp);
@@ -249,7 +250,8 @@ impl World {
         to: To,
         source: Source,
     ) -> Box<Packets> {
-        self.note(from.node, || format!("the send engine takes the {}", kind_name(train.kind)));
+        let kind = kind_name(train.kind);
+        self.note(from.node, Component::SendEngine, || format!("the send engine takes the {kind}"));
         let is_inline = match source {
             Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
             Source::None | Source::Answer { .. } => false,
@@ -344,10 +346,7 @@ impl World {
     /// The payload of packets is in memory as it will be sent.
     pub(crate) fn read_payload(&mut self, mut packets: Box<Packets>) {
         self.restamp(packets.from.node);
-        if packets.train.payload_bytes > 0 {
-            let bytes = packets.train.payload_bytes;
-            self.note(packets.from.node, || format!("{bytes} bytes of payload are read"));
-        }
+        self.note_payload(&packets);
         let id = packets.from;
         let is_sent = self.with_qp(id, |world, qp| world.copy_payload(id, qp, &mut packets));
         if is_sent == Some(true) {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdmalab_measure::Clock;
 use rdmalab_rank::Stopped;
@@ -18,7 +18,7 @@ use crate::profile::Profile;
 use crate::rank::SimRank;
 use crate::task::{Body, TaskStack, caught};
 use crate::time::Ps;
-use crate::timeline::{Step, Timeline};
+use crate::timeline::{Breakdown, Step, Timeline};
 
 /// A fabric with one adapter for each rank.
 pub struct Simulation {
@@ -36,6 +36,8 @@ pub struct Report {
     pub time: Ps,
     /// The steps of the message of [`Simulation::with_timeline`].
     pub timeline: Vec<Step>,
+    /// Where the time of all messages of that rank went.
+    pub breakdown: Breakdown,
     /// How many packets of each rank one of the rules of [`Simulation::with_faults`] applied to.
     pub disturbed: Vec<u64>,
     /// Why a file of [`Simulation::with_capture`] is not whole.
@@ -79,10 +81,15 @@ impl Simulation {
         self
     }
 
-    /// Keeps the steps from the post number `message` of rank 0, from 0, to its next post.
+    /// Keeps the steps from the post number `message` of a rank, from 0, to its next post, and sums
+    /// up where the time of all its messages goes.
     #[must_use]
-    pub fn with_timeline(self, message: u64) -> Simulation {
-        self.sim.with(|world| world.timeline = Some(Timeline::of_message(message)));
+    pub fn with_timeline(self, rank: usize, message: u64) -> Simulation {
+        self.sim.has_timeline.store(true, Ordering::Relaxed);
+        self.sim.with(|world| {
+            world.queue.keep_causes();
+            world.timeline = Some(Timeline::of_message(rank, message));
+        });
         self
     }
 
@@ -152,12 +159,17 @@ impl Simulation {
         let none = || Err(Stopped::Failed("the rank did not begin".to_owned()));
         let result = |result: RefCell<Option<_>>| result.into_inner().unwrap_or_else(none);
         let results = results.into_iter().map(result).collect();
-        let report = self.sim.with(|world| Report {
-            events: world.events,
-            time: world.now,
-            timeline: world.timeline.take().map(Timeline::into_steps).unwrap_or_default(),
-            disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
-            capture_error: world.capture.take().and_then(|capture| capture.close()),
+        let report = self.sim.with(|world| {
+            let closed = world.timeline.take().map(Timeline::close).unwrap_or_default();
+            let (timeline, breakdown) = closed;
+            Report {
+                events: world.events,
+                time: world.now,
+                timeline,
+                breakdown,
+                disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
+                capture_error: world.capture.take().and_then(|capture| capture.close()),
+            }
         });
         (results, report)
     }

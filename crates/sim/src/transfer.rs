@@ -3,6 +3,7 @@
 use rdmalab_wire::ids::Gid;
 
 use crate::bus::Span;
+use crate::component::Component;
 use crate::event::Event;
 use crate::fabric::End;
 use crate::kernel::World;
@@ -23,7 +24,7 @@ impl World {
         let kind = packets.train.kind;
         let departure = self.ask_at_departure(&mut packets);
         self.capture_departure(&packets, &departure);
-        self.note(node, || match departure.rules.as_str() {
+        self.note(node, Component::SendEngine, || match departure.rules.as_str() {
             "" => format!("the {} leaves", kind_name(kind)),
             rules => format!("the {} leaves, under the rule {rules}", kind_name(kind)),
         });
@@ -86,6 +87,7 @@ impl World {
             return self.reach_switch(packets);
         }
         let is_first = packets.at == self.fabric.leaf_of(packets.from.node);
+        self.note(packets.from.node, Component::Link, || "the head is at a switch".to_owned());
         match packets.to {
             To::Node(to) => {
                 // Those to one adapter take the same way (d mod k), so they stay in order.
@@ -127,6 +129,7 @@ impl World {
             packets.way.takes(self.fabric.switch);
             packets.way.booked(booking, sent);
             packets.go_on(sent, self.fabric.propagation);
+            self.note_switch(sent.first - work.first, &packets);
             match *end {
                 End::Node(node) => self.deliver(node, packets),
                 End::Switch(switch) => {

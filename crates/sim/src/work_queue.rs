@@ -4,6 +4,7 @@ use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::vocab::{QpState, QpType, SendFlags, WrOpcode};
 
+use crate::component::Component;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::{Sim, World};
@@ -92,7 +93,7 @@ pub(crate) fn post_send<'a>(
     sim.work(cost);
     if let Some((posted, wqe)) = posted {
         sim.with(|world| {
-            world.note(id.node, || "the post ends".to_owned());
+            world.note(id.node, Component::Post, || "the post ends".to_owned());
             let at = world.now + world.parameters.mmio_ns;
             world.queue.push(at, Event::Doorbell { qp: id, posted, wqe });
         });

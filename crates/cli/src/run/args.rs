@@ -13,6 +13,7 @@ use super::until::Goal;
 use crate::format::Format;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
+use crate::simulated::Wanted;
 use crate::team::Team;
 
 /// The arguments of `rdmalab run`.
@@ -96,10 +97,14 @@ pub struct HowArgs {
     /// [default: with --hosts, where ssh comes from; under mpirun and srun, the first host]
     #[arg(long, value_name = "HOST", help_heading = ELSEWHERE)]
     pub rendezvous: Option<String>,
-    /// Show what happens to a message step by step, from the post with this number of rank 0 to its
-    /// next one; on simulated devices only, and for the point that is measured last
+    /// Show what happens to a message step by step, from the post with this number of a rank to its
+    /// next one, and where the time of all its messages goes; on simulated devices only, and for
+    /// the point that is measured last
     #[arg(long, value_name = "N")]
     pub timeline: Option<u64>,
+    /// The rank of --timeline
+    #[arg(long, value_name = "RANK", requires = "timeline", default_value_t = 0)]
+    pub timeline_rank: usize,
     /// What lies between the ends.
     #[command(flatten)]
     pub link: LinkArgs,
@@ -121,6 +126,11 @@ pub struct PartOf {
 }
 
 impl HowArgs {
+    /// The message whose steps are wanted.
+    pub fn wanted(&self) -> Option<Wanted> {
+        self.timeline.map(|message| Wanted { rank: self.timeline_rank, message })
+    }
+
     /// The device to measure.
     pub fn device(&self) -> String {
         let unnamed = || crate::soft::best(&self.link);

@@ -97,7 +97,7 @@ pub fn run_points(
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(points[0].common.port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
-    session.check(&points, how.timeline)?;
+    session.check(&points, how.wanted())?;
     let points = load::spread(points, &limits, &mut session)?;
     let plan = Plan::of(experiment, points, how, (ends.count(), &limits))?;
     before(&device, &plan.points[0]);

@@ -9,7 +9,7 @@ use super::job::{Job, JobResult, PATIENCE};
 use crate::bench::task::{Task, Timings};
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
-use crate::simulated::{self, Setup, Simulated};
+use crate::simulated::{self, Setup, Simulated, Wanted};
 use crate::team::Team;
 
 /// The ranks of a run.
@@ -117,7 +117,7 @@ impl Session {
     ///
     /// # Errors
     /// What is wrong with a point.
-    pub fn check(&mut self, points: &[Point], timeline: Option<u64>) -> Outcome {
+    pub fn check(&mut self, points: &[Point], timeline: Option<Wanted>) -> Outcome {
         match &mut self.ranks {
             Ranks::Processes(_) if timeline.is_some() => {
                 let device = &self.device;
@@ -126,7 +126,7 @@ impl Session {
             }
             Ranks::Processes(_) => Ok(()),
             Ranks::Simulated(ranks) => {
-                ranks.keep_timeline(timeline);
+                ranks.keep_timeline(timeline)?;
                 ranks.check(points)
             }
         }

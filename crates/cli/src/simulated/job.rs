@@ -13,6 +13,7 @@ use rdmalab_verbs::{Device, Instance, Kind, Library};
 use serde::{Deserialize, Serialize};
 
 use super::captures::Captures;
+use super::timeline::Wanted;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
@@ -40,8 +41,8 @@ pub struct Setup {
     pub ranks: usize,
     /// Set when the user wants to stop.
     pub asked: Arc<AtomicBool>,
-    /// The message of rank 0 whose steps are wanted.
-    pub timeline: Option<u64>,
+    /// The message whose steps are wanted.
+    pub timeline: Option<Wanted>,
     /// Fault rules of each adapter.
     faults: Option<String>,
 }
@@ -62,7 +63,7 @@ pub struct Done {
 struct Errand {
     profile: Profile,
     ranks: usize,
-    timeline: Option<u64>,
+    timeline: Option<Wanted>,
     faults: Option<String>,
     point: PlainPoint,
 }
@@ -169,8 +170,8 @@ impl Setup {
         let model = self.model_of(point)?;
         let simulation = Simulation::new(&model, self.ranks, self.asked.clone());
         let mut simulation = simulation.with_seed(point.common.stream_seed()).stopped_by(is_over);
-        if let Some(message) = self.timeline {
-            simulation = simulation.with_timeline(message);
+        if let Some(Wanted { rank, message }) = self.timeline {
+            simulation = simulation.with_timeline(rank, message);
         }
         if let Some(rules) = &self.faults {
             simulation = simulation.with_faults(rules, point.common.stream).map_err(usage)?;
@@ -203,6 +204,9 @@ impl Setup {
             let mut measured = self.labelled(result.ok()?, rank, report.disturbed[rank]);
             if let Some(name) = capture(rank) {
                 measured.push_fact(&at_rank("capture", rank), name);
+            }
+            if let Some(wanted) = self.timeline.filter(|wanted| wanted.rank == rank) {
+                wanted.keep(&mut measured, &report.breakdown);
             }
             Some((rank, measured))
         });

@@ -9,6 +9,7 @@ mod loggp;
 mod parameters;
 mod repeats;
 mod spread;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,13 +19,12 @@ use std::time::Instant;
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
 use rdmalab_rank::process::{RankInfo, TeamEvent};
-use rdmalab_sim::{Profile, SHIPPED, Simulation, Step, name_of_device};
+use rdmalab_sim::{Profile, Report, SHIPPED, Simulation, name_of_device};
 use rdmalab_verbs::Device;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
-use crate::table::Rows;
 use crate::team::Team;
 use ahead::Ahead;
 use captures::Captures;
@@ -34,6 +34,7 @@ pub use job::{Setup, device_of, simulate_errand};
 pub use parameters::{ablated, described, list_parameters};
 use repeats::Repeats;
 use spread::Spread;
+pub use timeline::Wanted;
 
 /// The ranks of a run in virtual time.
 pub struct Simulated {
@@ -47,8 +48,8 @@ pub struct Simulated {
     events: u64,
     virtual_s: f64,
     effects: Effects,
-    /// The steps of the wanted message at the last point.
-    steps: Vec<Step>,
+    /// What the last point took, with the steps of the wanted message.
+    last: Report,
 }
 
 /// Where the results of points come from.
@@ -148,7 +149,7 @@ impl Simulated {
             events: 0,
             virtual_s: 0.0,
             effects: Effects::default(),
-            steps: Vec::new(),
+            last: Report::default(),
         }
     }
 
@@ -212,40 +213,31 @@ impl Simulated {
         });
         self.events += done.report.events;
         self.virtual_s += done.report.time.ns() / 1e9;
-        self.steps = done.report.timeline;
+        self.last = done.report;
         self.effects.note(point, &done.measured);
         (done.measured, done.why)
     }
 
     /// Keeps the steps of a message of each point.
-    pub fn keep_timeline(&mut self, message: Option<u64>) {
-        self.setup.timeline = message;
-    }
-
-    /// Prints the steps of the wanted message of the last point.
     ///
     /// # Errors
-    /// Rank 0 has not posted so many.
+    /// There is no such rank.
+    pub fn keep_timeline(&mut self, wanted: Option<Wanted>) -> Outcome {
+        self.setup.timeline = wanted;
+        wanted.map_or(Ok(()), |wanted| wanted.check(self.setup.ranks))
+    }
+
+    /// Prints the steps of the wanted message of the last point, and where the time of all its
+    /// messages went.
+    ///
+    /// # Errors
+    /// The rank has not posted so many.
     pub fn print_timeline(&self, is_table: bool) -> Outcome {
-        let Some(message) = self.setup.timeline else { return Ok(()) };
-        let Some(first) = self.steps.first() else {
-            return Err(usage(format!("--timeline {message}: rank 0 has not posted so many")));
-        };
-        let head = format!("from post {message} of rank 0 to its next one, in virtual time [ns]");
-        let mut rows = Rows::new(&["rank", "what", "at", "step"], 2);
-        let mut before = first.at;
-        for step in &self.steps {
-            rows.push(&[
-                step.rank.to_string(),
-                step.what.clone(),
-                format!("{:.1}", (step.at - first.at).ns()),
-                format!("{:.1}", (step.at - before).ns()),
-            ]);
-            before = step.at;
-        }
+        let Some(wanted) = self.setup.timeline else { return Ok(()) };
+        let text = wanted.text(&self.last)?;
         match is_table {
-            true => outln!("{head}\n{}", rows.text()),
-            false => errln!("{head}\n{}", rows.text()),
+            true => outln!("{text}"),
+            false => errln!("{text}"),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rdmalab_experiments::{PlainPoint, Point};
-use rdmalab_sim::Report;
+use rdmalab_sim::{Ps, Report};
 
 use super::job::{Done, Setup};
 
@@ -60,7 +60,7 @@ impl Repeats {
         let again = Done {
             measured: done.measured.clone(),
             why: None,
-            report: Report { timeline: done.report.timeline.clone(), ..Report::default() },
+            report: Report { events: 0, time: Ps::ZERO, ..done.report.clone() },
         };
         self.spared += 1;
         self.pass(&key);

@@ -13,7 +13,7 @@ const WARM: (&str, &str) = ("warm-up", "4");
 const ONCE: (&str, &str) = ("runs", "1");
 const SHARED: (&str, &str) = ("share-qp", "yes");
 
-const CASES: &[Case] = &[
+pub const CASES: &[Case] = &[
     (Experiment::ONEWAY, 2, &[SHORT, ("runs", "2")]),
     (Experiment::ONEWAY, 2, &[SHORT, ("runs", "1"), ("transport", "uc"), ("poll", "event")]),
     (Experiment::ONEWAY, 2, &[SHORT, ("runs", "1"), ("transport", "ud"), ("stamps", "send,recv")]),

@@ -13,3 +13,4 @@ mod noise;
 mod odp;
 mod paging;
 mod random_programs;
+mod timeline;
