@@ -44,6 +44,31 @@ fn a_parameter_is_swept_and_one_that_changes_nothing_is_named() {
     assert!(parts.stdout.contains("profile ") && parts.stdout.contains("mmio_ns=0"));
 }
 
+/// A point is checked against the limits as `--sim` changes them.
+#[test]
+fn a_limit_of_the_device_is_swept() {
+    let options = ["--size", "2K", "--sim", "mtu_bytes=1024,mtu_bytes=4096", "--transport", "ud"];
+    let swept = ping(&options);
+    assert_eq!(swept.code, Some(0), "{}", swept.stderr);
+    let skipped =
+        "skipped sim mtu_bytes=1024: --size 2048: a datagram is one packet, of at most 1024";
+    assert!(swept.stdout.contains(skipped), "{}", swept.stdout);
+    assert!(!swept.stdout.contains("skipped sim mtu_bytes=4096"), "{}", swept.stdout);
+    for (limit, options) in [
+        ("max_inline_bytes=16", &["--inline", "on", "--size", "32"][..]),
+        ("max_wr=8", &["--tx-depth", "16"]),
+    ] {
+        let none = ping(&[&["--sim", limit][..], options].concat());
+        assert_eq!(none.code, Some(2), "{limit}: {}{}", none.stdout, none.stderr);
+        let fits = ping(options);
+        assert_eq!(fits.code, Some(0), "{limit}: {}", fits.stderr);
+    }
+    // A larger limit than that of the profile.
+    let most = ["--sim", "max_inline_bytes=1024", "--inline", "on", "--size", "1000"];
+    assert_eq!(ping(&most).code, Some(0), "{}", ping(&most).stderr);
+    assert_eq!(ping(&most[2..]).code, Some(2));
+}
+
 #[test]
 fn the_steps_of_a_message_are_shown() {
     let shown = ping(&["--inline", "off", "--timeline", "100"]);

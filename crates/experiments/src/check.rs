@@ -3,7 +3,7 @@
 
 use rdmalab_rank::process::FRAME_BYTES_MAX;
 
-use crate::common::limits::Limits;
+use crate::common::limits::{Limits, SIMULATED};
 use crate::common::model::Link;
 use crate::common::params::{Common, Inline, Op, Signal, Transport};
 use crate::common::rules::{
@@ -23,7 +23,8 @@ const RESULT_MAX_BYTES: u64 = FRAME_BYTES_MAX as u64 - (1 << 20);
 /// # Errors
 /// The first option that cannot be measured, with the limit that it breaks and what to do.
 pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
-    ranges(point).and_then(|()| fits(point, limits)).map_err(|fault| point.impossible(fault))
+    let limits = limits.of_model(&point.common.model);
+    ranges(point).and_then(|()| fits(point, &limits)).map_err(|fault| point.impossible(fault))
 }
 
 fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
@@ -31,7 +32,7 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     own.check(common, limits)?;
     let not_simulated =
         || format!("{} is not simulated: choose --device sim:ideal or another one", limits.device);
-    let is_simulated = limits.kind == "sim";
+    let is_simulated = limits.kind == SIMULATED;
     must(common.model.is_of_profile() || is_simulated, "sim", not_simulated)?;
     must(common.model.link == Link::Profile || is_simulated, "link", not_simulated)?;
     ops(common)?;

@@ -116,12 +116,6 @@ impl Setup {
             model.parameters.set(name, value).map_err(failed)?;
         }
         for (name, value) in point.common.model.changes() {
-            if name.starts_with("max_") || name == "mtu_bytes" {
-                return Err(usage(format!(
-                    "--sim {name}={value}: this is a limit of the device, which points are checked \
-                     against: change it in a profile of your own"
-                )));
-            }
             let set = model.parameters.set(name, value);
             set.map_err(|why| usage(format!("--sim {why}")))?;
         }
@@ -228,5 +222,43 @@ impl Setup {
             ));
         }
         measured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_experiments::{Experiment, Limits, sweep};
+
+    use super::*;
+
+    /// Points are checked against the limits of a changed model, before there is a device of it.
+    #[test]
+    fn the_limits_of_a_changed_model_are_those_of_its_device() {
+        let setup = Setup::unmeasured(rdmalab_sim::find("connectx4").unwrap());
+        let limits = |profile: &Profile| {
+            let simulation = Simulation::new(profile, 1, Arc::default());
+            let context = device_of(&simulation).unwrap().open().unwrap();
+            Limits::query(&context, 1).unwrap()
+        };
+        let base = limits(&setup.profile);
+        for change in [
+            "profile",
+            "post_ns=1",
+            "max_wr=100",
+            "max_sge=3;max_inline_bytes=100",
+            "max_inline_bytes=0",
+            "max_rd_atomic=1",
+            "mtu_bytes=256",
+            "mtu_bytes=2047",
+            "mtu_bytes=4096",
+            "odp_resolve_ns=0",
+            "ack_timeout_min_code=3",
+        ] {
+            let options = [("sim", change)];
+            let point = sweep(Experiment::PING, &options).unwrap().remove(0);
+            let model = setup.model_of(&point).unwrap();
+            let expected = limits(&model);
+            assert_eq!(*base.of_model(&point.common.model), expected, "{change}");
+        }
     }
 }

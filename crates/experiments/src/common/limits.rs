@@ -1,7 +1,16 @@
 //! The limits of a device that a point may exceed.
 
+use std::borrow::Cow;
+
 use rdmalab_verbs::{Context, Kind, Qp, QpType, VerbsError};
 use serde::{Deserialize, Serialize};
+
+use crate::common::model::Model;
+
+/// The kind of simulated devices.
+pub const SIMULATED: &str = "sim";
+/// The path MTUs, in bytes.
+const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
 /// Limits of a device and one of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +87,36 @@ impl Limits {
             has_on_demand_paging: device.has_on_demand_paging && faults(context, &device.fw_ver),
             ack_delay_code: device.local_ca_ack_delay,
         })
+    }
+
+    /// The limits of a simulated device with the changes of a point's model. Each change has the
+    /// name and the unit of a parameter of the simulator. Other devices stay as they are.
+    #[must_use]
+    pub fn of_model(&self, model: &Model) -> Cow<'_, Limits> {
+        let mut limits = Cow::Borrowed(self);
+        if self.kind != SIMULATED {
+            return limits;
+        }
+        for (name, value) in model.changes() {
+            let number = value as u32;
+            match name {
+                "max_wr" => limits.to_mut().max_qp_wr = number,
+                "max_sge" => {
+                    let limits = limits.to_mut();
+                    (limits.max_sge, limits.max_srq_sge) = (number, number);
+                }
+                "max_inline_bytes" => limits.to_mut().max_inline_bytes = number,
+                "max_rd_atomic" => limits.to_mut().max_rd_atomic = number,
+                "mtu_bytes" => {
+                    let fitting = MTUS.iter().rfind(|mtu| **mtu <= number);
+                    limits.to_mut().active_mtu_bytes = *fitting.unwrap_or(&MTUS[0]);
+                }
+                "odp_resolve_ns" => limits.to_mut().has_on_demand_paging = value > 0.0,
+                "ack_timeout_min_code" => limits.to_mut().ack_delay_code = number as u8,
+                _ => {}
+            }
+        }
+        limits
     }
 }
 
