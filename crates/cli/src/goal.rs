@@ -1,18 +1,17 @@
 //! `rdmalab goal`: replays a schedule of messages on simulated adapters.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::Args;
 use rdmalab_goal::{Done, Options, Pairs, Schedule, check, critical_path, replay};
 use rdmalab_rank::Stopped;
-use rdmalab_sim::{Report, Simulation};
+use rdmalab_sim::{Profile, Report, Simulation};
 use serde_json::json;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::format::ListFormatArgs;
 use crate::interrupt::Interrupt;
-use crate::simulated;
+use crate::simulated::{self, Spent};
 use crate::table::Rows;
 
 /// Messages that may go to a peer before it has given credits back.
@@ -58,7 +57,8 @@ pub fn run(args: &GoalArgs) -> Outcome {
     let wrong = |error| usage(format!("{}:{error}", args.file.display()));
     let pairs = check(&schedule, options.eager_bytes).map_err(wrong)?;
     let interrupt = Interrupt::catch();
-    let began = Instant::now();
+    simulated::warn_of_debug_build();
+    let mut spent = Spent::begin();
     let simulation = Simulation::new(&profile, schedule.ranks.len(), interrupt.flag());
     let device = simulated::device_of(&simulation)?;
     let (results, report) = simulation.run(|rank| {
@@ -74,11 +74,13 @@ pub fn run(args: &GoalArgs) -> Outcome {
         return Err(failed(format!("{}: {why}", args.file.display())));
     }
     let done: Vec<Done> = results.into_iter().flatten().collect();
-    let found = Found { schedule, pairs, done, report, device: &args.device };
+    spent.add(&report);
+    let found = Found { schedule, pairs, done, report, device: &args.device, profile };
     match args.format.is_json() {
         true => found.print_json(),
-        false => found.print(began.elapsed().as_secs_f64()),
+        false => found.print(),
     }
+    errln!("{}", spent.text());
     Ok(())
 }
 
@@ -95,6 +97,7 @@ struct Found<'a> {
     done: Vec<Done>,
     report: Report,
     device: &'a str,
+    profile: Profile,
 }
 
 impl Found<'_> {
@@ -117,7 +120,7 @@ impl Found<'_> {
         path.into_iter().map(step).collect()
     }
 
-    fn print(&self, real_s: f64) {
+    fn print(&self) {
         let us = |ns: f64| format!("{:.3}", ns / 1e3);
         let mut ranks: Vec<usize> = (0..self.done.len()).collect();
         ranks.sort_by(|a, b| self.done[*b].completed_ns().total_cmp(&self.done[*a].completed_ns()));
@@ -146,12 +149,14 @@ impl Found<'_> {
         }
         out!("{}", rows.text());
         outln!(
-            "\ncompleted after {} us of virtual time on {}: numbers of a model, not of an adapter",
+            "\ncompleted after {} us of virtual time on {} (model {:016x}): numbers of a model, \
+             not of an adapter",
             us(self.total_ns()),
-            self.device
+            self.device,
+            self.profile.hash()
         );
         outln!(
-            "{} messages sent at once, {} asked for, {} bytes; {} events in {real_s:.2} s",
+            "{} messages sent at once, {} asked for, {} bytes; {} events",
             self.sum(|done| done.eager),
             self.sum(|done| done.long),
             self.sum(|done| done.bytes),
@@ -177,6 +182,9 @@ impl Found<'_> {
         });
         let all = json!({
             "device": self.device,
+            "device_kind": "sim",
+            "device_profile": self.profile.name,
+            "model": format!("{} {:016x}", self.profile.name, self.profile.hash()),
             "completed_ns": self.total_ns(),
             "eager_messages": self.sum(|done| done.eager),
             "long_messages": self.sum(|done| done.long),

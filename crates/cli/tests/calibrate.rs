@@ -89,6 +89,7 @@ fn values_of_a_known_model_come_back_and_its_medians_too() {
     let call = ["a", "b", "c", "--profile", &base, "--fit", FIT, "--output", "new.toml", "--json"];
     let ended = calibrate(dir.path(), &call);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("virtual seconds a second"), "{}", ended.stderr);
     let answer = json(&ended);
     assert_eq!(answer["has_converged"], true);
     for (name, expected) in [("bus_read_ns", 450.0), ("wake_ns", 3000.0), ("link_mb_per_s", 9000.0)]

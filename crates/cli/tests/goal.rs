@@ -60,6 +60,16 @@ fn the_same_schedule_gives_the_same_bytes() {
     let file = shipped("ring_allreduce");
     let [once, again] = [(); 2].map(|()| goal(&file, &["--json", "--device", "sim:connectx4"]));
     assert_eq!((once.code, &once.stdout), (Some(0), &again.stdout), "{}", once.stderr);
+    // It says that it is a model's, as a record does.
+    let found: Value = serde_json::from_str(&once.stdout).unwrap();
+    let model = rdmalab_sim::find("connectx4").unwrap();
+    assert_eq!(found["model"], format!("connectx4 {:016x}", model.hash()));
+    assert_eq!(
+        (&found["device_kind"], &found["device_profile"]),
+        (&"sim".into(), &"connectx4".into())
+    );
+    assert!(once.stderr.contains(" events, ") && once.stderr.contains("virtual seconds a second"));
+    assert_eq!(once.stderr.contains("this is a debug build"), cfg!(debug_assertions));
     let table = goal(&file, &["--eager", "65536", "--device", "sim:ideal"]);
     assert!(table.stdout.contains("24 messages sent at once, 0 asked for"), "{}", table.stdout);
 }

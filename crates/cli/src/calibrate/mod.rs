@@ -9,6 +9,8 @@ mod scale;
 mod show;
 mod write;
 
+use std::cell::RefCell;
+
 use rdmalab_measure::text::count_of;
 use rdmalab_rank::process::LaunchEnv;
 use rdmalab_sim::{Parameter, Parameters, Profile, name_of_device};
@@ -16,6 +18,7 @@ use rdmalab_sim::{Parameter, Parameters, Profile, name_of_device};
 use crate::failure::{Outcome, run as failed, usage};
 use crate::files;
 use crate::interrupt::Interrupt;
+use crate::simulated::{Spent, warn_of_debug_build};
 use crate::suggestion::did_you_mean;
 pub use args::CalibrateArgs;
 use data::Data;
@@ -47,7 +50,9 @@ pub fn run(args: &CalibrateArgs) -> Outcome {
     };
     let data = Data::of(&records, sources)?;
     let interrupt = Interrupt::catch();
-    let mut model = Model { base: &base, data, interrupt: &interrupt };
+    warn_of_debug_build();
+    let spent = RefCell::new(Spent::begin());
+    let mut model = Model { base: &base, data, interrupt: &interrupt, spent };
     model.check()?;
     let found = search(&model, named)?;
     let profile = write::profile(&model, &found, args);
@@ -55,6 +60,7 @@ pub fn run(args: &CalibrateArgs) -> Outcome {
         true => show::json(&model, &found, args),
         false => show::tables(&model, &found),
     }
+    errln!("{}", model.spent.borrow().text());
     write::file(args, &profile)?;
     if found.fit.is_converged {
         return Ok(());

@@ -1,5 +1,6 @@
 //! The simulator as the function of a search: from values of parameters to residuals.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use rdmalab_experiments::Point;
@@ -10,7 +11,7 @@ use super::data::{Data, value_of};
 use super::scale;
 use crate::failure::{Outcome, usage};
 use crate::interrupt::Interrupt;
-use crate::simulated::{Task, simulate};
+use crate::simulated::{Spent, Task, simulate};
 
 /// A processor looks for a completion every few nanoseconds, so that times of a model jump by as
 /// much. An adapter's times vary, which takes the mean over all moments of a look. So each point is
@@ -31,6 +32,8 @@ pub struct Model<'a> {
     pub data: Data,
     /// Ends it.
     pub interrupt: &'a Interrupt,
+    /// What its simulations took so far.
+    pub spent: RefCell<Spent>,
 }
 
 impl Model<'_> {
@@ -41,7 +44,8 @@ impl Model<'_> {
     pub fn check(&mut self) -> Outcome {
         let profile = Arc::new(self.base.clone());
         let task = |place: &super::data::Place| (profile.clone(), place.ranks, place.point.clone());
-        let found = simulate(self.data.places.iter().map(task).collect(), self.interrupt)?;
+        let tasks = self.data.places.iter().map(task).collect();
+        let found = simulate(tasks, self.interrupt, self.spent.get_mut())?;
         let Data { places, wanted, left_out, .. } = &mut self.data;
         wanted.retain(|one| {
             let why = match &found[one.point] {
@@ -84,7 +88,7 @@ impl Model<'_> {
             .filter(|at| self.data.wanted.iter().any(|one| one.point == *at))
             .collect();
         let tasks = profiles.iter().flat_map(|profile| self.tasks(profile, &used)).collect();
-        let found = simulate(tasks, self.interrupt)?;
+        let found = simulate(tasks, self.interrupt, &mut self.spent.borrow_mut())?;
         let of_profile = |found: &[Result<rdmalab_measure::Outcome, String>]| {
             let value = |one: &super::data::Wanted| {
                 let at = used.iter().position(|point| *point == one.point).unwrap_or_default();

@@ -8,7 +8,7 @@ use rdmalab_measure::{Outcome as Measured, Quantity, stats};
 use rdmalab_sim::Profile;
 use serde::Serialize;
 
-use super::simulate;
+use super::{Spent, simulate};
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 
@@ -50,7 +50,7 @@ impl LogGp {
             let points = sweep(experiment, options).map_err(usage)?;
             tasks.extend(points.into_iter().map(|point| (model.clone(), 2, point)));
         }
-        let found = simulate(tasks, &Interrupt::default())?;
+        let found = simulate(tasks, &Interrupt::default(), &mut Spent::begin())?;
         let found: Result<Vec<Measured>, String> = found.into_iter().collect();
         let found = found.map_err(|why| failed(format!("LogGP of {}: {why}", profile.name)))?;
         let [one, less, more, many] = &found[..] else {

@@ -8,13 +8,13 @@ mod job;
 mod loggp;
 mod parameters;
 mod repeats;
+mod spent;
 mod spread;
 mod timeline;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
@@ -33,6 +33,7 @@ use job::Done;
 pub use job::{Setup, device_of, simulate_errand};
 pub use parameters::{ablated, described, list_parameters};
 use repeats::Repeats;
+pub use spent::{Spent, warn_of_debug_build};
 use spread::Spread;
 pub use timeline::Wanted;
 
@@ -44,9 +45,7 @@ pub struct Simulated {
     ahead: Source,
     captures: Option<Captures>,
     repeats: Repeats,
-    began: Instant,
-    events: u64,
-    virtual_s: f64,
+    spent: Spent,
     effects: Effects,
     /// What the last point took, with the steps of the wanted message.
     last: Report,
@@ -97,11 +96,15 @@ pub fn device(profile: &Profile) -> Outcome<Device> {
 pub type Task = (Arc<Profile>, usize, Point);
 
 /// Simulates points, each on a profile of its own; returns what the ranks measured, or why a point
-/// failed, in the order of the tasks.
+/// failed, in the order of the tasks. What that takes is added to `spent`.
 ///
 /// # Errors
 /// The user wants to stop.
-pub fn simulate(tasks: Vec<Task>, interrupt: &Interrupt) -> Outcome<Vec<Result<Measured, String>>> {
+pub fn simulate(
+    tasks: Vec<Task>,
+    interrupt: &Interrupt,
+    spent: &mut Spent,
+) -> Outcome<Vec<Result<Measured, String>>> {
     let setup = |(profile, ranks, point): Task| {
         let link = LinkArgs::default();
         (Arc::new(Setup::new(Profile::clone(&profile), ranks, &link, interrupt)), point)
@@ -114,6 +117,7 @@ pub fn simulate(tasks: Vec<Task>, interrupt: &Interrupt) -> Outcome<Vec<Result<M
         if interrupt.is_set() {
             return Err(failed("interrupted"));
         }
+        spent.add(&done.report);
         let mut all = Measured::default();
         for (_, one) in done.measured {
             all.push_all(one.series);
@@ -136,18 +140,13 @@ impl Simulated {
     /// The ranks of a run; their packets are captured in these files, by rank, if there are some.
     /// A team shares the points.
     pub fn new(setup: Setup, captures: Vec<PathBuf>, team: Option<Team>) -> Simulated {
-        if cfg!(debug_assertions) {
-            errln!("this is a debug build: simulations take much longer than in a release build");
-        }
         Simulated {
             setup,
             team,
             ahead: Source::Asked,
             captures: (!captures.is_empty()).then(|| Captures::new(captures)),
             repeats: Repeats::default(),
-            began: Instant::now(),
-            events: 0,
-            virtual_s: 0.0,
+            spent: Spent::begin(),
             effects: Effects::default(),
             last: Report::default(),
         }
@@ -177,6 +176,7 @@ impl Simulated {
     /// Begins to simulate points, which will be asked for in this order. Those that are captured
     /// begin one after the other, since they go to the same files.
     pub fn begin(&mut self, points: Vec<Point>) {
+        warn_of_debug_build();
         // First the earlier ones end.
         self.ahead = Source::Asked;
         if self.captures.is_some() {
@@ -211,8 +211,7 @@ impl Simulated {
             self.repeats.keep(point, &done);
             done
         });
-        self.events += done.report.events;
-        self.virtual_s += done.report.time.ns() / 1e9;
+        self.spent.add(&done.report);
         self.last = done.report;
         self.effects.note(point, &done.measured);
         (done.measured, done.why)
@@ -244,14 +243,7 @@ impl Simulated {
 
     /// What the simulations took, and what changed nothing, for people.
     pub fn spent(&self) -> Vec<String> {
-        let (events, virtual_s) = (self.events, self.virtual_s);
-        let real_s = self.began.elapsed().as_secs_f64().max(1e-9);
-        let mut lines = vec![format!(
-            "simulated {virtual_s:.6} s in {real_s:.2} s: {events} events, {:.2} million a second, \
-             {:.3} virtual seconds a second",
-            events as f64 / real_s / 1e6,
-            virtual_s / real_s
-        )];
+        let mut lines = vec![self.spent.text()];
         match self.repeats.spared {
             0 => {}
             1 => lines

@@ -7,7 +7,7 @@ use rdmalab_experiments::{Inline, Point};
 use rdmalab_measure::{Outcome as Measured, Quantity};
 
 use crate::interrupt::Interrupt;
-use crate::simulated;
+use crate::simulated::{self, Spent};
 
 /// Bytes up to which `ib_send_lat` sends inline unless it is told otherwise, as potter2018 has it.
 const INLINE_BYTES: u32 = 236;
@@ -30,7 +30,8 @@ pub fn call(
     if !has_inline {
         point.common.inline = Inline::Bytes(INLINE_BYTES);
     }
-    let mut found = simulated::simulate(vec![(profile.clone(), 2, point)], interrupt)
+    let tasks = vec![(profile.clone(), 2, point)];
+    let mut found = simulated::simulate(tasks, interrupt, &mut Spent::begin())
         .map_err(|failure| failure.to_string())?;
     let measured = found.pop().unwrap_or_else(|| Err("nothing was simulated".to_owned()))?;
     let trips = measured.series.iter().find(|series| series.quantity == Quantity::RoundTrip);
