@@ -104,16 +104,38 @@ fn the_time_of_all_messages_is_in_the_record_by_component() {
 
 #[test]
 fn what_is_between_processes_is_refused() {
-    let calls: [&[&str]; 3] = [
-        &["serve", "--device", "sim:ideal"],
-        &["ib_send_lat", "-d", "sim:ideal"],
-        &["bench", "self", "--device", "sim:ideal"],
+    let between = "is between processes";
+    let calls: [(&[&str], &str); 7] = [
+        (&["serve", "--device", "sim:ideal"], between),
+        (&["bench", "self", "--device", "sim:ideal"], between),
+        (&["exec", "--device", "sim:ideal", "--", "true"], "in virtual time only"),
+        (&["exec", "-d", "sim:ideal", "true"], "use `rdmalab run EXPERIMENT --device sim:ideal`"),
+        (&["exec", "--repeat", "2", "--device", "sim:ideal", "--", "true"], "virtual time only"),
+        (&["exec", "--device", "soft0", "--", "true"], "a program finds soft0 and soft1"),
+        (&["ib_send_lat", "-d", "sim:ideal", "host"], "leave host out"),
     ];
-    for arguments in calls {
+    for (arguments, why) in calls {
         let ended = said(&mut rdmalab(arguments));
         assert_eq!(ended.code, Some(2), "{arguments:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains("is between processes"), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(why), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{}", ended.stderr);
+        assert!(ended.stdout.is_empty(), "{arguments:?}: {}", ended.stdout);
     }
+}
+
+/// Both ends of perftest's names are simulated by one command.
+#[test]
+fn perftests_names_measure_simulated_devices() {
+    let call = ["ib_send_lat", "-d", "sim:connectx4", "-n", "200", "-s", "32"];
+    let ended = said(&mut rdmalab(&call));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("Send Latency Test"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Numbers of a model, not of an adapter"), "{}", ended.stdout);
+    let row = ended.stdout.lines().map(str::trim).find(|line| line.starts_with("32 "));
+    assert!(row.is_some_and(|row| row.split_whitespace().count() >= 5), "{}", ended.stdout);
+    assert_eq!(said(&mut rdmalab(&call)).stdout, ended.stdout, "the same each time");
+    let bandwidth = ["ib_write_bw", "-d", "sim:ideal", "-n", "100", "-s", "4096"];
+    assert_eq!(said(&mut rdmalab(&bandwidth)).code, Some(0));
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub struct ExecArgs {
 
 /// Replaces this process by the program, and returns only if that fails; or runs it many times.
 pub fn run(args: &ExecArgs) -> Outcome {
+    program::check_named(args.how.device.as_deref())?;
     if args.trials.are_wanted() {
         return trials::run(&args.how, &args.trials);
     }

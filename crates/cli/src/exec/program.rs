@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
+use rdmalab_sim::name_of_device;
 use rdmalab_softnic::Profile;
 
 use crate::exec::paths::{self, Memory};
@@ -23,6 +24,9 @@ pub const NOT_THERE: u8 = 127;
 /// The program, and the device that it finds.
 #[derive(Args, Clone, Debug)]
 pub struct ProgramArgs {
+    /// Refused, with the reason: a program finds soft0 and soft1.
+    #[arg(short, long, value_name = "NAME", hide = true)]
+    pub device: Option<String>,
     /// How the device's ports are addressed [default: RDMALAB_PERSONALITY, else infiniband]
     #[arg(long, value_enum)]
     pub personality: Option<Personality>,
@@ -59,6 +63,24 @@ impl Personality {
             Self::Ethernet => "ethernet",
         }
     }
+}
+
+/// Refuses a device that is named: a program finds the soft ones, and simulated ones are in no
+/// process of their own.
+///
+/// # Errors
+/// Why, and what to do, in one line.
+pub fn check_named(device: Option<&str>) -> Outcome {
+    let Some(device) = device else { return Ok(()) };
+    let why = match name_of_device(device) {
+        Some(_) => format!(
+            "a program runs in real time, and a simulated device exists in virtual time only: use \
+             `rdmalab run EXPERIMENT --device {device}`"
+        ),
+        None => "a program finds soft0 and soft1: leave it out, and name the device to the program"
+            .to_owned(),
+    };
+    Err(Failure::Usage(format!("exec --device {device}: {why}")))
 }
 
 /// Whether this process could open the device; a reason why not is only a warning, since the

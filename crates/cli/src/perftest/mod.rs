@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use rdmalab_experiments::{Common, Experiment, Memory, Op, OptionError, Point, Signal, sweep_from};
 use rdmalab_rank::process::{Server, ServerEvent};
+use rdmalab_sim::name_of_device;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::format::Format;
@@ -22,7 +23,7 @@ const UNDER_WAY_BYTES: u64 = 64 << 20;
 const RULE: &str =
     "---------------------------------------------------------------------------------------";
 
-/// Runs as the server or the client of a test.
+/// Runs as the server or the client of a test, or as both ends on a simulated device.
 pub fn run(args: &PerftestArgs) -> Outcome {
     let test = match &args.test {
         Ok(test) => test,
@@ -42,9 +43,15 @@ pub fn run(args: &PerftestArgs) -> Outcome {
         ));
     }
     let points = points(test, args)?;
+    let device = args.device.as_deref().unwrap_or_default();
     match &args.host {
+        Some(host) if name_of_device(device).is_some() => Err(usage(format!(
+            "{} {host}: both ends of {device} are simulated in this process: leave {host} out",
+            test.name
+        ))),
+        None if name_of_device(device).is_some() => measure(test, args, points, None),
         None => serve(args),
-        Some(host) => client(test, args, points, host),
+        Some(host) => measure(test, args, points, Some(address(host, args.tcp_port))),
     }
 }
 
@@ -106,12 +113,16 @@ fn fit(point: &mut Point) -> Result<(), OptionError> {
     point.set("buffers", &buffers.to_string())
 }
 
-fn client(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: &str) -> Outcome {
-    let is_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-    let address = match is_ipv6 {
-        true => format!("[{host}]:{}", args.tcp_port),
-        false => format!("{host}:{}", args.tcp_port),
-    };
+/// The address of a server.
+fn address(host: &str, tcp_port: u16) -> String {
+    match host.parse::<std::net::Ipv6Addr>().is_ok() {
+        true => format!("[{host}]:{tcp_port}"),
+        false => format!("{host}:{tcp_port}"),
+    }
+}
+
+/// Measures as the client of the server at `host`; without one, both ends are simulated.
+fn measure(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: Option<String>) -> Outcome {
     let how = HowArgs {
         device: args.device.clone(),
         repeat: 1,
@@ -119,7 +130,7 @@ fn client(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: &str) -> O
         no_record: args.out.is_none(),
         out: args.out.clone(),
         cores: args.cores.clone(),
-        host: Some(address),
+        host,
         link: args.link.clone(),
         ..HowArgs::default()
     };
@@ -145,6 +156,9 @@ fn banner(test: &Test, device: &str, point: &Point) {
         point.common.qps,
         point.common.tx_depth
     );
+    if name_of_device(device).is_some() {
+        outln!(" Numbers of a model, not of an adapter; both ends are simulated");
+    }
     if test.op == Op::Read {
         outln!(" Outstand reads  : {}", point.common.outstanding_reads);
     }

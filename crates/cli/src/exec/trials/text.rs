@@ -237,6 +237,7 @@ mod tests {
     fn record(home: &Path, number: usize, odp: &str, slow_ms: u64, fails: bool) -> Record {
         let condition = Condition { values: vec![("odp".to_owned(), odp.to_owned())] };
         let args = ProgramArgs {
+            device: None,
             personality: None,
             memory: Memory::Private,
             link: LinkArgs::default(),
