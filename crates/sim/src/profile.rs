@@ -53,7 +53,7 @@ struct File {
     title: String,
     lacks: String,
     /// A shipped profile from which parameters are taken that this file does not have.
-    like: Option<String>,
+    like: Option<toml::Spanned<String>>,
     #[serde(default)]
     parameters: BTreeMap<String, toml::Spanned<Entry>>,
 }
@@ -159,21 +159,30 @@ impl Profile {
             let at = error.span().map_or(1, |span| line(span.start));
             ProfileError(format!("{file}:{at}: {}", error.message()))
         })?;
-        let wrong = |why: String| ProfileError(format!("{file}: {why}"));
-        let like = read.like.as_deref().map(|name| like(name).map_err(wrong)).transpose()?;
+        let wrong = |at, why| ProfileError(format!("{file}:{}: {why}", line(at)));
+        let found = |name: &toml::Spanned<String>| {
+            like(name.get_ref()).map_err(|why| wrong(name.span().start, why))
+        };
+        let like = read.like.as_ref().map(found).transpose()?;
         let mut parameters = like.as_ref().map_or_else(Parameters::least, |like| like.parameters);
+        // Where a missing value would stand; without the table, where the file ends.
+        let table_at = text.find("[parameters]").unwrap_or(text.len());
         for parameter in Parameters::ALL {
             let given = read.parameters.contains_key(parameter.name);
             match parameter.default {
                 _ if given || like.is_some() => Ok(()),
                 Some(default) => parameters.set(parameter.name, default),
-                None => Err(format!("{} is missing: {}", parameter.name, parameter.meaning.trim())),
+                None => Err(format!(
+                    "[parameters] has no {}, which every profile needs: {}",
+                    parameter.name,
+                    parameter.meaning.trim()
+                )),
             }
-            .map_err(wrong)?;
+            .map_err(|why| wrong(table_at, why))?;
         }
         for (name, entry) in &read.parameters {
             let set = parameters.set(name, entry.get_ref().is);
-            set.map_err(|why| ProfileError(format!("{file}:{}: {why}", line(entry.span().start))))?;
+            set.map_err(|why| wrong(entry.span().start, why))?;
         }
         let mut entries = like.map_or_else(BTreeMap::new, |like| like.entries);
         for (name, entry) in read.parameters {
@@ -266,7 +275,7 @@ mod tests {
         );
         assert!(entry.from.starts_with("as connectx4: potter2018"), "{}", entry.from);
         let said = Profile::parse("x", &format!("{head}like = 'none'\n")).unwrap_err().0;
-        assert!(said.starts_with("x: like = \"none\": there is no such profile"), "{said}");
+        assert!(said.starts_with("x:4: like = \"none\": there is no such profile"), "{said}");
     }
 
     #[test]
@@ -290,8 +299,11 @@ mod tests {
         assert!(said.contains("it must be from 0 to 1000000"), "{said}");
         let said = told(&with("bus_read_ns = { is = 1, mark = 'guess', from = 'x' }"));
         assert!(said.contains("guess"), "{said}");
-        let said = told("name = 'x'\ntitle = 'x'\nlacks = 'x'\n[parameters]\n");
-        assert!(said.contains("stamp_ns is missing: Time of a time stamp."), "{said}");
+        let head = "name = 'x'\ntitle = 'x'\nlacks = 'x'\n";
+        let missing = "[parameters] has no stamp_ns, which every profile needs: Time of a time \
+                       stamp.";
+        assert_eq!(told(&format!("{head}[parameters]\n")), format!("p.toml:4: {missing}"));
+        assert_eq!(told(head), format!("p.toml:4: {missing}"));
     }
 
     #[test]
