@@ -264,3 +264,24 @@ fn each_link_changes_what_a_long_message_takes() {
         assert!(rdmalab_sim::link_values(link).is_some(), "{link}");
     }
 }
+
+/// The sweep of the book over both versions of on-demand paging: with the second one no queue pair
+/// waits until it is told that the page is there.
+#[test]
+fn the_sweep_over_both_versions_of_paging_is_as_the_book_says() {
+    let book = include_str!("../../../docs/book/src/simulate.md");
+    let sweep = book.split("```").find(|text| text.contains("--sim profile,odp_fault_contexts=0"));
+    let sweep = sweep.expect("the book has the sweep").trim_start_matches("sh\n");
+    let words: Vec<&str> = sweep.split_whitespace().filter(|word| *word != "\\").collect();
+    assert_eq!(words[0], "rdmalab", "{words:?}");
+    let ended = run(&[&words[1..], &["--format", "json"]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let record: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let of = |sim: &str| {
+        let points = record["points"].as_array().unwrap();
+        let point = points.iter().find(|point| point["parameters"]["sim"] == sim).unwrap();
+        point["figures"]["execution_time_ns"].as_f64().unwrap_or_else(|| panic!("{point}"))
+    };
+    let (v1, v2) = (of("profile"), of("odp_fault_contexts=0"));
+    assert!((5e6..6e6).contains(&v1) && (0.6e6..0.8e6).contains(&v2), "{v1} ns, {v2} ns");
+}
