@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rdmalab_goal::{Done, Options, Pairs, Schedule, check, critical_path, replay};
+use rdmalab_goal::{Done, Options, Pairs, Plan, Schedule, check, critical_path, replay};
 use rdmalab_rank::Stopped;
 use rdmalab_sim::{Profile, Report, Simulation};
 use serde_json::json;
@@ -56,6 +56,7 @@ pub fn run(args: &GoalArgs) -> Outcome {
     let options = Options { eager_bytes: args.eager.into(), credits: CREDITS };
     let wrong = |error| usage(format!("{}:{error}", args.file.display()));
     let pairs = check(&schedule, options.eager_bytes).map_err(wrong)?;
+    let plan = Plan::of(&schedule, options);
     let interrupt = Interrupt::catch();
     simulated::warn_of_debug_build();
     let mut spent = Spent::begin();
@@ -63,7 +64,7 @@ pub fn run(args: &GoalArgs) -> Outcome {
     let device = simulated::device_of(&simulation)?;
     let (results, report) = simulation.run(|rank| {
         let context = device.open().map_err(|why| Stopped::Failed(why.to_string()))?;
-        replay(rank, &context, &schedule, &options)
+        replay(rank, &context, &plan)
     });
     // The first failure of a rank's own is the reason; the others only tell that it failed.
     let own = |result: &&Result<Done, Stopped>| {

@@ -23,5 +23,5 @@ mod schedule;
 
 pub use check::{Pairs, check};
 pub use critical_path::critical_path;
-pub use replay::{Done, Options, replay};
+pub use replay::{Done, Options, Plan, replay};
 pub use schedule::{Kind, Message, Op, Schedule, ScheduleError};

@@ -61,26 +61,38 @@ impl Done {
     }
 }
 
-/// Replays the part of this rank. All ranks call it, on the same schedule, which was checked.
+/// A schedule that was checked, and what all ranks need to know of the whole of it.
+pub struct Plan<'a> {
+    schedule: &'a Schedule,
+    options: Options,
+    room: Room,
+    calculated_ns: u64,
+}
+
+impl<'a> Plan<'a> {
+    /// Goes through the schedule once, for all ranks.
+    #[must_use]
+    pub fn of(schedule: &'a Schedule, options: Options) -> Plan<'a> {
+        let own = 2 * LONG + RETURNS;
+        let counts = (options.credits, options.credits + own, options.credits + own);
+        let room = Room::of(schedule, options.eager_bytes, counts);
+        Plan { schedule, options, room, calculated_ns: calculated_ns(schedule) }
+    }
+}
+
+/// Replays the part of this rank. All ranks call it, with the same plan.
 ///
 /// # Errors
 /// A verb failed, a message did not come, or the rank was asked to stop.
-pub fn replay<R: Rank>(
-    rank: &R,
-    context: &Context,
-    schedule: &Schedule,
-    options: &Options,
-) -> Result<Done, Stopped> {
+pub fn replay<R: Rank>(rank: &R, context: &Context, plan: &Plan<'_>) -> Result<Done, Stopped> {
+    let Plan { schedule, ref options, room, calculated_ns } = *plan;
     let ops = schedule
         .ranks
         .get(rank.index())
         .ok_or_else(|| failed(format!("the schedule has {} ranks", schedule.ranks.len())))?;
-    let own = 2 * LONG + RETURNS;
-    let counts = (options.credits, options.credits + own, options.credits + own);
-    let room = Room::of(schedule, options.eager_bytes, counts);
     let links = Links::connect(rank, context, schedule, room)?;
     let mut run = Run::new(rank, &links, ops, options);
-    run.patience = calculated_ns(schedule) / rank.patience_ns().max(1);
+    run.patience = calculated_ns / rank.patience_ns().max(1);
     rank.barrier()?;
     run.begin = rank.clock().now();
     while run.left > 0 {
