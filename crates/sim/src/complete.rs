@@ -5,7 +5,6 @@ use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::bus::Span;
 use crate::completion::Cqe;
-use crate::component::Component;
 use crate::event::Event;
 use crate::kernel::World;
 use crate::time::Ps;
@@ -69,17 +68,13 @@ impl World {
         if cqe.is_void {
             return;
         }
-        let of = if cqe.frees.is_some() { "send" } else { "receive" };
+        queue.visible.push_back(cqe);
         let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status);
         let (channel, cookie) = (queue.channel, queue.cookie);
         if is_due {
             queue.notify = Notify::Disarmed;
         }
-        self.note(node, Component::Completion, || format!("the completion of the {of} is visible"));
-        let visible = Cqe { step: self.queue.cause(), ..cqe };
-        if let Some(queue) = self.nodes[node].cqs.get_mut(cq).and_then(Option::as_mut) {
-            queue.visible.push_back(visible);
-        }
+        self.note_visible(node, cq, cqe.frees.is_some());
         self.tell_completion(node, &cqe.wc, cqe.frees.is_none());
         if let Some(channel) = channel.filter(|_| is_due) {
             self.raise(node, channel, cookie);

@@ -26,7 +26,7 @@ macro_rules! components {
 }
 
 components! {
-    /// The processor between verbs: time stamps, copies, work of the program.
+    /// The processor besides posts and polls: time stamps, copies, other verbs, the program.
     Program = "program";
     /// A verb that posts.
     Post = "post";

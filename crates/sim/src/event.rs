@@ -124,8 +124,8 @@ impl EventQueue {
     /// Schedules an event.
     pub(crate) fn push(&mut self, at: Ps, event: Event) {
         self.sequence += 1;
-        if let Some(causes) = &mut self.causes {
-            causes.of.insert(self.sequence, causes.now);
+        if self.causes.is_some() {
+            self.note_cause();
         }
         self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, event }));
     }
@@ -154,6 +154,14 @@ impl EventQueue {
             causes.taken = causes.of.remove(&next.sequence).unwrap_or(0);
         }
         Some((next.at, next.event))
+    }
+
+    /// The event with this sequence comes from the step that is known now.
+    #[cold]
+    fn note_cause(&mut self) {
+        if let Some(causes) = &mut self.causes {
+            causes.of.insert(self.sequence, causes.now);
+        }
     }
 
     /// From now on it is known which step each event comes from.

@@ -42,17 +42,21 @@ impl World {
     }
 
     /// Adds a step to the timeline, if there is one. What is scheduled from now on comes from it.
+    #[inline]
     pub(crate) fn note(
         &mut self,
         node: usize,
         component: Component,
         what: impl FnOnce() -> String,
     ) {
-        self.note_at(self.now, node, component, what);
+        if self.timeline.is_some() {
+            self.note_at(self.now, node, component, what);
+        }
     }
 
     /// The same for what will happen at a time.
-    pub(crate) fn note_at(
+    #[cold]
+    fn note_at(
         &mut self,
         at: Ps,
         node: usize,
@@ -117,6 +121,19 @@ impl World {
         self.note(node, Component::MemoryWrite, || format!("{bytes} bytes are in memory"));
         if let Some(timeline) = self.timeline.as_mut() {
             timeline.note_written(node, self.queue.cause());
+        }
+    }
+
+    /// The completion that was added last to a queue is visible.
+    pub(crate) fn note_visible(&mut self, node: usize, cq: usize, is_send: bool) {
+        if self.timeline.is_none() {
+            return;
+        }
+        let of = if is_send { "send" } else { "receive" };
+        self.note(node, Component::Completion, || format!("the completion of the {of} is visible"));
+        let queue = self.nodes[node].cqs.get_mut(cq).and_then(Option::as_mut);
+        if let Some(cqe) = queue.and_then(|queue| queue.visible.back_mut()) {
+            cqe.step = self.queue.cause();
         }
     }
 

@@ -21,8 +21,8 @@ use crate::timeline::kind_name;
 impl World {
     /// The last packet has arrived at a node.
     pub(crate) fn arrive(&mut self, node: usize, packets: Packets) {
-        let kind = kind_name(packets.train.kind);
-        self.note(node, Component::Link, || format!("the {kind} has arrived"));
+        let kind = packets.train.kind;
+        self.note(node, Component::Link, || format!("the {} has arrived", kind_name(kind)));
         self.capture_arrival(node, &packets);
         match packets.to {
             To::Group(group) => {
@@ -122,8 +122,9 @@ impl World {
             });
             return None;
         }
-        let kind = kind_name(train.kind);
-        self.note(id.node, Component::ReceiveEngine, || format!("the {kind} is taken in"));
+        self.note(id.node, Component::ReceiveEngine, || {
+            format!("the {} is taken in", kind_name(train.kind))
+        });
         let (accepted, mut effects) = self.engine(id, qp, |qp, env| qp.accept(train, env));
         if effects.page_is_missing && !train.kind.is_response() {
             qp.nak_delay = self.fault_nak_delay(train);

@@ -250,8 +250,9 @@ impl World {
         to: To,
         source: Source,
     ) -> Box<Packets> {
-        let kind = kind_name(train.kind);
-        self.note(from.node, Component::SendEngine, || format!("the send engine takes the {kind}"));
+        self.note(from.node, Component::SendEngine, || {
+            format!("the send engine takes the {}", kind_name(train.kind))
+        });
         let is_inline = match source {
             Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
             Source::None | Source::Answer { .. } => false,
