@@ -447,7 +447,7 @@ fn values_have_verdicts_and_a_model_does_not_predict_what_calibrated_it() {
     let profile = studies.path().join("mine.toml");
     fs::write(&profile, model).unwrap();
     let plan = fs::read_to_string(own.join("plan.toml")).unwrap();
-    let plan = format!("sim = '{}'\n{plan}", profile.display());
+    let plan = format!("sim.profile = '{}'\n{plan}", profile.display());
     fs::write(own.join("plan.toml"), plan).unwrap();
     let path = studies.path().display().to_string();
     let device = format!("sim:{}", profile.display());

@@ -130,7 +130,7 @@ fn each_value_has_a_verdict_and_calibrated_ones_are_grey() {
     };
     let values = [("a", 8), ("b", 512), ("c", 8)].map(ours).concat();
     let (mut study, parts) = common::one_figure(record, "", rows, &values);
-    study.plan.sim = Some("x".to_owned());
+    study.plan.sim.profile = Some("x".to_owned());
     let calibration = rdmalab_study::Calibration::of_model(&study, "sim:x", ["s: a 0.45 us"]);
     let evaluation = rdmalab_study::evaluate_model(&study, &parts, &calibration);
     let page = rdmalab_report::study_page(&study, &parts, &evaluation, &[]);

@@ -33,7 +33,10 @@ impl Calibration {
             }
         }
         let profile = device.strip_prefix("sim:");
-        Self { is_of_study: profile.is_some() && profile == study.plan.sim.as_deref(), metrics }
+        Self {
+            is_of_study: profile.is_some() && profile == study.plan.sim.profile.as_deref(),
+            metrics,
+        }
     }
 
     /// Whether the model stands for the study's adapter: the plan names it.

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::error::{self, Error};
+use crate::simulated::Simulated;
 
 /// The plan of a study.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -16,9 +17,9 @@ pub struct Plan {
     pub source: String,
     /// The hardware of the study.
     pub hardware: String,
-    /// The profile of the simulated adapter that stands for that hardware, if there is one.
+    /// The simulation that stands for that hardware, if there is one.
     #[serde(default)]
-    pub sim: Option<String>,
+    pub sim: Simulated,
     /// How often each point is measured, unless a sweep says otherwise.
     #[serde(default = "one")]
     pub repeat: u32,
@@ -47,6 +48,9 @@ pub struct Figure {
     /// The meaning of the bars at its medians.
     #[serde(default)]
     pub bars: Bars,
+    /// What its simulation has besides the plan's, or in place of it.
+    #[serde(default)]
+    pub sim: Simulated,
     /// Names of its sweeps that a table shows side by side: the same rows for each, and the ratio
     /// of the first to the others.
     #[serde(default)]
@@ -68,7 +72,7 @@ pub enum Bars {
 }
 
 /// One sweep: an experiment, and its options in the words of `rdmalab run`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
     /// Its name within the figure; may be empty if the figure has one sweep.
@@ -82,6 +86,9 @@ pub struct Sweep {
     /// How often each point is measured.
     #[serde(default)]
     pub repeat: Option<u32>,
+    /// What its simulation has besides the figure's, or in place of it.
+    #[serde(default)]
+    pub sim: Simulated,
 }
 
 /// The command of a sweep, parsed.
@@ -114,6 +121,26 @@ impl Plan {
         self.figures.iter().find(|figure| figure.key.eq_ignore_ascii_case(key))
     }
 
+    /// The conditions of a simulation of one of its sweeps.
+    #[must_use]
+    pub fn simulated(&self, figure: &Figure, sweep: &Sweep) -> Simulated {
+        sweep.sim.within(&figure.sim.within(&self.sim))
+    }
+
+    /// The profiles of all its simulations, that of the plan first.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<String> {
+        let sweeps = self.figures.iter().flat_map(|f| f.sweeps.iter().map(move |s| (f, s)));
+        let of_sweeps = sweeps.filter_map(|(f, s)| self.simulated(f, s).profile);
+        let mut found: Vec<String> = Vec::new();
+        for profile in self.sim.profile.clone().into_iter().chain(of_sweeps) {
+            if !found.contains(&profile) {
+                found.push(profile);
+            }
+        }
+        found
+    }
+
     fn check(&self) -> Result<(), String> {
         is_key(&self.key).map_err(|why| format!("key = {:?}: {why}", self.key))?;
         if self.repeat == 0 || self.quick_repeat == 0 {
@@ -132,6 +159,9 @@ impl Plan {
             }
             for (j, sweep) in figure.sweeps.iter().enumerate() {
                 sweep.command(false).and_then(|_| sweep.command(true)).map_err(at)?;
+                if self.sim.profile.is_none() && !self.simulated(figure, sweep).is_empty() {
+                    return Err(at("sim: the plan names no profile with its own sim".to_owned()));
+                }
                 let named = !sweep.name.is_empty();
                 if named {
                     is_key(&sweep.name).map_err(|why| at(format!("{:?}: {why}", sweep.name)))?;
@@ -215,8 +245,7 @@ impl SweepCommand {
     /// What is wrong with the line.
     pub fn of_line(line: &[String]) -> Result<Self, String> {
         let run = line.join(" ");
-        let sweep = Sweep { name: String::new(), run, quick: String::new(), repeat: None };
-        sweep.command(false)
+        Sweep { run, ..Sweep::default() }.command(false)
     }
 }
 
@@ -245,6 +274,22 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_is_simulated_with_the_nearest_conditions() {
+        let plan = format!(
+            "{HEAD}[sim]\nprofile='a'\nlink='edr'\n[[figure]]\nkey='f'\ntitle='F'\n\
+             sim={{link='sdr,ddr'}}\n[[figure.sweep]]\nname='s'\nrun='ping'\n\
+             [[figure.sweep]]\nname='t'\nrun='ping'\nsim={{profile='b'}}\n"
+        );
+        let plan = Plan::parse("a/plan.toml", &plan).unwrap();
+        let figure = &plan.figures[0];
+        let of = |i: usize| plan.simulated(figure, &figure.sweeps[i]);
+        assert_eq!(of(0).options(), [("link".to_owned(), "sdr,ddr".to_owned())]);
+        assert_eq!((of(0).profile.as_deref(), of(1).profile.as_deref()), (Some("a"), Some("b")));
+        assert!(of(1).options().is_empty());
+        assert_eq!(plan.profiles(), ["a", "b"]);
+    }
+
+    #[test]
     fn errors_name_file_key_and_what_is_allowed() {
         let figure = "[[figure]]\nkey='f'\ntitle='F'\n";
         let said = error(&format!("{figure}colour='red'"));
@@ -261,5 +306,8 @@ mod tests {
         assert!(error("[[figure]]\nkey='F F'\ntitle=''").contains("small letters"));
         assert!(error("").contains("missing field `figure`"));
         assert!(error("repeat=0\nfigure=[]").contains("at least 1"));
+        assert!(error("sim={links='sdr'}\nfigure=[]").contains("`topology`"));
+        let lost = format!("{figure}sim={{link='sdr'}}\n[[figure.sweep]]\nrun='ping'");
+        assert!(error(&lost).contains("figure \"f\": sim: the plan names no profile"));
     }
 }

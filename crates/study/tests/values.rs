@@ -220,7 +220,7 @@ fn verdicts(kind: DeviceKind, sources: &[&str]) -> (Vec<(String, ValueVerdict)>,
         one("gone", place("on", 10), ""),
         "[[contested]]\nmetrics=['doubt']\nbecause='two are printed'\n".to_owned(),
     ];
-    let plan = format!("sim='mine'\n{PLAN}");
+    let plan = format!("sim.profile='mine'\n{PLAN}");
     let study = Study::parse("a", &plan, &format!("{head}\n{rows}"), &values.concat()).unwrap();
     let home = tempfile::tempdir().unwrap();
     let mut record = record(home.path(), &[1.0], None);

@@ -33,6 +33,9 @@ pub struct Request {
     pub quick: bool,
     /// The device.
     pub device: String,
+    /// Whether the plan chose the device, and so also the link and topology of each sweep.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_plan: bool,
     /// The profile of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
@@ -71,12 +74,18 @@ pub struct StudyDir {
 }
 
 impl Request {
-    /// The request of a command line.
-    pub fn of(key: &str, args: &StudyArgs) -> Self {
+    /// The request of a command line. `profiles` are those of the plan, if it chose the device.
+    pub fn of(key: &str, args: &StudyArgs, profiles: &[String]) -> Self {
         let link = LinkArgs { profile: args.profile.clone(), ..LinkArgs::default() };
         let device = args.device.clone().unwrap_or_else(|| crate::soft::best(&link));
+        let others = profiles.iter().map(|profile| format!("sim:{profile}"));
+        let devices = std::iter::once(device.clone()).chain(others);
         // A device that does not exist is refused when it is opened.
-        let model = crate::simulated::profile(&device).ok().flatten();
+        let models = devices.filter_map(|device| crate::simulated::profile(&device).ok().flatten());
+        let mut sources: Vec<String> = models.flat_map(|model| model.calibrated_from()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let is_simulated = rdmalab_sim::name_of_device(&device).is_some();
         let now = std::time::SystemTime::now();
         Self {
             schema: SCHEMA.to_owned(),
@@ -86,6 +95,7 @@ impl Request {
             figures: args.figure.clone(),
             quick: args.quick,
             device,
+            is_of_plan: !profiles.is_empty(),
             profile: args.profile.clone(),
             cores: args.cores.clone(),
             condition: args.condition.clone(),
@@ -93,7 +103,7 @@ impl Request {
             hosts: args.hosts.clone(),
             ssh: args.ssh.clone(),
             remote_program: args.remote_program.clone(),
-            calibrated_from: model.map(|model| model.calibrated_from()),
+            calibrated_from: is_simulated.then_some(sources),
             started_utc: rdmalab_record::utc(now),
         }
     }

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Limits, Point};
-use rdmalab_sim::Profile;
 
 use super::dir::Request;
 use super::host_cost::{Cost, HostTime, interpolated};
@@ -36,11 +35,11 @@ pub fn all(
     limits: &Limits,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let Some(profile) = profile(&request.device)? else { return Ok(()) };
     let (began, mut last) = (Instant::now(), Cost { once_s: 0.0, message_s: 1e-5 });
     for part in parts {
+        let Some(profile) = profile(&part.request(request).device)? else { return Ok(()) };
         let ranks = part.ranks().unwrap_or(2);
-        let setup = Setup::new(Profile::clone(&profile), ranks, &LinkArgs::default(), interrupt);
+        let setup = Setup::new(profile, ranks, &LinkArgs::default(), interrupt);
         let points = part.possible(Some(limits));
         if points.is_empty() {
             continue;

@@ -2,6 +2,7 @@
 
 mod args;
 mod budget;
+mod conditions;
 mod dir;
 mod host_cost;
 mod host_time;
@@ -48,7 +49,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         show::list(&studies(args.studies.as_deref())?);
         return Ok(());
     };
-    let args = &simulated(key, args)?;
+    let (args, profiles) = &simulated(key, args)?;
     let resumed = match &args.resume {
         Some(dir) => Some(StudyDir::to_resume(key, dir.as_deref(), args.out.as_deref())?),
         None => None,
@@ -56,7 +57,8 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if let Some(dir) = &resumed {
         dir.request.check_same(args)?;
     }
-    let request = resumed.as_ref().map_or_else(|| Request::of(key, args), |d| d.request.clone());
+    let request =
+        resumed.as_ref().map_or_else(|| Request::of(key, args, profiles), |d| d.request.clone());
     let study = find(key, studies(request.studies.as_deref())?)?;
     for figure in &request.figures {
         if study.plan.figure(figure).is_none() {
@@ -68,8 +70,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     }
     let others = beside(&study, &args.beside, request.condition.as_ref())?;
     let ends = launched(&request)?;
-    let mut parts = parts::of(&study.plan, &request.figures, request.quick);
-    parts.iter_mut().for_each(|part| part.leave_programs(&request));
+    let mut parts = parts::of_request(&study.plan, &request);
     if let Some((ranks, by)) = ends.as_ref().and_then(Ends::launched) {
         leave_unfit(key, &mut parts, ranks, by)?;
     }
@@ -78,7 +79,8 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if let Some(followed) = ends.as_ref().and_then(Ends::follow) {
         return followed;
     }
-    let limits = limits(&request)?;
+    let limits = limits_of(&request)?;
+    find_own_limits(&mut parts, &request)?;
     parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
     let interrupt = Interrupt::catch();
     if let Some(ends) = &ends {
@@ -111,15 +113,17 @@ pub fn run(args: &StudyArgs) -> Outcome {
     conclude(&study, &parts, &dir, failures, &others)
 }
 
-/// The arguments with `--device sim` replaced by the simulated adapter that the study's plan names.
+/// The arguments with `--device sim` replaced by the simulated adapter that the study's plan names,
+/// and the profiles of all its simulations; none if the plan does not choose the device.
 ///
 /// # Errors
 /// There is no such study, or its plan names none.
-fn simulated(key: &str, args: &StudyArgs) -> Outcome<StudyArgs> {
-    let mut args = args.clone();
+fn simulated(key: &str, args: &StudyArgs) -> Outcome<(StudyArgs, Vec<String>)> {
+    let (mut args, mut profiles) = (args.clone(), Vec::new());
     if args.device.as_deref() == Some("sim") {
         let study = find(key, studies(args.studies.as_deref())?)?;
-        let profile = study.plan.sim.ok_or_else(|| {
+        profiles = study.plan.profiles();
+        let profile = profiles.first().ok_or_else(|| {
             usage(format!(
                 "--device sim: no profile stands for the hardware of {key} yet ({}): name one, as \
                  sim:ideal",
@@ -128,7 +132,7 @@ fn simulated(key: &str, args: &StudyArgs) -> Outcome<StudyArgs> {
         })?;
         args.device = Some(format!("sim:{profile}"));
     }
-    Ok(args)
+    Ok((args, profiles))
 }
 
 /// The processes that mpirun or srun started; `None` if the study starts its own.
@@ -159,7 +163,7 @@ fn leave_unfit(key: &str, parts: &mut [Part], ranks: usize, by: &str) -> Outcome
     )))
 }
 
-fn limits(request: &Request) -> Outcome<Limits> {
+fn limits_of(request: &Request) -> Outcome<Limits> {
     let link = request.link();
     link.take_device().map_err(usage)?;
     let device = crate::soft::find(&request.device)?;
@@ -170,6 +174,16 @@ fn limits(request: &Request) -> Outcome<Limits> {
         limits.profile = Some((profile.name.clone(), crate::simulated::described(&profile)));
     }
     Ok(limits)
+}
+
+/// Finds the limits of the devices that parts have of their own.
+fn find_own_limits(parts: &mut [Part], request: &Request) -> Outcome {
+    for part in parts {
+        if let Some(own) = part.conditions.own_request(request) {
+            part.conditions.set_limits(limits_of(&own)?);
+        }
+    }
+    Ok(())
 }
 
 /// Measures the parts one after the other; returns their failures.
@@ -200,7 +214,8 @@ fn measure(
             let left = time.saturating_sub(began.elapsed()).as_secs_f64();
             budget::shorten(part, left / pace.of(left_s).max(1e-9));
         }
-        show::begin((number, count), part, pace.of(expected[i]), pace.of(left_s));
+        let line = part.line(&study_dir.request);
+        show::begin((number, count), (part, &line), pace.of(expected[i]), pace.of(left_s));
         let start = Instant::now();
         let outcome = one(part, &dir, &study_dir.request, interrupt);
         pace.done_s += part.size(Some(limits)).expected_s;
@@ -242,7 +257,8 @@ fn one(part: &Part, dir: &Path, request: &Request, interrupt: &Interrupt) -> Out
             }
         }
         What::Program(cases) => {
-            program::run((cases, part.repeat), dir, &command, request, interrupt)
+            let request = part.request(request);
+            program::run((cases, part.repeat), dir, &command, &request, interrupt)
         }
         What::Missing(_) | What::NotAsked => Ok(()),
     }

@@ -3,6 +3,7 @@
 use rdmalab_experiments::{Limits, Point, check, sweep};
 use rdmalab_study::{Plan, Sweep, SweepCommand};
 
+use super::conditions::Conditions;
 use super::dir::Request;
 use super::host_cost::HostTime;
 use super::program::{self, Case};
@@ -33,6 +34,8 @@ pub struct Part {
     pub host: Option<HostTime>,
     /// The processes that measure it, if mpirun or srun started them.
     pub team: Option<Team>,
+    /// How it is simulated where the plan chooses.
+    pub conditions: Conditions,
 }
 
 /// How this program can measure a sweep.
@@ -66,12 +69,23 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
                 more_ns: None,
                 host: None,
                 team: None,
+                conditions: Conditions::of(plan, figure, sweep),
             };
             if is_asked {
                 part.look_up();
             }
             parts.push(part);
         }
+    }
+    parts
+}
+
+/// All parts of a request, with what it decides about them.
+pub fn of_request(plan: &Plan, request: &Request) -> Vec<Part> {
+    let mut parts = of(plan, &request.figures, request.quick);
+    for part in &mut parts {
+        part.take_conditions(request);
+        part.leave_programs(request);
     }
     parts
 }
@@ -94,6 +108,30 @@ const OF_COMMAND: [&str; 7] = [
 ];
 
 impl Part {
+    /// Takes the plan's conditions if the plan chose the device. Otherwise a part that has an
+    /// adapter of its own is missing.
+    pub fn take_conditions(&mut self, request: &Request) {
+        if matches!(self.what, What::NotAsked) {
+            return;
+        }
+        match self.conditions.take(&mut self.words, request) {
+            Ok(()) => self.look_up(),
+            Err(why) => self.what = What::Missing(why),
+        }
+    }
+
+    /// The request with the part's device.
+    pub fn request(&self, request: &Request) -> Request {
+        self.conditions.own_request(request).unwrap_or_else(|| request.clone())
+    }
+
+    /// Its options as one line, with the device if that is its own.
+    pub fn line(&self, request: &Request) -> String {
+        let own = self.conditions.own_request(request);
+        let device = own.map(|own| format!(" --device {}", own.device));
+        self.words.line().join(" ") + &device.unwrap_or_default()
+    }
+
     /// The name of its directory: the figure, and the sweep if it has a name.
     pub fn name(&self) -> String {
         match self.sweep.as_str() {
@@ -122,6 +160,7 @@ impl Part {
     /// possible, the record lists the others.
     pub fn leave_impossible(&mut self, limits: &Limits) {
         let What::Experiment(_, points) = &self.what else { return };
+        let limits = self.conditions.limits(limits);
         let reasons: Vec<_> = points.iter().filter_map(|p| check(p, limits).err()).collect();
         if let Some(first) = reasons.first().filter(|_| reasons.len() == points.len()) {
             self.what = What::Missing(first.to_string());
@@ -130,6 +169,7 @@ impl Part {
 
     /// The points that can be measured; of a program, those of its calls.
     pub fn possible(&self, limits: Option<&Limits>) -> Vec<&Point> {
+        let limits = limits.map(|limits| self.conditions.limits(limits));
         let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
         match &self.what {
             What::Experiment(_, points) => points.iter().filter(is_possible).collect(),
@@ -198,7 +238,7 @@ impl Part {
     /// The options for running the part, including those of the study.
     pub fn how(&self, args: &RunArgs, request: &Request) -> HowArgs {
         let mut how = args.how.clone();
-        how.device = Some(request.device.clone());
+        how.device = Some(self.request(request).device);
         how.repeat = self.repeat;
         how.link.profile = request.profile.clone().or(how.link.profile);
         how.condition.clone_from(&request.condition);
@@ -251,8 +291,12 @@ impl Part {
         let What::Program(cases) = &self.what else { return };
         let program = &self.words.experiment;
         let is_simulated = rdmalab_sim::name_of_device(&request.device).is_some();
+        let has = |name: &&&str| self.words.options.iter().any(|(known, _)| known == **name);
+        let model = program::OF_MODELS.iter().find(has).filter(|_| !is_simulated);
         let why = if !request.hosts.is_empty() {
             format!("{program} runs on this machine only: leave --hosts out to measure it")
+        } else if let Some(option) = model {
+            format!("--{option} is of simulated devices only")
         } else if is_simulated && cases.iter().all(Case::is_by_cm) {
             format!("{program} with rdma_cm: simulated devices have no connection manager")
         } else if !is_simulated && installed(program).is_none() {
@@ -271,7 +315,7 @@ impl Part {
         let repeat = (self.repeat > 1).then(|| self.repeat.to_string());
         let hold = request.hold_dma_latency.map(|us| us.to_string());
         let values = [
-            Some(request.device.clone()),
+            Some(self.request(request).device),
             repeat,
             request.profile.clone(),
             request.cores.clone(),
@@ -322,8 +366,7 @@ mod tests {
     use crate::study::args::StudyArgs;
 
     fn part(run: &str) -> Part {
-        let sweep =
-            Sweep { name: String::new(), run: run.to_owned(), quick: String::new(), repeat: None };
+        let sweep = Sweep { run: run.to_owned(), ..Sweep::default() };
         let mut part = Part {
             figure: "f".to_owned(),
             sweep: "s".to_owned(),
@@ -333,9 +376,16 @@ mod tests {
             more_ns: None,
             host: None,
             team: None,
+            conditions: Conditions::default(),
         };
         part.look_up();
         part
+    }
+
+    fn request(study: &str, words: &str, profiles: &[String]) -> Request {
+        let command = StudyArgs::augment_args(clap::Command::new("s").no_binary_name(true));
+        let given = command.try_get_matches_from(words.split(' ')).unwrap();
+        Request::of(study, &StudyArgs::from_arg_matches(&given).unwrap(), profiles)
     }
 
     #[test]
@@ -374,12 +424,9 @@ mod tests {
     fn a_command_leads_back_to_its_part() {
         let one = part("ping --size 8..64*2 --op send,write");
         assert_eq!((one.name().as_str(), one.size(None).points), ("f.s", 8));
-        for asked in ["s", "s --hosts a,b --condition quiet --cores 0,1 --profile late-ack"] {
-            let words = asked.split(' ').chain(["--device", "soft0"]);
-            let command = StudyArgs::augment_args(clap::Command::new("s").no_binary_name(true));
-            let given = command.try_get_matches_from(words).unwrap();
-            let args = StudyArgs::from_arg_matches(&given).unwrap();
-            let request = Request::of("s", &args);
+        let more = "s --device soft0 --hosts a,b --condition quiet --cores 0,1 --profile late-ack";
+        for words in ["s --device soft0", more] {
+            let request = request("s", words, &[]);
             let mut other = part("ping");
             let command = one.command(&request);
             assert_eq!(command.contains(&"a,b".to_owned()), !request.hosts.is_empty());
@@ -389,11 +436,17 @@ mod tests {
     }
 
     #[test]
-    fn shipped_plans_use_options_that_there_are() {
+    fn shipped_plans_use_options_and_conditions_that_there_are() {
         // Options of missing experiments cannot be checked; all others have to be valid.
         for study in Study::shipped().unwrap() {
+            let profiles = study.plan.profiles();
+            assert!(profiles.iter().all(|name| rdmalab_sim::find(name).is_ok()), "{profiles:?}");
+            let simulated = request(&study.plan.key, "s --device sim:ideal", &profiles);
             for is_quick in [false, true] {
-                for part in of(&study.plan, &[], is_quick) {
+                let parts = of(&study.plan, &[], is_quick);
+                let mut conditioned = parts.clone();
+                conditioned.iter_mut().for_each(|part| part.take_conditions(&simulated));
+                for part in parts.into_iter().chain(conditioned) {
                     if let What::Missing(why) = &part.what {
                         let name = format!("{} {}", study.plan.key, part.name());
                         assert!(why.starts_with("there is no experiment"), "{name}: {why}");

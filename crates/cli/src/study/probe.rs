@@ -33,13 +33,13 @@ pub fn all(
     limits: &Limits,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let mut ranks = Ranks { request, interrupt, open: None };
+    let mut ranks = Ranks { interrupt, open: None };
     let began = Instant::now();
     let mut known: Vec<(Experiment, f64)> = Vec::new();
     for part in parts {
         let What::Experiment(args, points) = &part.what else { continue };
         let possible: Vec<&Point> =
-            points.iter().filter(|point| check(point, limits).is_ok()).collect();
+            points.iter().filter(|p| check(p, part.conditions.limits(limits)).is_ok()).collect();
         if !args.experiment.waits() || possible.is_empty() {
             continue;
         }
@@ -48,7 +48,7 @@ pub fn all(
             continue;
         }
         let how = HowArgs { repeat: 1, ..part.how(args, request) };
-        let session = match ranks.of(args.experiment, &how) {
+        let session = match ranks.of(args.experiment, &how, &part.request(request).device) {
             Err(_) if !interrupt.is_set() => continue,
             Err(_) => return Err(failed("interrupted")),
             Ok(None) => continue,
@@ -69,7 +69,6 @@ pub fn all(
 
 /// The ranks of the trials. Sweeps of the same experiment and options share them.
 struct Ranks<'a> {
-    request: &'a Request,
     interrupt: &'a Interrupt,
     open: Option<(String, Session)>,
 }
@@ -79,14 +78,19 @@ impl Ranks<'_> {
     ///
     /// # Errors
     /// They cannot be started; the measurement reports it.
-    fn of(&mut self, experiment: Experiment, how: &HowArgs) -> Outcome<Option<&mut Session>> {
+    fn of(
+        &mut self,
+        experiment: Experiment,
+        how: &HowArgs,
+        device: &str,
+    ) -> Outcome<Option<&mut Session>> {
         let kind = format!("{experiment:?} {how:?}");
         if self.open.as_ref().is_none_or(|(other, _)| *other != kind) {
             let ends = Ends::of(experiment, how)?;
             if ends.count() > RANKS {
                 return Ok(None);
             }
-            let session = Session::open(self.interrupt, &self.request.device, &ends)?;
+            let session = Session::open(self.interrupt, device, &ends)?;
             self.open = Some((kind, session));
         }
         Ok(self.open.as_mut().map(|(_, session)| session))

@@ -21,11 +21,15 @@ use crate::foreign::{KillOnDrop, free_port, installed, last_words, read};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
 use crate::run::hooks;
+use crate::run::plan::parameters;
 
 /// Programs that parts may name.
 const KNOWN: [&str; 1] = ["ib_send_lat"];
 /// Options of rdmalab that perftest has too.
-const OPTIONS: [&str; 6] = ["transport", "size", "messages", "inline", "mtu", "rdma-cm"];
+const OPTIONS: [&str; 8] =
+    ["transport", "size", "messages", "inline", "mtu", "rdma-cm", OF_MODELS[0], OF_MODELS[1]];
+/// Those of them that are of simulated devices, where our `ping` stands for a program.
+pub const OF_MODELS: [&str; 2] = ["link", "sim"];
 /// Time limit of a call, after which both ends are killed.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time limit for the server to listen.
@@ -121,7 +125,7 @@ impl Case {
             (true, Inline::Bytes(bytes)) => bytes.into(),
             _ => "default".into(),
         };
-        [
+        let mut all: Object = [
             ("transport", point.common.transport.name().into()),
             ("op", "send".into()),
             ("size_bytes", point.common.size_bytes.into()),
@@ -132,7 +136,13 @@ impl Case {
         ]
         .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
         .into_iter()
-        .collect()
+        .collect();
+        let of_model = parameters(point).into_iter();
+        all.extend(
+            of_model
+                .filter(|(name, value)| OF_MODELS.contains(&name.as_str()) && value != "profile"),
+        );
+        all
     }
 
     /// Whether its queue pairs are made by rdma_cm.

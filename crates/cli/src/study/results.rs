@@ -44,9 +44,8 @@ pub fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
 /// The parts of a study with the options with which they were started in a directory; they differ
 /// from the plan if a part was shortened.
 pub fn started_parts(study: &Study, dir: &StudyDir) -> Vec<parts::Part> {
-    let mut all = parts::of(&study.plan, &dir.request.figures, dir.request.quick);
+    let mut all = parts::of_request(&study.plan, &dir.request);
     for part in &mut all {
-        part.leave_programs(&dir.request);
         if let Ok(record) = Record::open(&dir.path.join(part.name())) {
             part.restore(&record.header.command);
         }

@@ -3,6 +3,7 @@
 use rdmalab_experiments::Limits;
 use rdmalab_study::{Evaluation, Study, Verdict};
 
+use super::conditions;
 use super::dir::Request;
 use super::parts::{Part, What};
 use crate::run::plan::duration;
@@ -35,16 +36,20 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     outln!("  here on {} (of kind {}{})", request.device, limits.kind, profile.unwrap_or_default());
     // Waiting takes no time of ours where time is virtual.
     let is_simulated = limits.kind == "sim";
-    match limits.profile.as_ref().filter(|_| is_simulated) {
-        Some((_, does)) => outln!("  {does}\n"),
-        None => outln!(""),
+    if let Some((_, does)) = limits.profile.as_ref().filter(|_| is_simulated) {
+        outln!("  {does}");
     }
+    let conditions = conditions::described(plan);
+    if request.is_of_plan && !conditions.is_empty() {
+        outln!("  in place of the profile's, the plan has {conditions}");
+    }
+    outln!("");
     let mut head = vec!["figure", "what is run", "points", "impossible", "times"];
     head.extend(if is_simulated { ["virtual", "here"].as_slice() } else { &["about"] });
     let mut rows = Rows::new(&head, 2);
     let (mut device_s, mut here_s, mut missing) = (0.0, 0.0, Vec::new());
     for part in parts {
-        let line = part.words.line().join(" ");
+        let line = part.line(request);
         match &part.what {
             What::NotAsked => {}
             What::Missing(why) => missing.push(format!("not available: {}: {why}", part.name())),
@@ -83,12 +88,13 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     );
 }
 
-/// Prints a line when a part begins.
-pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s: f64) {
+/// Prints a line when a part begins: its number of all, and the options of it.
+pub fn begin((number, count): (usize, usize), part: (&Part, &str), about_s: f64, left_s: f64) {
+    let (part, line) = part;
     errln!(
         "[{number}/{count}] {}: {} (about {}, {} left in all)",
         part.name(),
-        part.words.line().join(" "),
+        line,
         duration(about_s),
         duration(left_s)
     );
