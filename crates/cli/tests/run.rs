@@ -84,6 +84,7 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "share-qp" => ("yes", &["--threads", "2", "--op", "write"]),
         "arrivals" => ("constant", &["--rate", "20000"]),
         "call" => ("write", &[]),
+        "work" => ("2us", &[]),
         "queue" => ("srq", &[]),
         "max-sge" | "regions" => ("4", &[]),
         "regions-by" => ("turn", &["--regions", "4"]),

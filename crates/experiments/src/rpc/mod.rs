@@ -28,7 +28,7 @@ use crate::common::rules::{Fault, must};
 use crate::common::samples::{parts, stamp_memory};
 use crate::workload::{Places, Workload, transfer_ns};
 pub(crate) use options::Rpc;
-use options::{CALL, Call};
+use options::{CALL, Call, WORK};
 
 impl Workload for Rpc {
     const NAME: &'static str = "rpc";
@@ -39,7 +39,7 @@ impl Workload for Rpc {
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT SIZE MESSAGES RUNS WARM_UP MTU SL TX_DEPTH RX_DEPTH TOUCH MEMORY PORT]
         Common [GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER]
-        Own [CALL]
+        Own [CALL WORK]
         Common [MAX_SGE SEED LINK SIM]
     };
     /// As RAMCloud's ClusterPerf, with its shared receive queue.
@@ -52,7 +52,7 @@ impl Workload for Rpc {
         min_rnr_timer: 1,
         ..Common::DEFAULT
     };
-    const OWN: Self = Self { call: Call::Read };
+    const OWN: Self = Self { call: Call::Read, work_ns: 0 };
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(common.transport == Transport::Rc, "transport", || {
@@ -70,7 +70,7 @@ impl Workload for Rpc {
     }
 
     fn message_ns(&self, common: &Common) -> f64 {
-        3000.0 + 4.0 * transfer_ns(common)
+        3000.0 + 4.0 * transfer_ns(common) + self.work_ns as f64
     }
 
     fn run<R: Rank + Sync>(
@@ -95,8 +95,8 @@ impl Workload for Rpc {
             max_sge: common.max_sge,
         };
         let links = Links::connect(rank, context, limits, common, &want)?;
-        let mut node =
-            Node { rank, links: &links, common, call: self.call, layout, pending: 0, served: 0 };
+        let own = self;
+        let mut node = Node { rank, links: &links, common, own, layout, pending: 0, served: 0 };
         (0..layout.buffers).try_for_each(|buffer| node.repost(buffer))?;
         let mut log = Log::new(rank, common);
         let mut lockstep = Lockstep::new(rank, &links);
@@ -176,7 +176,7 @@ struct Node<'a, R> {
     rank: &'a R,
     links: &'a Links,
     common: &'a Common,
-    call: Call,
+    own: &'a Rpc,
     layout: Layout,
     /// Sends without a completion yet.
     pending: usize,
@@ -243,10 +243,16 @@ impl<R: Rank> Node<'_, R> {
         Ok(Arrived { buffer: wc.wr_id() as usize, bytes: wc.byte_len() as usize, qp })
     }
 
+    /// What a server does with a request besides what is measured here.
+    #[inline]
+    fn work(&self) -> Result<(), Stopped> {
+        if self.own.work_ns == 0 { Ok(()) } else { self.rank.think(self.own.work_ns) }
+    }
+
     /// The client.
     fn calls(&mut self, calls: u64, log: &mut Log) -> Result<(), Stopped> {
         let memory = self.links.mr.buffer();
-        let (ask, answer) = match self.call {
+        let (ask, answer) = match self.own.call {
             Call::Read => (WORD, self.layout.size),
             Call::Write => (WORD + self.layout.size, WORD),
         };
@@ -260,7 +266,7 @@ impl<R: Rank> Node<'_, R> {
                 return Err(failed(format!("an answer of {} bytes, not {answer}", came.bytes)));
             }
             let number = memory.read_u64(self.layout.in_at(came.buffer));
-            if self.call == Call::Write && number != self.served {
+            if self.own.call == Call::Write && number != self.served {
                 return Err(failed(format!("the answer to call {number}, not {}", self.served)));
             }
             log.keep(begin, end);
@@ -275,8 +281,9 @@ impl<R: Rank> Node<'_, R> {
     fn serves(&mut self, calls: u64) -> Result<(), Stopped> {
         for _ in 0..calls {
             let call = self.receive("the next call")?;
+            self.work()?;
             let entry = self.layout.log_at(self.served);
-            match self.call {
+            match self.own.call {
                 Call::Read => self.send(call.qp, entry, self.layout.size)?,
                 Call::Write => self.append(&call, entry)?,
             }
@@ -284,7 +291,7 @@ impl<R: Rank> Node<'_, R> {
             self.settle()?;
             self.served += 1;
         }
-        if self.call == Call::Read {
+        if self.own.call == Call::Read {
             // The client's is the first.
             (1..self.links.qps.len()).try_for_each(|backup| self.send(backup, 0, WORD))?;
             self.settle()?;
@@ -325,12 +332,13 @@ impl<R: Rank> Node<'_, R> {
 
     /// A backup.
     fn backs_up(&mut self, calls: u64) -> Result<(), Stopped> {
-        if self.call == Call::Read {
+        if self.own.call == Call::Read {
             return self.rests();
         }
         let (memory, size) = (self.links.mr.buffer(), self.layout.size);
         for _ in 0..calls {
             let came = self.receive("the next value")?;
+            self.work()?;
             let entry = self.layout.log_at(self.served);
             memory.copy_within(self.layout.in_at(came.buffer), entry, size);
             memory.write_u64(0, self.served);

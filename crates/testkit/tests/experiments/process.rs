@@ -226,7 +226,7 @@ fn calls_go_to_a_master_and_all_its_backups() {
         (2, "call=read size=100000 max-sge=8"),
         (4, "call=read size=1000 rx-depth=2"),
         (2, "call=write"),
-        (3, "call=write size=1000"),
+        (3, "call=write size=1000 work=20us"),
         (5, "call=write size=100000 rx-depth=8"),
     ] {
         let job = format!("rpc messages=60 runs=2 warm-up=5 {options}");

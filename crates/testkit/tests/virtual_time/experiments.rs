@@ -134,6 +134,26 @@ fn a_fan_with_few_receives_loses_nothing() {
     }
 }
 
+/// Master and backups work one after the other on a write, and the master alone on a read.
+#[test]
+fn the_work_of_servers_is_added_to_a_call() {
+    let profile = find("connectx4").unwrap();
+    let median_ns = |ranks, call, work| {
+        let options = [SHORT, ("call", call), ("work", work)];
+        let found = outcome(&profile, ranks, Experiment::RPC, &options);
+        let mut trips: Vec<f64> = found.series[0].counted().collect();
+        trips.sort_by(f64::total_cmp);
+        trips[trips.len() / 2]
+    };
+    for (ranks, call, servers) in
+        [(2, "read", 1.0), (4, "read", 1.0), (2, "write", 1.0), (4, "write", 2.0)]
+    {
+        let more = median_ns(ranks, call, "10us") - median_ns(ranks, call, "0");
+        let expected = servers * 10_000.0;
+        assert!((more - expected).abs() < 100.0, "{ranks} ranks, {call}: {more} ns");
+    }
+}
+
 #[test]
 fn a_sleeping_rank_uses_no_processor() {
     let profile = find("connectx4").unwrap();
