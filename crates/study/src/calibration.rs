@@ -9,6 +9,8 @@ use crate::value::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calibration {
     metrics: BTreeSet<String>,
+    /// Those by which options of the plan were chosen, on the model of the study's adapter.
+    of_plan: BTreeSet<String>,
     is_of_study: bool,
 }
 
@@ -33,10 +35,10 @@ impl Calibration {
             }
         }
         let profile = device.strip_prefix("sim:");
-        Self {
-            is_of_study: profile.is_some() && profile == study.plan.sim.profile.as_deref(),
-            metrics,
-        }
+        let is_of_study = profile.is_some() && profile == study.plan.sim.profile.as_deref();
+        let of_plan = study.plan.figures.iter().flat_map(|figure| figure.calibrated_by.clone());
+        let of_plan = of_plan.filter(|_| is_of_study).collect();
+        Self { is_of_study, metrics, of_plan }
     }
 
     /// Whether the model stands for the study's adapter: the plan names it.
@@ -51,14 +53,17 @@ impl Calibration {
         !self.metrics.is_empty()
     }
 
+    fn names(&self, metric: &str) -> bool {
+        self.metrics.contains(metric) || self.of_plan.contains(metric)
+    }
+
     /// The calibrating values that a value is one of, or follows from; empty if it is predicted. A
     /// ratio or difference follows if each of its two numbers is a calibrating value.
     pub(crate) fn behind(&self, study: &Study, value: &Value) -> Vec<String> {
-        if self.metrics.contains(&value.metric) {
+        if self.names(&value.metric) {
             return vec![value.metric.clone()];
         }
-        let plain =
-            study.values.iter().filter(|v| v.is_plain() && self.metrics.contains(&v.metric));
+        let plain = study.values.iter().filter(|v| v.is_plain() && self.names(&v.metric));
         let named = |side| plain.clone().find(|v| v.ours == side).map(|v| v.metric.clone());
         let sides: Option<Vec<String>> = value.sides().into_iter().map(named).collect();
         sides.unwrap_or_default()

@@ -48,6 +48,10 @@ pub struct Figure {
     /// The meaning of the bars at its medians.
     #[serde(default)]
     pub bars: Bars,
+    /// Published values by which options of its sweeps were chosen, on the model of the study's
+    /// adapter. So that model does not predict them.
+    #[serde(default)]
+    pub calibrated_by: Vec<String>,
     /// What its simulation has besides the plan's, or in place of it.
     #[serde(default)]
     pub sim: Simulated,

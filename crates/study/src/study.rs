@@ -42,6 +42,15 @@ impl Study {
             return Err(Error { file: file("plan.toml"), what });
         }
         let published = Published::parse(&file("published.csv"), published)?;
+        for figure in &plan.figures {
+            let is_none = |metric: &&String| !published.iter().any(|p| p.metric == **metric);
+            if let Some(other) = figure.calibrated_by.iter().find(is_none) {
+                let (file, key) = (file("plan.toml"), &figure.key);
+                let what =
+                    format!("figure {key:?}: calibrated_by: there is no published value {other:?}");
+                return Err(Error { file, what });
+            }
+        }
         let ClaimsFile { claims, values, absent, contested } =
             ClaimsFile::parse(&file("claims.toml"), claims, &plan, &published)?;
         Ok(Self { plan, published, claims, values, absent, contested })
@@ -139,5 +148,9 @@ mod tests {
         fs::write(own.join("plan.toml"), plan.replace("'own'", "'other'")).unwrap();
         let said = Study::read_all(dir.path()).unwrap_err().to_string();
         assert!(said.contains("own/plan.toml: key = \"other\""), "{said}");
+        let plan = plan.replace("figure=[]", "[[figure]]\nkey='f'\ntitle=''\ncalibrated_by=['m']");
+        fs::write(own.join("plan.toml"), plan).unwrap();
+        let said = Study::read_all(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("figure \"f\": calibrated_by: there is no published value \"m\""));
     }
 }

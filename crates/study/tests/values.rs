@@ -196,6 +196,15 @@ const SOURCES: &[&str] = &["a: off 1000 ns and on 720 ns", "b: slope of another 
 
 /// The verdict on each value of a simulated device, `sim:mine`, and the evaluation.
 fn verdicts(kind: DeviceKind, sources: &[&str]) -> (Vec<(String, ValueVerdict)>, Evaluation) {
+    verdicts_of(PLAN, kind, sources)
+}
+
+/// The same with a plan.
+fn verdicts_of(
+    plan: &str,
+    kind: DeviceKind,
+    sources: &[&str],
+) -> (Vec<(String, ValueVerdict)>, Evaluation) {
     let rows = "off,1000,ns,3%,calibration,p. 1,w\nreduction,28,%,2 points,calibration,p. 1,w\n\
         fast,600,ns,3%,calibration,p. 1,w\nnear,1000,ns,3%,calibration,p. 1,w\n\
         doubt,720,ns,3%,contested,p. 1,w\nfar,100,ns,3%,calibration,p. 1,w\n\
@@ -220,7 +229,7 @@ fn verdicts(kind: DeviceKind, sources: &[&str]) -> (Vec<(String, ValueVerdict)>,
         one("gone", place("on", 10), ""),
         "[[contested]]\nmetrics=['doubt']\nbecause='two are printed'\n".to_owned(),
     ];
-    let plan = format!("sim.profile='mine'\n{PLAN}");
+    let plan = format!("sim.profile='mine'\n{plan}");
     let study = Study::parse("a", &plan, &format!("{head}\n{rows}"), &values.concat()).unwrap();
     let home = tempfile::tempdir().unwrap();
     let mut record = record(home.path(), &[1.0], None);
@@ -229,6 +238,14 @@ fn verdicts(kind: DeviceKind, sources: &[&str]) -> (Vec<(String, ValueVerdict)>,
     let found = evaluate_model(&study, &[common::part("f", record)], &calibration);
     let of = |v: &ComparedValue| (v.published.metric.clone(), v.verdict());
     (found.values.iter().map(of).collect(), found)
+}
+
+#[test]
+fn what_chose_an_option_of_the_plan_is_not_predicted() {
+    let plan = PLAN.replace("title='F'\n", "title='F'\ncalibrated_by=['near']\n");
+    let (found, _) = verdicts_of(&plan, DeviceKind::Sim, &[]);
+    let of = |metric: &str| found.iter().find(|(name, _)| name == metric).unwrap().1;
+    assert_eq!((of("near"), of("off")), (ValueVerdict::Calibrated, ValueVerdict::Within));
 }
 
 #[test]
