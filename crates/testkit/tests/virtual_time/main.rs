@@ -11,6 +11,7 @@ mod lab;
 mod locks;
 mod noise;
 mod odp;
+mod orderings;
 mod paging;
 mod random_programs;
 mod timeline;
