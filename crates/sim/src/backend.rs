@@ -16,7 +16,7 @@ use crate::component::Component;
 use crate::control::{self, NewMr, NewQp, check_limit, gone, use_pd};
 use crate::device;
 use crate::ids::QpId;
-use crate::kernel::Sim;
+use crate::kernel::{LookLimit, Sim};
 use crate::lock_table::Protects;
 use crate::time::Ps;
 use crate::work_queue;
@@ -143,7 +143,8 @@ impl Backend for SimBackend {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
             let seen = ctx.sim.happenings();
-            ctx.sim.look_again(seen, ctx.sim.parameters.memory_look_ns, until);
+            let limit = until.map_or(LookLimit::Never, LookLimit::At);
+            ctx.sim.look_again(seen, ctx.sim.parameters.memory_look_ns, limit);
         }
     }
 

@@ -5,6 +5,9 @@ use crate::kernel::{Sim, World};
 use crate::task::TaskId;
 use crate::time::Ps;
 
+/// What a task waits for here.
+const WHAT: &str = "an event of a completion channel";
+
 impl World {
     /// An event of a completion queue.
     pub(crate) fn raise(&mut self, node: usize, channel: usize, cookie: u64) {
@@ -53,8 +56,8 @@ pub(crate) fn wait(sim: &Sim, node: usize, channel: usize, until: Option<Ps>) ->
             }
         });
         match until {
-            Some(until) => sim.sleep_until(until),
-            None => sim.block("an event of a completion channel"),
+            Some(until) => sim.block_until(until, WHAT),
+            None => sim.block(WHAT),
         }
         sim.note(node, Component::WakeUp, "the processor is awake");
         sim.with(|world| {

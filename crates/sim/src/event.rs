@@ -62,6 +62,11 @@ pub(crate) enum Event {
 }
 
 impl Event {
+    /// Whether it only lets a task go on.
+    pub(crate) fn is_of_tasks(&self) -> bool {
+        matches!(self, Event::Resume { .. } | Event::LookLimit { .. })
+    }
+
     /// Whether it is what an adapter does for a queue pair; packets on links are not.
     fn is_of(&self, id: QpId) -> bool {
         match self {
@@ -140,6 +145,11 @@ impl EventQueue {
             }
             is_kept
         });
+    }
+
+    /// All events, in no order.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.heap.iter().map(|Reverse(next)| &next.event)
     }
 
     /// The next event and its time.

@@ -40,6 +40,27 @@ pub(crate) struct Sim {
     pub(crate) clock_ps: &'static AtomicU64,
 }
 
+/// When a task gives up that looks for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookLimit {
+    /// At this time it goes on with something else.
+    At(Ps),
+    /// At this time it fails: it waited as long as a rank has patience. That changes nothing for
+    /// the others, so it fails sooner if nothing else is to come.
+    Patience(Ps),
+    /// Never.
+    Never,
+}
+
+impl LookLimit {
+    pub(crate) fn time(self) -> Option<Ps> {
+        match self {
+            LookLimit::At(time) | LookLimit::Patience(time) => Some(time),
+            LookLimit::Never => None,
+        }
+    }
+}
+
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -52,10 +73,10 @@ pub(crate) enum State {
         /// How long a look takes.
         period: Ps,
         /// When it gives up.
-        until: Option<Ps>,
+        limit: LookLimit,
     },
-    /// It sleeps until a time.
-    Sleeps,
+    /// It sleeps until a time; or until what it waits for comes, if that is named.
+    Sleeps(Option<&'static str>),
     /// It waits for another task: an exchange, an event, the end of its threads.
     Blocked(&'static str),
     /// It has ended.
@@ -74,7 +95,7 @@ pub(crate) struct Task {
     /// Its threads that have not ended.
     pub(crate) children: usize,
     /// The time for which a [`Event::LookLimit`] is scheduled.
-    look_limit: Option<Ps>,
+    pub(crate) look_limit: Option<Ps>,
     /// How often something happened that it may look for.
     pub(crate) happenings: u64,
     /// Processor time, in the program and in the kernel.
@@ -217,12 +238,21 @@ impl Sim {
 
     /// Does nothing until a time; the processor is idle.
     pub(crate) fn sleep_until(&self, until: Ps) {
+        self.sleep(until, None);
+    }
+
+    /// Waits until another task calls [`World::resume_at`], or until a time; `what` is for people.
+    pub(crate) fn block_until(&self, until: Ps, what: &'static str) {
+        self.sleep(until, Some(what));
+    }
+
+    fn sleep(&self, until: Ps, what: Option<&'static str>) {
         let Some(task) = self.running() else { return };
         self.with(|world| {
             world.touch_siblings(task.0);
             let until = until.max(world.now);
             world.resume_at(task, until);
-            world.tasks[task.0].state = State::Sleeps;
+            world.tasks[task.0].state = State::Sleeps(what);
         });
         self.suspend();
     }
@@ -240,19 +270,6 @@ impl Sim {
         self.running().map_or(0, |TaskId(task)| self.with(|world| world.tasks[task].happenings))
     }
 
-    /// Waits until something happened at the caller's node after it counted `seen` happenings, as a
-    /// loop does that looks every `period`; at most until `deadline`. The processor works.
-    pub(crate) fn look_again(&self, seen: u64, period: Ps, deadline: Option<Ps>) {
-        let Some(task) = self.running() else { return };
-        let began = self.now();
-        let waits = self.with(|world| world.begin_looks(task, seen, period, deadline));
-        if waits {
-            self.suspend();
-            let spent = self.now() - began;
-            self.with(|world| world.tasks[task.0].user += spent);
-        }
-    }
-
     /// Waits until another task calls [`World::resume_at`]; `what` is for people.
     pub(crate) fn block(&self, what: &'static str) {
         let Some(task) = self.running() else { return };
@@ -263,12 +280,14 @@ impl Sim {
         self.suspend();
     }
 
-    fn suspend(&self) {
+    /// Lets other tasks run, until this one is resumed.
+    pub(crate) fn suspend(&self) {
         task::suspend();
         self.with(|world| self.clock_ps.store(world.now.0, Ordering::Relaxed));
     }
 
-    /// Handles events up to the next time at which a task goes on; `None` if no event is left.
+    /// Handles events up to the next time at which a task goes on; `None` if there is none, but for
+    /// the ends of the tasks' patience.
     pub(crate) fn next_task(&self) -> Option<TaskId> {
         let mut world = self.world.lock();
         let next = world.next_task();
@@ -337,44 +356,6 @@ impl World {
         self.queue.push(at, Event::Resume { task, wait });
     }
 
-    /// Begins the wait of [`Sim::look_again`]; false if there is something to look at already.
-    fn begin_looks(&mut self, task: TaskId, seen: u64, period: Ps, deadline: Option<Ps>) -> bool {
-        let since = self.now;
-        if self.stopped.is_some() || self.tasks[task.0].happenings != seen {
-            return false;
-        }
-        self.tasks[task.0].state = State::Looks { since, period, until: deadline };
-        if let Some(deadline) = deadline {
-            self.schedule_look_limit(task, deadline);
-        }
-        true
-    }
-
-    /// Schedules the end of a task's looks, unless an earlier event will do that. There are many
-    /// looks, with limits that are hardly ever reached, so there is not an event for each.
-    fn schedule_look_limit(&mut self, task: TaskId, limit: Ps) {
-        let scheduled = &mut self.tasks[task.0].look_limit;
-        if scheduled.is_none_or(|earlier| earlier > limit) {
-            *scheduled = Some(limit);
-            self.queue.push(limit.max(self.now), Event::LookLimit { task });
-        }
-    }
-
-    /// The limit of a task's looks may be reached.
-    fn look_limit(&mut self, task: TaskId) {
-        let found = &mut self.tasks[task.0];
-        if found.look_limit.is_none_or(|limit| limit > self.now) {
-            return; // An earlier event has taken its place.
-        }
-        found.look_limit = None;
-        if let State::Looks { since, period, until: Some(until) } = found.state {
-            match until <= self.now {
-                true => self.resume_at(task, end_of_look(since, period, self.now)),
-                false => self.schedule_look_limit(task, until),
-            }
-        }
-    }
-
     /// Something happened at a node that its tasks may look for.
     pub(crate) fn happened(&mut self, node: usize) {
         let now = self.now;
@@ -407,13 +388,6 @@ impl World {
         self.wake_looker(task, now);
     }
 
-    fn wake_looker(&mut self, task: usize, now: Ps) {
-        if let Some(Task { state: State::Looks { since, period, .. }, .. }) = self.tasks.get(task) {
-            let at = end_of_look(*since, *period, now);
-            self.resume_at(TaskId(task), at);
-        }
-    }
-
     /// Ends the whole simulation: every task that waits goes on, and finds the reason.
     pub(crate) fn stop(&mut self, why: Stopped) {
         if matches!(self.stopped, None | Some(Stopped::Asked)) {
@@ -435,9 +409,9 @@ impl World {
     pub(crate) fn waiting(&self) -> String {
         let waits = |(index, task): (usize, &Task)| {
             let what = match task.state {
-                State::Blocked(what) => what,
+                State::Blocked(what) | State::Sleeps(Some(what)) => what,
                 State::Looks { .. } => "a completion or a write to its memory",
-                State::Active | State::Sleeps | State::Ended => return None,
+                State::Active | State::Sleeps(None) | State::Ended => return None,
             };
             let thread = if index < self.nodes.len() { "" } else { " (a thread)" };
             Some(format!("rank {}{thread} waits for {what}", task.node))
@@ -469,6 +443,11 @@ impl World {
         loop {
             self.look_whether_asked();
             let (at, event) = self.queue.peek()?;
+            if let Event::LookLimit { task } = *event
+                && self.is_only_patience_left(task)
+            {
+                return None;
+            }
             if let Event::Resume { task, wait } = *event {
                 let is_due = self.tasks[task.0].wait == wait;
                 self.queue.pop();
@@ -550,23 +529,5 @@ impl World {
             Event::PageArrives { node, page } => self.page_arrives(node, page),
             Event::PageResume { node, qpn } => self.page_resume(node, qpn),
         }
-    }
-}
-
-/// When the first look after `time` ends that a loop makes, whose looks take `period` and began at
-/// `since`.
-fn end_of_look(since: Ps, period: Ps, time: Ps) -> Ps {
-    let looks = (time - since).0.div_ceil(period.0.max(1));
-    since + Ps(period.0.max(1)) * looks
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_look_ends_at_a_multiple_of_its_time() {
-        let end = |time| end_of_look(Ps(100), Ps(30), Ps(time)).0;
-        assert_eq!([end(90), end(100), end(101), end(130), end(131)], [100, 100, 130, 130, 160]);
     }
 }

@@ -43,6 +43,7 @@ mod ids;
 mod kernel;
 mod lock_table;
 mod locks;
+mod looks;
 mod memory;
 mod node_paging;
 mod noise;

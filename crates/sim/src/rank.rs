@@ -7,7 +7,7 @@ use rdmalab_measure::{Clock, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 
 use crate::component::Component;
-use crate::kernel::{Sim, World};
+use crate::kernel::{LookLimit, Sim, World};
 use crate::time::Ps;
 
 /// How long a rank waits for a message that does not come.
@@ -68,12 +68,17 @@ impl SimRank {
         })
     }
 
-    /// Looks until something is found, at most until `deadline`; then `None`.
-    fn look_until<T>(
+    /// Looks until something is found, at most for `limit_ns`; then `None`.
+    fn look_for<T>(
         &self,
-        deadline: Ps,
+        limit_ns: u64,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
+        let deadline = self.sim.now() + Ps::from_whole_ns(limit_ns);
+        let limit = match limit_ns {
+            PATIENCE_NS.. => LookLimit::Patience(deadline),
+            _ => LookLimit::At(deadline),
+        };
         loop {
             let seen = self.sim.happenings();
             let (began, stolen) = (self.sim.now(), self.sim.stolen());
@@ -94,7 +99,7 @@ impl SimRank {
             self.check(false)?;
             // Most looks have no interrupt.
             let period = self.sim.now() - began - (self.sim.stolen() - stolen);
-            self.sim.look_again(seen, period, Some(deadline));
+            self.sim.look_again(seen, period, limit);
         }
     }
 }
@@ -133,8 +138,7 @@ impl Rank for SimRank {
     }
 
     fn spin<T>(&self, look: impl FnMut() -> Option<T>) -> Result<T, Stopped> {
-        let deadline = self.sim.now() + Ps::from_whole_ns(PATIENCE_NS);
-        self.look_until(deadline, look)?.ok_or_else(|| {
+        self.look_for(PATIENCE_NS, look)?.ok_or_else(|| {
             Stopped::TimedOut(format!(
                 "rank {} waited {} virtual seconds, and nothing came",
                 self.index,
@@ -148,7 +152,7 @@ impl Rank for SimRank {
         limit_ns: u64,
         look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
-        self.look_until(self.sim.now() + Ps::from_whole_ns(limit_ns), look)
+        self.look_for(limit_ns, look)
     }
 
     fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped> {

@@ -142,6 +142,7 @@ impl Simulation {
                     let result = caught(|| body(&rank)).unwrap_or_else(|panic| {
                         Err(Stopped::Failed(format!("rank {index} panicked: {panic}")))
                     });
+                    let result = result.map_err(|why| with_others(&rank.sim, why));
                     if let Err(why) = &result {
                         fail(&rank.sim, index, why);
                     }
@@ -172,6 +173,16 @@ impl Simulation {
             }
         });
         (results, report)
+    }
+}
+
+/// Adds what the other ranks wait for, if one has waited for too long.
+fn with_others(sim: &Sim, why: Stopped) -> Stopped {
+    match (why, sim.with(|world| world.waiting())) {
+        (Stopped::TimedOut(why), others) if !others.is_empty() => {
+            Stopped::TimedOut(format!("{why}; meanwhile {others}"))
+        }
+        (why, _) => why,
     }
 }
 

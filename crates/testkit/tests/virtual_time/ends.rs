@@ -25,11 +25,66 @@ fn a_rank_that_leaves_the_others_waiting_is_a_deadlock_with_names() {
 }
 
 #[test]
-fn what_never_comes_ends_by_patience_in_virtual_time() {
-    let (simulation, _) = lab(&find("ideal").unwrap(), 1);
-    let (results, report) = simulation.run(|rank| rank.spin(|| None::<()>));
-    assert!(matches!(&results[0], Err(Stopped::TimedOut(_))), "{results:?}");
-    assert!(report.time.ns() >= 60e9);
+fn ranks_that_all_look_for_what_nobody_sends_are_a_deadlock_with_names() {
+    let looks = "waits for a completion or a write to its memory";
+    for ranks in [1, 2] {
+        let (simulation, device) = lab(&find("ideal").unwrap(), ranks);
+        let (results, report) = simulation.run(|rank| {
+            if rank.index() == 0 {
+                return rank.spin(|| None::<()>);
+            }
+            let context = device.open().unwrap();
+            let cq = context.create_cq(1, None).unwrap();
+            rank.spin(|| cq.poll_one().unwrap()).map(drop)
+        });
+        let each: Vec<String> = (0..ranks).map(|rank| format!("rank {rank} {looks}")).collect();
+        let why = format!("deadlock: {}", each.join("; "));
+        assert_eq!(results, vec![Err(Stopped::Other(why)); ranks]);
+        // Nobody had to lose his patience.
+        assert!(report.time.ns() < 1e9, "{report:?}");
+    }
+}
+
+#[test]
+fn limits_of_looks_and_sleeps_are_kept_and_a_deadlock_after_them_is_named() {
+    let (simulation, device) = lab(&find("ideal").unwrap(), 3);
+    let (results, report) = simulation.run(|rank| match rank.index() {
+        0 => {
+            // Its time-out is its own, though all others wait for ever.
+            assert_eq!(rank.spin_for(5_000_000, || None::<()>), Ok(None));
+            assert!(rank.now().0 >= 5_000_000_000);
+            rank.spin_for(rank.patience_ns(), || None::<()>).map(drop)
+        }
+        1 => rank.barrier(),
+        _ => {
+            let channel = device.open().unwrap().create_channel().unwrap();
+            // Longer than anybody has patience: nothing else comes before.
+            let waited = channel.wait_ns(100_000_000_000).unwrap();
+            assert!(waited.is_none());
+            rank.barrier()
+        }
+    });
+    // While rank 2 sleeps, it may do something afterwards: rank 0 loses its patience.
+    assert!(report.time.ns() >= 60e9, "{report:?}");
+    assert_eq!(results[0], Ok(()));
+    let Err(Stopped::Other(why)) = &results[1] else { panic!("{results:?}") };
+    let barrier = "waits for the other ranks, to exchange what they know";
+    assert_eq!(*why, format!("deadlock: rank 1 {barrier}; rank 2 {barrier}"));
+}
+
+#[test]
+fn a_rank_that_waited_for_too_long_tells_what_the_others_wait_for() {
+    let (simulation, _) = lab(&find("ideal").unwrap(), 3);
+    let (results, report) = simulation.run(|rank| match rank.index() {
+        0 => rank.spin(|| None::<()>),
+        1 => rank.barrier(),
+        _ => rank.sleep(100_000_000_000),
+    });
+    assert!(report.time.ns() >= 60e9, "{report:?}");
+    let Err(Stopped::TimedOut(why)) = &results[0] else { panic!("{results:?}") };
+    let barrier = "waits for the other ranks, to exchange what they know";
+    let waited = "rank 0 waited 60 virtual seconds, and nothing came";
+    assert_eq!(*why, format!("{waited}; meanwhile rank 1 {barrier}"));
 }
 
 #[test]
