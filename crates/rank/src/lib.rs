@@ -148,6 +148,31 @@ pub trait Rank: Locks {
         look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped>;
 
+    /// Calls `meanwhile` again and again until a time, and returns the first stamp at or after it.
+    /// A stamp is taken before each call, so that the wait ends in time. `meanwhile` returns
+    /// whether it would do more if it were called at once; otherwise virtual time does not call it
+    /// before something happened. It must not sleep.
+    ///
+    /// # Errors
+    /// When it was asked to stop, or another rank is gone; and those of `meanwhile`.
+    #[inline(always)]
+    fn busy_until(
+        &self,
+        until: Stamp,
+        mut meanwhile: impl FnMut() -> Result<bool, Stopped>,
+    ) -> Result<Stamp, Stopped> {
+        loop {
+            let now = self.now();
+            if now >= until {
+                return Ok(now);
+            }
+            meanwhile()?;
+            if self.is_asked_to_stop() {
+                return Err(self.spin_for(0, || None::<()>).err().unwrap_or(Stopped::Asked));
+            }
+        }
+    }
+
     /// Spins until a word that a peer writes has another value than `old`, and returns the value.
     /// The peer's earlier writes are then visible.
     ///

@@ -15,6 +15,7 @@ use crate::completion::{CompletionQueue, Cqe};
 use crate::component::Component;
 use crate::control::{self, NewMr, NewQp, check_limit, gone, use_pd};
 use crate::device;
+use crate::idle_calls::IdleCall;
 use crate::ids::QpId;
 use crate::kernel::{LookLimit, Sim};
 use crate::lock_table::Protects;
@@ -142,7 +143,7 @@ impl Backend for SimBackend {
             if is_late || is_over || ctx.sim.running().is_none() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
-            let seen = ctx.sim.happenings();
+            let seen = ctx.sim.seen();
             let limit = until.map_or(LookLimit::Never, LookLimit::At);
             ctx.sim.look_again(seen, ctx.sim.parameters.memory_look_ns, limit);
         }
@@ -522,10 +523,10 @@ fn poll(cq: &Handle, most: usize, mut take: impl FnMut(&Cqe)) -> VerbsResult<usi
         }
         (taken, is_overrun)
     });
-    cq.sim.work(match taken {
-        0 => all.poll_empty_ns,
-        _ => all.poll_hit_ns + all.poll_more_ns * (taken as u64 - 1),
-    });
+    match taken {
+        0 => cq.sim.work_in_vain(all.poll_empty_ns, IdleCall::Poll),
+        _ => cq.sim.work(all.poll_hit_ns + all.poll_more_ns * (taken as u64 - 1)),
+    }
     if taken > 0 {
         cq.sim.note(cq.node, Component::Poll, "the poll ends");
     }

@@ -16,6 +16,7 @@ use crate::capture::Capture;
 use crate::event::{Event, EventQueue};
 use crate::exchange::Exchange;
 use crate::fabric::Fabric;
+use crate::idle_calls::{IdleCall, Row};
 use crate::ids::QpId;
 use crate::lock_table::LockTable;
 use crate::noise::Interrupts;
@@ -98,6 +99,8 @@ pub(crate) struct Task {
     pub(crate) look_limit: Option<Ps>,
     /// How often something happened that it may look for.
     pub(crate) happenings: u64,
+    /// Its calls in a row that found nothing.
+    pub(crate) row: Row,
     /// Processor time, in the program and in the kernel.
     pub(crate) user: Ps,
     pub(crate) system: Ps,
@@ -208,12 +211,26 @@ impl Sim {
 
     /// The caller's processor works for `cost`. Does nothing outside of tasks.
     pub(crate) fn work(&self, cost: Ps) {
-        self.spend(cost, |task| &mut task.user);
+        self.spend(cost, |task| {
+            task.row.end();
+            &mut task.user
+        });
+    }
+
+    /// The same for a call that finds nothing.
+    pub(crate) fn work_in_vain(&self, cost: Ps, call: IdleCall) {
+        self.spend(cost, |task| {
+            task.row.add(call);
+            &mut task.user
+        });
     }
 
     /// The same in the kernel.
     pub(crate) fn work_in_kernel(&self, cost: Ps) {
-        self.spend(cost, |task| &mut task.system);
+        self.spend(cost, |task| {
+            task.row.end();
+            &mut task.system
+        });
     }
 
     fn spend(&self, cost: Ps, account: impl FnOnce(&mut Task) -> &mut Ps) {
@@ -250,6 +267,7 @@ impl Sim {
         let Some(task) = self.running() else { return };
         self.with(|world| {
             world.touch_siblings(task.0);
+            world.tasks[task.0].row.end();
             let until = until.max(world.now);
             world.resume_at(task, until);
             world.tasks[task.0].state = State::Sleeps(what);
@@ -265,16 +283,12 @@ impl Sim {
         self.running().map_or(Ps::ZERO, |TaskId(task)| self.with(|world| world.tasks[task].stolen))
     }
 
-    /// How often something happened so far that the caller may look for.
-    pub(crate) fn happenings(&self) -> u64 {
-        self.running().map_or(0, |TaskId(task)| self.with(|world| world.tasks[task].happenings))
-    }
-
     /// Waits until another task calls [`World::resume_at`]; `what` is for people.
     pub(crate) fn block(&self, what: &'static str) {
         let Some(task) = self.running() else { return };
         self.with(|world| {
             world.touch_siblings(task.0);
+            world.tasks[task.0].row.end();
             world.tasks[task.0].state = State::Blocked(what);
         });
         self.suspend();
@@ -308,6 +322,7 @@ impl World {
             children: 0,
             look_limit: None,
             happenings: 0,
+            row: Row::default(),
             user: Ps::ZERO,
             system: Ps::ZERO,
             interrupts: Interrupts::of_task(&self.parameters, self.seed, task.0),

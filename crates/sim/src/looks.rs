@@ -5,10 +5,31 @@ use crate::kernel::{LookLimit, Sim, State, Task, World};
 use crate::task::TaskId;
 use crate::time::Ps;
 
+/// What a task knew when it began a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// How often something happened before that it may look for.
+    happenings: u64,
+    /// How many time stamps it took before. A look that takes one may find something at any time.
+    stamps: u64,
+}
+
+fn seen_by(task: &Task) -> Seen {
+    Seen { happenings: task.happenings, stamps: task.row.stamps }
+}
+
 impl Sim {
-    /// Waits until something happened at the caller's node after it counted `seen` happenings, as a
-    /// loop does that looks every `period`; at most until `limit`. The processor works.
-    pub(crate) fn look_again(&self, seen: u64, period: Ps, limit: LookLimit) {
+    /// The caller begins a look.
+    pub(crate) fn seen(&self) -> Seen {
+        let nothing = Seen { happenings: 0, stamps: 0 };
+        self.running()
+            .map_or(nothing, |TaskId(task)| self.with(|world| seen_by(&world.tasks[task])))
+    }
+
+    /// Waits until something happened at the caller's node since it began a look that found
+    /// nothing, as a loop does that looks every `period`; at most until `limit`. The processor
+    /// works.
+    pub(crate) fn look_again(&self, seen: Seen, period: Ps, limit: LookLimit) {
         let Some(task) = self.running() else { return };
         let began = self.now();
         let waits = self.with(|world| world.begin_looks(task, seen, period, limit));
@@ -22,9 +43,14 @@ impl Sim {
 
 impl World {
     /// Begins the wait of [`Sim::look_again`]; false if there is something to look at already.
-    fn begin_looks(&mut self, task: TaskId, seen: u64, period: Ps, limit: LookLimit) -> bool {
+    fn begin_looks(&mut self, task: TaskId, seen: Seen, period: Ps, limit: LookLimit) -> bool {
         let since = self.now;
-        if self.stopped().is_some() || self.tasks[task.0].happenings != seen {
+        let found = &mut self.tasks[task.0];
+        let now = seen_by(found);
+        if now.stamps == seen.stamps {
+            found.row.end();
+        }
+        if now != seen || self.stopped().is_some() {
             return false;
         }
         self.tasks[task.0].state = State::Looks { since, period, limit };

@@ -7,7 +7,9 @@ use rdmalab_measure::{Clock, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 
 use crate::component::Component;
+use crate::idle_calls::IdleCall;
 use crate::kernel::{LookLimit, Sim, World};
+use crate::task::TaskId;
 use crate::time::Ps;
 
 /// How long a rank waits for a message that does not come.
@@ -80,7 +82,7 @@ impl SimRank {
             _ => LookLimit::At(deadline),
         };
         loop {
-            let seen = self.sim.happenings();
+            let seen = self.sim.seen();
             let (began, stolen) = (self.sim.now(), self.sim.stolen());
             if let Some(found) = look() {
                 if self.sim.now() == began {
@@ -88,13 +90,13 @@ impl SimRank {
                 }
                 return Ok(Some(found));
             }
+            if self.sim.now() == began {
+                // It called no verb: it looked at memory.
+                self.sim.work_in_vain(self.sim.parameters.memory_look_ns, IdleCall::Look);
+            }
             if self.sim.now() >= deadline {
                 self.sim.note(self.index, Component::Pause, "the program has waited long enough");
                 return self.check(false).map(|()| None);
-            }
-            if self.sim.now() == began {
-                // It called no verb: it looked at memory.
-                self.sim.work(self.sim.parameters.memory_look_ns);
             }
             self.check(false)?;
             // Most looks have no interrupt.
@@ -114,7 +116,7 @@ impl Rank for SimRank {
     }
 
     fn now(&self) -> Stamp {
-        self.sim.work(self.sim.parameters.stamp_ns);
+        self.sim.work_in_vain(self.sim.parameters.stamp_ns, IdleCall::Stamp);
         Stamp(self.sim.now().0)
     }
 
@@ -153,6 +155,30 @@ impl Rank for SimRank {
         look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
         self.look_for(limit_ns, look)
+    }
+
+    fn busy_until(
+        &self,
+        until: Stamp,
+        mut meanwhile: impl FnMut() -> Result<bool, Stopped>,
+    ) -> Result<Stamp, Stopped> {
+        let stamp_ps = self.sim.parameters.stamp_ns;
+        loop {
+            let (began, stolen) = (self.sim.now(), self.sim.stolen());
+            let now = self.now();
+            if now >= until {
+                return Ok(now);
+            }
+            let seen = self.sim.seen();
+            let has_more = meanwhile()?;
+            self.check(false)?;
+            if !has_more {
+                let period = self.sim.now() - began - (self.sim.stolen() - stolen);
+                // The last stamp of the bare loop begins at this time or after it.
+                let limit = LookLimit::At(Ps(until.0.saturating_sub(stamp_ps.0)));
+                self.sim.look_again(seen, period, limit);
+            }
+        }
     }
 
     fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped> {
@@ -203,7 +229,11 @@ impl Rank for SimRank {
     }
 
     fn stamp_cost(&self, samples: usize) -> rdmalab_measure::StampCost {
-        self.clock.cost_of(samples, || self.now())
+        let cost = self.clock.cost_of(samples, || self.now());
+        if let Some(TaskId(task)) = self.sim.running() {
+            self.sim.with(|world| world.tasks[task].row.forget());
+        }
+        cost
     }
 
     fn cpu_time(&self) -> CpuTime {

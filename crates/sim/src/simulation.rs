@@ -16,6 +16,7 @@ use crate::faults::Faults;
 use crate::kernel::Sim;
 use crate::profile::Profile;
 use crate::rank::SimRank;
+use crate::raw_loops::RawLoop;
 use crate::task::{Body, TaskStack, caught};
 use crate::time::Ps;
 use crate::timeline::{Breakdown, Step, Timeline};
@@ -42,6 +43,8 @@ pub struct Report {
     pub disturbed: Vec<u64>,
     /// Why a file of [`Simulation::with_capture`] is not whole.
     pub capture_error: Option<String>,
+    /// Loops of ranks that are slow to simulate.
+    pub raw_loops: Vec<RawLoop>,
 }
 
 impl Simulation {
@@ -170,6 +173,7 @@ impl Simulation {
                 breakdown,
                 disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
                 capture_error: world.capture.take().and_then(|capture| capture.close()),
+                raw_loops: world.raw_loops(),
             }
         });
         (results, report)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
 use rdmalab_rank::process::{RankInfo, TeamEvent};
-use rdmalab_sim::{Profile, Report, SHIPPED, Simulation, name_of_device};
+use rdmalab_sim::{Profile, RawLoop, Report, SHIPPED, Simulation, name_of_device};
 use rdmalab_verbs::Device;
 
 use crate::failure::{Outcome, run as failed, usage};
@@ -47,6 +47,8 @@ pub struct Simulated {
     repeats: Repeats,
     spent: Spent,
     effects: Effects,
+    /// The longest loop of a rank that is slow to simulate.
+    raw_loop: Option<RawLoop>,
     /// What the last point took, with the steps of the wanted message.
     last: Report,
 }
@@ -148,6 +150,7 @@ impl Simulated {
             repeats: Repeats::default(),
             spent: Spent::begin(),
             effects: Effects::default(),
+            raw_loop: None,
             last: Report::default(),
         }
     }
@@ -212,6 +215,8 @@ impl Simulated {
             done
         });
         self.spent.add(&done.report);
+        let loops = self.raw_loop.take().into_iter().chain(done.report.raw_loops.clone());
+        self.raw_loop = loops.max_by_key(|one| one.calls);
         self.last = done.report;
         self.effects.note(point, &done.measured);
         (done.measured, done.why)
@@ -260,10 +265,30 @@ impl Simulated {
             let shares: Vec<String> = team.infos().enumerate().map(one).collect();
             lines.push(format!("points simulated: {}", shares.join(", ")));
         }
+        lines.extend(self.raw_loop.as_ref().map(slow_loop));
         let idle = self.effects.idle();
         if !idle.is_empty() {
             lines.push(format!("no result changes with --sim {}", idle.join(", ")));
         }
         lines
+    }
+}
+
+/// What a loop costs that an experiment makes itself, for people.
+fn slow_loop(RawLoop { rank, call, calls }: &RawLoop) -> String {
+    format!(
+        "rank {rank} called {call} {calls} times in a row: a loop of its own gives right results, \
+         but is slow to simulate; one of `Rank::spin` or `Rank::busy_until` is not"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_loop_is_named_with_its_rank_and_call() {
+        let one = RawLoop { rank: 3, call: "`now`".to_owned(), calls: 70_000 };
+        assert!(slow_loop(&one).starts_with("rank 3 called `now` 70000 times in a row: "));
     }
 }

@@ -124,9 +124,8 @@ impl<R: Rank> Sending<'_, R> {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            if self.pace.as_ref().is_some_and(|pace| self.rank.now() < pace.due()) {
-                self.look()?;
-                continue;
+            if let Some(due) = self.pace.as_ref().map(Pace::due) {
+                self.rank.busy_until(due, || self.look())?;
             }
             if !self.post_some()? {
                 self.reap()?;
@@ -197,14 +196,17 @@ impl<R: Rank> Sending<'_, R> {
     }
 
     /// Polls completions, unless the sender sleeps while it waits for them and nothing is measured
-    /// by them.
-    fn look(&mut self) -> Result<(), Stopped> {
+    /// by them. Returns whether there may be more.
+    fn look(&mut self) -> Result<bool, Stopped> {
         if self.end.send.sleeps() && !is_passive(self.common) {
-            return Ok(());
+            return Ok(false);
         }
         let mut wcs = [Wc::default(); TAKEN];
         let found = self.end.send.poll(self.rank, &mut wcs)?;
-        completed(self.rank, self.end, &mut self.senders, &mut self.times, &wcs[..found])
+        if found > 0 {
+            completed(self.rank, self.end, &mut self.senders, &mut self.times, &wcs[..found])?;
+        }
+        Ok(found == TAKEN)
     }
 
     /// Waits for completions.

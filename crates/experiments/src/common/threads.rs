@@ -315,6 +315,15 @@ impl<R: Rank> Rank for ThreadRank<'_, R> {
         self.rank.spin_for(limit_ns, look)
     }
 
+    #[inline(always)]
+    fn busy_until(
+        &self,
+        until: Stamp,
+        meanwhile: impl FnMut() -> Result<bool, Stopped>,
+    ) -> Result<Stamp, Stopped> {
+        self.rank.busy_until(until, meanwhile)
+    }
+
     fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped> {
         self.rank.poll_memory(word, old)
     }

@@ -187,14 +187,9 @@ impl<R: Rank> Sending<'_, R> {
         pace.advance();
         self.due[self.sent] = due.0;
         sleep_until_nearly(self.rank, self.common, due)?;
-        while self.rank.now() < due {
-            if !self.end.send.sleeps() {
-                look(self.rank, self.end, &mut self.senders, &mut self.comp)?;
-            }
-            if self.rank.is_asked_to_stop() {
-                return Err(stopped(self.rank));
-            }
-        }
+        let looks = !self.end.send.sleeps();
+        self.rank
+            .busy_until(due, || if looks { self.look().map(|()| false) } else { Ok(false) })?;
         Ok(())
     }
 
@@ -249,12 +244,7 @@ impl<R: Rank> Sending<'_, R> {
             return self.rank.think(left_ns as u64);
         }
         let until = clock.after_ns(since, ns as f64);
-        while self.rank.now() < until {
-            self.look()?;
-            if self.rank.is_asked_to_stop() {
-                return Err(stopped(self.rank));
-            }
-        }
+        self.rank.busy_until(until, || self.look().map(|()| false))?;
         Ok(())
     }
 

@@ -6,7 +6,6 @@ use rdmalab_rank::{Rank, Stopped};
 use crate::common::effort::Effort;
 use crate::common::endpoint::Endpoint;
 use crate::common::gather::{gather, gather_or_keep};
-use crate::common::lockstep::stopped;
 use crate::common::pace::{DUE, Pace, Span, sleep_until_nearly};
 use crate::common::params::{Common, Transport};
 use crate::common::samples::stamp_memory;
@@ -76,15 +75,8 @@ impl<'a> Log<'a> {
         pace.advance();
         self.due[self.trips as usize] = due.0;
         sleep_until_nearly(rank, self.common, due)?;
-        loop {
-            self.begin = rank.now();
-            if self.begin >= due {
-                return Ok(());
-            }
-            if rank.is_asked_to_stop() {
-                return Err(stopped(rank));
-            }
-        }
+        self.begin = rank.busy_until(due, || Ok(false))?;
+        Ok(())
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_measure::Quantity;
 use rdmalab_sim::{Profile, SHIPPED, Simulation, find};
 
-use crate::lab::{Case, outcome, run_point_on};
+use crate::lab::{Case, lab, outcome, run_point_on};
 
 const SHORT: (&str, &str) = ("messages", "200");
 const FEW: (&str, &str) = ("messages", "60");
@@ -106,6 +106,36 @@ fn threads_of_the_system_in_place_of_coroutines_give_the_same_bytes() {
         let threads = bytes_on(&profile, case, Simulation::on_threads);
         assert!(coroutines == threads, "{} {:?} differs", case.0, case.2);
     }
+}
+
+/// Loops of experiments are words of a rank, which are simulated fast.
+#[test]
+fn no_experiment_makes_a_raw_loop() {
+    const SLOW: &[Case] = &[
+        (Experiment::ONEWAY, 2, &[FEW, WARM, ("rate", "500")]),
+        (Experiment::ONEWAY, 2, &[FEW, WARM, ("rate", "500"), ("poll", "event")]),
+        (Experiment::ONEWAY, 2, &[FEW, WARM, ("pause", "2ms")]),
+        (Experiment::ONEWAY, 2, &[FEW, WARM, ("pause", "2ms"), ("burst", "4")]),
+        (Experiment::PING, 2, &[FEW, WARM, ("rate", "500")]),
+        (Experiment::PING, 2, &[FEW, WARM, ("pause", "2ms")]),
+        (Experiment::BLAST, 2, &[FEW, WARM, ("rate", "500")]),
+        (Experiment::BLAST, 2, &[FEW, WARM, ("rate", "500"), ("transport", "uc")]),
+        (Experiment::RECVQ, 2, &[FEW, WARM, ("pause", "2ms")]),
+        (Experiment::TIMEOUT, 2, &[("messages", "2"), ("timeout", "14")]),
+        (Experiment::ODP, 2, &[("interval", "1ms")]),
+    ];
+    let profile = find("connectx4").unwrap();
+    let mut found = Vec::new();
+    for (experiment, ranks, options) in CASES.iter().chain(SLOW) {
+        let point = &sweep(*experiment, options).unwrap()[0];
+        let (simulation, device) = lab(&profile, *ranks);
+        let (results, report) =
+            simulation.run(|rank| rdmalab_experiments::run(rank, &device, point));
+        assert!(results.iter().all(Result::is_ok), "{experiment} {options:?}: {results:?}");
+        let named = |one| format!("{experiment} {options:?}: {one:?}");
+        found.extend(report.raw_loops.iter().map(named));
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

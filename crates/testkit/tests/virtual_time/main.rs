@@ -14,4 +14,5 @@ mod odp;
 mod orderings;
 mod paging;
 mod random_programs;
+mod raw_loops;
 mod timeline;
