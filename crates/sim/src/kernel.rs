@@ -126,6 +126,8 @@ pub(crate) struct World {
     pub(crate) added: Vec<(TaskId, Body)>,
     /// Events so far.
     pub(crate) events: u64,
+    /// After so many events all ranks end, for this reason.
+    pub(crate) end_after: Option<(u64, Stopped)>,
     /// How often there was an occasion to look whether to stop.
     looks: u64,
     pub(crate) exchange: Exchange,
@@ -159,6 +161,7 @@ impl Sim {
             seed: 0,
             added: Vec::new(),
             events: 0,
+            end_after: None,
             looks: 0,
             exchange: Exchange::default(),
             locks: LockTable::default(),
@@ -502,6 +505,9 @@ impl World {
         self.handle(event);
         // What a task was about to do does not come from an event in between.
         self.queue.set_cause(cause);
+        if let Some((_, why)) = self.end_after.take_if(|(events, _)| *events <= self.events) {
+            self.stop(why);
+        }
     }
 
     /// Stops all ranks if somebody asked for that; looks once in many calls.

@@ -71,6 +71,14 @@ impl Simulation {
         self
     }
 
+    /// Ends all ranks after so many events, for this reason: as a request to stop does, or a rank
+    /// that fails, but at a moment that can be repeated.
+    #[must_use]
+    pub fn ended_after(self, events: u64, why: Stopped) -> Simulation {
+        self.sim.with(|world| world.end_after = Some((events, why)));
+        self
+    }
+
     /// The name of its devices.
     #[must_use]
     pub fn device_name(&self) -> &str {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rdmalab_experiments::{Experiment, sweep};
+use rdmalab_random::Random;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sim::{Simulation, find};
 
@@ -146,43 +147,95 @@ fn a_thread_that_panics_is_an_error_of_its_rank() {
     assert_eq!(results, [Err(Stopped::Failed("a thread panicked: wrong".to_owned()))]);
 }
 
-/// Ctrl-C at any event: what was measured is kept, and no rank hangs.
 #[test]
-fn asked_to_stop_at_any_time_every_experiment_ends() {
-    const SHARED: (&str, &str) = ("share-qp", "yes");
-    let cases: [Case; 7] = [
-        (Experiment::PING, 2, &[("messages", "100000")]),
-        (Experiment::ONEWAY, 2, &[("messages", "100000"), ("poll", "event")]),
-        (Experiment::BLAST, 2, &[("messages", "100000"), ("size", "32")]),
-        (Experiment::FAN, 4, &[("messages", "100000")]),
-        (Experiment::RPC, 2, &[("messages", "100000")]),
-        (Experiment::PING, 2, &[("messages", "100000"), ("threads", "2")]),
-        (
-            Experiment::ONEWAY,
-            2,
-            &[("messages", "100000"), ("threads", "3"), SHARED, ("poll", "event")],
-        ),
-    ];
-    for (experiment, ranks, options) in cases {
-        for after in [0, 1, 5, 20] {
-            let asked = Arc::new(AtomicBool::new(after == 0));
-            let profile = find("connectx4").unwrap();
-            let simulation = Simulation::new(&profile, ranks, asked.clone());
-            let device = device_of(&simulation);
-            let point = &sweep(experiment, options).unwrap()[0];
-            let results = std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    std::thread::sleep(std::time::Duration::from_millis(after));
-                    asked.store(true, Ordering::Relaxed);
-                });
-                simulation.run(|rank| rdmalab_experiments::run(rank, &device, point)).0
-            });
-            for result in &results {
-                match result {
-                    Ok(_) | Err(Stopped::Asked | Stopped::Other(_)) => {}
-                    Err(other) => panic!("{experiment} after {after} ms: {other:?}"),
-                }
-            }
-        }
+fn asked_to_stop_before_it_begins_an_experiment_ends() {
+    let asked = Arc::new(AtomicBool::new(true));
+    let simulation = Simulation::new(&find("connectx4").unwrap(), 2, asked);
+    let device = device_of(&simulation);
+    let point = &sweep(Experiment::PING, &[MESSAGES]).unwrap()[0];
+    let (results, _) = simulation.run(|rank| rdmalab_experiments::run(rank, &device, point));
+    for result in &results {
+        assert!(matches!(result, Ok(_) | Err(Stopped::Asked | Stopped::Other(_))), "{result:?}");
     }
+}
+
+/// How many moments to draw without `RDMALAB_SEEDS`. With it, one for this many of its seeds.
+const SEEDS: u64 = 100;
+const SEEDS_OF_ONE: u64 = 20;
+/// One in this many runs is repeated on threads of the system, which are slow.
+const ON_THREADS: u64 = 20;
+const MESSAGES: (&str, &str) = ("messages", "60");
+const WARM: (&str, &str) = ("warm-up", "4");
+const ONCE: (&str, &str) = ("runs", "1");
+const SHARED: (&str, &str) = ("share-qp", "yes");
+const EVENT: (&str, &str) = ("poll", "event");
+
+const ENDED: &[Case] = &[
+    (Experiment::PING, 2, &[MESSAGES, WARM]),
+    (Experiment::ONEWAY, 2, &[MESSAGES, WARM, ONCE, EVENT]),
+    (Experiment::ONEWAY, 2, &[MESSAGES, WARM, ONCE, ("rate", "100000")]),
+    (Experiment::BLAST, 2, &[MESSAGES, WARM, ONCE, ("size", "32")]),
+    (Experiment::FAN, 4, &[MESSAGES, WARM]),
+    (Experiment::RPC, 2, &[MESSAGES, WARM]),
+    (Experiment::CONNECT, 2, &[]),
+    (Experiment::PING, 2, &[MESSAGES, WARM, ("threads", "2")]),
+    (Experiment::ONEWAY, 2, &[MESSAGES, WARM, ONCE, ("threads", "3"), SHARED, EVENT]),
+];
+
+/// The results of a case, as text, and the events; all ranks end after some events, for a reason.
+fn ended((experiment, ranks, options): &Case, end: Option<(u64, Stopped)>, slow: bool) -> Ended {
+    let (simulation, device) = lab(&find("connectx4").unwrap(), *ranks);
+    let simulation = if slow { simulation.on_threads() } else { simulation };
+    let simulation = match end.clone() {
+        Some((events, why)) => simulation.ended_after(events, why),
+        None => simulation,
+    };
+    let point = &sweep(*experiment, options).unwrap()[0];
+    let (results, report) = simulation.run(|rank| rdmalab_experiments::run(rank, &device, point));
+    for result in &results {
+        let is_kept = match (result, &end) {
+            (Ok(_), _) => true,
+            (Err(Stopped::Asked), Some((_, Stopped::Asked))) => true,
+            (Err(Stopped::Other(why)), Some((_, Stopped::Other(told)))) => why.contains(told),
+            // The others learn that a rank was asked to stop.
+            (Err(Stopped::Other(_)), Some((_, Stopped::Asked))) => true,
+            _ => false,
+        };
+        assert!(is_kept, "{experiment} {options:?} {end:?}: {result:?}");
+    }
+    Ended { results: format!("{results:?}"), events: report.events }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    results: String,
+    events: u64,
+}
+
+/// Ctrl-C and failure at any event: no rank hangs, and each ends for that reason, or keeps what it
+/// measured. It is the same on any stack.
+#[test]
+fn every_experiment_ends_at_any_event() {
+    let seeds = std::env::var("RDMALAB_SEEDS").ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = seeds.map_or(SEEDS, |seeds| seeds.div_ceil(SEEDS_OF_ONE));
+    let whole: Vec<Ended> = ENDED.iter().map(|case| ended(case, None, false)).collect();
+    let mut cut = 0;
+    for seed in 0..seeds {
+        let mut random = Random::new(seed);
+        let index = random.below(ENDED.len() as u64) as usize;
+        let events = random.between(1, whole[index].events);
+        let why = match random.chance(500) {
+            true => Stopped::Asked,
+            false => Stopped::Other("something broke".to_owned()),
+        };
+        // What fails names the case and the event: they repeat it.
+        let once = ended(&ENDED[index], Some((events, why.clone())), false);
+        if seed.is_multiple_of(ON_THREADS) {
+            let again = ended(&ENDED[index], Some((events, why)), true);
+            assert_eq!(once, again, "seed {seed}");
+        }
+        cut += u64::from(once.results != whole[index].results);
+    }
+    // Those that end after their last measurement keep all of it.
+    assert!(cut > seeds / 2, "{cut} of {seeds} runs ended early");
 }
