@@ -1,7 +1,6 @@
 //! The adapter of a node, and its queue pairs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Weak;
 
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::Qp;
@@ -21,8 +20,7 @@ use crate::packets::Packets;
 use crate::parameters::Parameters;
 use crate::receive_wqe::WqeReader;
 use crate::time::Ps;
-use crate::turns::Turns;
-use crate::way::Arrival;
+use crate::turns::{Sending, Turns};
 
 /// The lowest number of a queue pair: 0 and 1 are those of the managers.
 const FIRST_QP: usize = 2;
@@ -38,36 +36,12 @@ pub(crate) struct SimQp {
     pub(crate) cookie: u64,
     /// The send queue is free up to this position, by the completions polled so far.
     pub(crate) freed: u32,
-    /// Whether it waits for its turn at the send engine.
-    pub(crate) is_queued: bool,
-    /// It gets no turn before that, since what it sent waits for the bus or the link.
-    pub(crate) turn_after: Ps,
-    /// When the bus has moved what it sent.
-    pub(crate) bus_until: Ps,
-    /// When the link has taken what it sent, at the least.
-    pub(crate) link_until: Ps,
-    /// How long what it sent last was on its way to the link.
-    pub(crate) to_link: Ps,
-    /// The last requests that were sent, while others have to wait for them.
-    pub(crate) last_request: Weak<Arrival>,
-    /// The same of responses.
-    pub(crate) last_response: Weak<Arrival>,
+    /// What the send engine knows of it.
+    pub(crate) sending: Sending,
     /// Position up to which doorbells told of send requests.
     pub(crate) told: u32,
     /// Position up to which the adapter has begun to read send WQEs.
     pub(crate) asked: u32,
-    /// When its last request left the send engine, since requests stay in order.
-    pub(crate) request_departs: Ps,
-    /// The same of responses.
-    pub(crate) response_departs: Ps,
-    /// The place on the bus of the read for the request that is being sent.
-    pub(crate) request_place: usize,
-    /// The same for the response.
-    pub(crate) response_place: usize,
-    /// Bytes of the present turn of requests. A turn is one train, or several if they are short.
-    pub(crate) request_turn_bytes: u32,
-    /// The same of responses.
-    pub(crate) response_turn_bytes: u32,
     /// Packets that arrived and are not accepted.
     pub(crate) inbox: VecDeque<Inbound>,
     /// The adapter's reads of receive WQEs.
@@ -153,6 +127,8 @@ pub(crate) struct Node {
     pub(crate) events: VecDeque<(AsyncEventType, u64)>,
     /// When the last write to memory will be visible.
     pub(crate) written: Ps,
+    /// When the last payload that it began to read has left memory.
+    pub(crate) read: Ps,
     /// Tasks that have not ended.
     pub(crate) tasks: usize,
     /// The word of the program that always shows the present time.
@@ -186,6 +162,7 @@ impl Node {
             next_key: 1,
             events: VecDeque::new(),
             written: Ps::ZERO,
+            read: Ps::ZERO,
             tasks: 0,
             restamped: None,
             faults: None,

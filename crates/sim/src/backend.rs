@@ -309,6 +309,12 @@ impl Backend for SimBackend {
     }
 
     fn destroy_cq(cq: &Handle) -> VerbsResult<()> {
+        // Completions that the adapter writes now are in memory afterwards.
+        let left = cq.sim.with(|world| {
+            let queue = world.nodes[cq.node].cqs[cq.index].as_ref();
+            queue.map_or(Ps::ZERO, |queue| queue.last - world.now)
+        });
+        cq.sim.work_in_kernel(left);
         cq.sim.with(|world| {
             let node = &mut world.nodes[cq.node];
             let Some(queue) = &node.cqs[cq.index] else { return Err(gone("CQ")) };

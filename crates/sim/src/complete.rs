@@ -3,10 +3,10 @@
 use rdmalab_engine::cq::Notify;
 use rdmalab_engine::vocab::AsyncEventType;
 
-use crate::bus::Span;
 use crate::completion::Cqe;
 use crate::event::Event;
 use crate::kernel::World;
+use crate::span::Span;
 use crate::time::Ps;
 
 /// Bytes of a completion, as adapters write it.

@@ -1,7 +1,6 @@
 //! The verbs that make, change and destroy objects.
 
 use std::collections::VecDeque;
-use std::sync::Weak;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
@@ -18,6 +17,7 @@ use crate::ids::{QP_BITS, QpId};
 use crate::kernel::{Sim, World};
 use crate::receive_wqe::WqeReader;
 use crate::time::Ps;
+use crate::turns::Sending;
 
 /// How often a wait for prefetched pages looks.
 const LOOK: Ps = Ps::from_whole_ns(1000);
@@ -98,21 +98,9 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             pd: want.pd,
             cookie: want.cookie,
             freed: 0,
-            is_queued: false,
-            turn_after: Ps::ZERO,
-            bus_until: Ps::ZERO,
-            link_until: Ps::ZERO,
-            to_link: Ps::ZERO,
-            last_request: Weak::new(),
-            last_response: Weak::new(),
+            sending: Sending::default(),
             told: 0,
             asked: 0,
-            request_departs: Ps::ZERO,
-            response_departs: Ps::ZERO,
-            request_place: 0,
-            response_place: 0,
-            request_turn_bytes: 0,
-            response_turn_bytes: 0,
             inbox: VecDeque::new(),
             recv_reader: reader,
             timer: None,
@@ -164,7 +152,7 @@ pub(crate) fn modify_qp(
                     }
                 }
                 (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
-                (qp.request_departs, qp.response_departs) = (Ps::ZERO, Ps::ZERO);
+                (qp.sending.request_departs, qp.sending.response_departs) = (Ps::ZERO, Ps::ZERO);
                 (qp.nak_delay, qp.dammed_until) = (Ps::ZERO, Ps::ZERO);
                 qp.arrived_to = None;
                 world.nodes[id.node].paging.pages.forget_qp(qp.qp.qpn);
@@ -182,7 +170,7 @@ pub(crate) fn modify_qp(
 
 /// Destroys a queue pair: waits for its writes to memory, and purges its completions.
 pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
-    wait_for_writes(sim, id.node);
+    wait_for_dma(sim, id.node);
     let destroyed = sim.with(|world| {
         let node = &mut world.nodes[id.node];
         let Some(qp) = node.take_qp(id) else { return Err(gone("QP")) };
@@ -218,9 +206,13 @@ pub(crate) fn use_pd(node: &mut crate::adapter::Node, pd: usize, change: isize) 
     }
 }
 
-/// Waits until all that the adapter wrote so far is in memory.
-fn wait_for_writes(sim: &Sim, node: usize) {
-    let left = sim.with(|world| world.nodes[node].written - world.now);
+/// Waits until all that the adapter wrote so far is in memory, and until it has read the payload
+/// that it began to read.
+fn wait_for_dma(sim: &Sim, node: usize) {
+    let left = sim.with(|world| {
+        let node = &world.nodes[node];
+        node.written.max(node.read) - world.now
+    });
     sim.work_in_kernel(left);
 }
 
@@ -307,7 +299,7 @@ fn check_unbound(sim: &Sim, node: usize, key: u32) -> VerbsResult<()> {
 pub(crate) fn rereg_mr(sim: &Sim, node: usize, key: u32, want: &NewMr) -> VerbsResult<()> {
     let entry = entry_of(sim, want, key)?;
     check_unbound(sim, node, key)?;
-    wait_for_writes(sim, node);
+    wait_for_dma(sim, node);
     sim.with(|world| {
         world.nodes[node].keys.insert(key, entry);
         begin_paging(&mut world.nodes[node], key, &entry);
@@ -319,7 +311,7 @@ pub(crate) fn rereg_mr(sim: &Sim, node: usize, key: u32, want: &NewMr) -> VerbsR
 /// Deregisters a region.
 pub(crate) fn dereg_mr(sim: &Sim, node: usize, pd: usize, key: u32) -> VerbsResult<()> {
     check_unbound(sim, node, key)?;
-    wait_for_writes(sim, node);
+    wait_for_dma(sim, node);
     let removed = sim.with(|world| {
         use_pd(&mut world.nodes[node], pd, -1);
         world.nodes[node].paging.pages.deregister(key);

@@ -169,8 +169,8 @@ fn links(count: usize) -> Vec<Shared> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::Span;
     use crate::shared::Flow;
+    use crate::span::Span;
 
     fn tree(leaf_ports: f64, leaf_uplinks: f64, nodes: usize) -> Fabric {
         let mut parameters = Parameters::least();

@@ -62,6 +62,7 @@ mod receive_wqe;
 mod send;
 mod shared;
 mod simulation;
+mod span;
 mod task;
 mod threads;
 mod time;

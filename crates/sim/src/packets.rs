@@ -4,10 +4,10 @@ use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::opcode::Transport;
 
-use crate::bus::Span;
 use crate::device;
 use crate::ids::{QpId, Switch};
 use crate::shared::Flow;
+use crate::span::Span;
 use crate::time::Ps;
 use crate::way::Way;
 

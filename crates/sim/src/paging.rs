@@ -108,7 +108,7 @@ impl World {
                     .exponential(mean),
             };
             qp.dammed_until = qp.dammed_until.max(self.now + least + more);
-            qp.response_departs = qp.response_departs.max(qp.dammed_until);
+            qp.sending.response_departs = qp.sending.response_departs.max(qp.dammed_until);
         }
         false
     }

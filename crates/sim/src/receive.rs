@@ -6,7 +6,6 @@ use rdmalab_engine::qp::Accept;
 use rdmalab_engine::train::TrainKind;
 
 use crate::adapter::{Inbound, SimQp};
-use crate::bus::Span;
 use crate::component::Component;
 use crate::env::Effects;
 use crate::event::Event;
@@ -15,6 +14,7 @@ use crate::kernel::World;
 use crate::memory::DmaWrite;
 use crate::noise::Stream;
 use crate::packets::{Packets, To};
+use crate::span::Span;
 use crate::time::Ps;
 use crate::timeline::kind_name;
 
@@ -145,7 +145,7 @@ impl World {
         if is_atomic(&packets) {
             // Its answer has to wait for the read of the word.
             let read = self.now + self.parameters.bus_read_ns;
-            qp.response_departs = qp.response_departs.max(read);
+            qp.sending.response_departs = qp.sending.response_departs.max(read);
         }
         let earliest = self.read_next_recv_wqes(id, qp, &effects);
         self.apply(id, qp, &mut effects, earliest);

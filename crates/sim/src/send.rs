@@ -11,7 +11,7 @@ use rdmalab_wire::ids::{Qpn, RKey};
 use rdmalab_wire::opcode::Transport;
 
 use crate::adapter::SimQp;
-use crate::bus::{Bus, Read, Span};
+use crate::bus::{Bus, Read};
 use crate::component::Component;
 use crate::device;
 use crate::event::Event;
@@ -20,6 +20,7 @@ use crate::kernel::World;
 use crate::memory;
 use crate::packets::{Packets, Source, To};
 use crate::shared::Flow;
+use crate::span::Span;
 use crate::time::Ps;
 use crate::timeline::kind_name;
 use crate::way::Way;
@@ -91,11 +92,11 @@ impl World {
     /// Puts a queue pair that may send in line for the send engine, and arms its timer.
     pub(crate) fn wants_turn(&mut self, id: QpId, qp: &mut SimQp) {
         self.arm_timer(id, qp);
-        if qp.is_queued || !(qp.qp.may_send() || qp.qp.has_response()) {
+        if qp.sending.is_queued || !(qp.qp.may_send() || qp.qp.has_response()) {
             return;
         }
-        qp.is_queued = true;
-        let after = qp.turn_after.max(self.now);
+        qp.sending.is_queued = true;
+        let after = qp.sending.turn_after.max(self.now);
         self.nodes[id.node].engines.turns.add(id, after);
         self.schedule_turn(id.node);
     }
@@ -120,11 +121,11 @@ impl World {
         if let Some(id) = engines.turns.take() {
             let is_alone = engines.turns.is_empty();
             self.with_qp(id, |world, qp| {
-                qp.is_queued = false;
+                qp.sending.is_queued = false;
                 let most_bytes = world.train_bytes(id.node, qp, is_alone);
                 if let Some(busy) = world.send_one(id, qp, most_bytes) {
                     world.nodes[node].engines.send_free = world.now + busy;
-                    qp.turn_after = world.turn_after(node, qp, is_alone);
+                    qp.sending.turn_after = world.turn_after(node, qp, is_alone);
                     world.wants_turn(id, qp);
                 }
             });
@@ -138,12 +139,12 @@ impl World {
         let packet = qp.qp.mtu.bytes();
         let bytes = if is_alone { self.parameters.turn_bytes.max(packet) } else { packet };
         let bytes = u64::from(bytes);
-        let bus = qp.bus_until - self.nodes[node].engines.bus.time(bytes);
-        bus.max(qp.link_until - qp.to_link - self.fabric.time(bytes))
+        let bus = qp.sending.bus_until - self.nodes[node].engines.bus.time(bytes);
+        bus.max(qp.sending.link_until - qp.sending.to_link - self.fabric.time(bytes))
     }
 
-    /// How many bytes a queue pair sends at once: a turn if no other one wants to send, and a packet
-    /// if there is one, so that they alternate. Fault rules decide about each packet.
+    /// How many bytes a queue pair sends at once: a turn if no other one wants to send, and else a
+    /// packet, so that they alternate. Fault rules decide about each packet.
     fn train_bytes(&self, node: usize, qp: &SimQp, is_alone: bool) -> u32 {
         match is_alone && self.nodes[node].faults.is_none() {
             true => self.parameters.turn_bytes.max(self.parameters.mtu_bytes),
@@ -258,8 +259,8 @@ impl World {
             Source::None | Source::Answer { .. } => false,
         };
         let last = match train.kind.is_response() {
-            true => &mut qp.last_response,
-            false => &mut qp.last_request,
+            true => &mut qp.sending.last_response,
+            false => &mut qp.sending.last_request,
         };
         let way = Way::after(last, train.packets > 1 && train.payload_bytes > 0);
         Box::new(Packets {
@@ -288,8 +289,8 @@ impl World {
         let mtu = qp.qp.mtu.bytes();
         let most_bytes = (self.parameters.turn_bytes / mtu).max(1) * mtu;
         let turn_bytes = match train.kind.is_response() {
-            true => &mut qp.response_turn_bytes,
-            false => &mut qp.request_turn_bytes,
+            true => &mut qp.sending.response_turn_bytes,
+            false => &mut qp.sending.request_turn_bytes,
         };
         let with_it = turn_bytes.saturating_add(train.payload_bytes);
         let begins = train.flags.has(TrainFlags::FIRST) || with_it > most_bytes;
@@ -308,14 +309,14 @@ impl World {
         };
         let (mut span, answer_time, booking) = match is_in_wqe || self.parameters.wqe_read == 0 {
             true => {
-                qp.to_link = self.parameters.send_ns;
+                qp.sending.to_link = self.parameters.send_ns;
                 (Span::at(ready), Ps::ZERO, None)
             }
             false => {
                 let bus = &mut node.engines.bus;
                 let read = read_of_message(bus, qp, &packets, ready);
-                qp.bus_until = read.span.last - bus.read_time();
-                qp.to_link = bus.read_time() + self.parameters.send_ns;
+                qp.sending.bus_until = read.span.last - bus.read_time();
+                qp.sending.to_link = bus.read_time() + self.parameters.send_ns;
                 (read.span, bus.answer_time(), read.booking)
             }
         };
@@ -327,12 +328,15 @@ impl World {
             span = span.after(node.written - read_at);
             read_at = node.written;
         }
+        if !is_in_wqe {
+            node.read = node.read.max(read_at);
+        }
         span = span.after(self.parameters.send_ns);
         // Requests of a queue pair depart in order, whatever has to be read for them; so do
         // responses.
         let departs = match packets.is_response() {
-            true => &mut qp.response_departs,
-            false => &mut qp.request_departs,
+            true => &mut qp.sending.response_departs,
+            false => &mut qp.sending.request_departs,
         };
         if span.first <= *departs {
             span = span.after(*departs + Ps(1) - span.first);
@@ -340,7 +344,11 @@ impl World {
         *departs = span.first;
         packets.span = span;
         packets.way.booked(booking, span);
-        qp.link_until = qp.link_until.max(span.first) + self.fabric.work(&packets).all;
+        if bytes > 0 {
+            // Acknowledgements may leave later, and hold up nothing.
+            qp.sending.link_until =
+                qp.sending.link_until.max(span.first) + self.fabric.work(&packets).all;
+        }
         self.queue.push(read_at, Event::PayloadRead(packets));
     }
 
@@ -476,8 +484,8 @@ fn address(train: &mut Train, to: &UdAddress, node: usize) {
 fn read_of_message(bus: &mut Bus, qp: &mut SimQp, packets: &Packets, ready: Ps) -> Read {
     let (bytes, flow) = (packets.train.payload_bytes.into(), packets.flow());
     let place = match packets.is_response() {
-        true => &mut qp.response_place,
-        false => &mut qp.request_place,
+        true => &mut qp.sending.response_place,
+        false => &mut qp.sending.request_place,
     };
     if !packets.train.flags.has(TrainFlags::FIRST) {
         return bus.read_more(ready, bytes, flow, *place);

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::bus::Span;
 use crate::ids::QpId;
+use crate::span::Span;
 use crate::time::Ps;
 
 /// What keeps its order.

@@ -2,13 +2,13 @@
 
 use rdmalab_wire::ids::Gid;
 
-use crate::bus::Span;
 use crate::component::Component;
 use crate::event::Event;
 use crate::fabric::End;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
 use crate::shared::Flow;
+use crate::span::Span;
 use crate::time::Ps;
 use crate::timeline::kind_name;
 use crate::way::Way;
@@ -46,8 +46,10 @@ impl World {
         packets.way.takes(work.first);
         packets.way.booked(booking, sent);
         packets.go_on(sent, self.fabric.propagation);
-        if let Some(qp) = self.nodes[packets.from.node].qp(packets.from) {
-            qp.link_until = qp.link_until.max(sent.last);
+        if packets.train.payload_bytes > 0
+            && let Some(qp) = self.nodes[packets.from.node].qp(packets.from)
+        {
+            qp.sending.link_until = qp.sending.link_until.max(sent.last);
         }
         sent.last
     }

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::bus::Span;
 use crate::shared::Booking;
+use crate::span::Span;
 use crate::time::Ps;
 
 /// When packets are expected to arrive. They hold it until they have arrived or are lost.

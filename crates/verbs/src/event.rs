@@ -79,19 +79,27 @@ impl Context {
     /// # Errors
     /// The library's error.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, VerbsError> {
-        if self.library().instance().is_some() {
-            // A back end without descriptors cannot be waited for here yet.
-            return Ok(None);
-        }
-        // SAFETY: the context is open.
-        let fd = unsafe { (*self.raw()).async_fd };
-        if !wait_readable(fd, Some(timeout)) {
-            return Ok(None);
-        }
         let mut raw = abi::ibv_async_event::zeroed();
         let table = self.library().table();
-        // SAFETY: the context is open, and the event is valid for writes.
-        let result = unsafe { (table.get_async_event)(self.raw(), &raw mut raw) };
+        let result = match self.library().instance() {
+            Some(instance) => {
+                let limit_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+                // SAFETY: the context is open, and the event is valid for writes.
+                match unsafe { (instance.wait_async_event)(self.raw(), limit_ns, &raw mut raw) } {
+                    libc::EAGAIN => return Ok(None),
+                    result => result,
+                }
+            }
+            None => {
+                // SAFETY: the context is open.
+                let fd = unsafe { (*self.raw()).async_fd };
+                if !wait_readable(fd, Some(timeout)) {
+                    return Ok(None);
+                }
+                // SAFETY: the context is open, and the event is valid for writes.
+                unsafe { (table.get_async_event)(self.raw(), &raw mut raw) }
+            }
+        };
         self.library().zero("ibv_get_async_event", result)?;
         let event_type = raw.event_type;
         let qp_num = AsyncEvent::is_of_qp(event_type).then(|| {

@@ -72,7 +72,7 @@ pub use endpoint::{EndpointParseError, QpEndpoint};
 pub use error::{PostError, VerbsError};
 pub use event::AsyncEvent;
 pub use flags::{Access, QpState, QpType};
-pub use library::{Instance, Kind, Library, ListDevices, SoftHooks, WaitEvent};
+pub use library::{Instance, Kind, Library, ListDevices, SoftHooks, WaitAsyncEvent, WaitEvent};
 pub use qp::{MULTICAST_QPN, Path, Qp, QpBuilder, QpCap, ReadyToReceive, ReadyToSend};
 pub use rdmalab_abi::{CmLoan, CmTable, LoadError, MadPort, VerbsTable};
 pub use recv::{RecvBatch, RecvRequest};

@@ -5,7 +5,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdmalab_abi::{CmTable, LoadError, VerbsTable, ibv_comp_channel, ibv_cq, ibv_device};
+use rdmalab_abi::{
+    CmTable, LoadError, VerbsTable, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq,
+    ibv_device,
+};
 
 use crate::context::{Device, DeviceList};
 use crate::error::VerbsError;
@@ -61,12 +64,21 @@ pub type ListDevices = dyn Fn() -> Result<Vec<NonNull<ibv_device>>, c_int> + Sen
 pub type WaitEvent =
     unsafe fn(*mut ibv_comp_channel, u64, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
 
+/// Waits for the next asynchronous event of a context for at most so many nanoseconds, and writes
+/// it. Returns 0, or an error number: `EAGAIN` when none came.
+///
+/// # Safety
+/// The context is open, and the place is valid for writes.
+pub type WaitAsyncEvent = unsafe fn(*mut ibv_context, u64, *mut ibv_async_event) -> c_int;
+
 /// One instance of a back end, as the devices of a library.
 pub struct Instance {
     /// Lists its devices, and keeps it.
     pub devices: Box<ListDevices>,
     /// Waits for an event of a channel without a descriptor.
     pub wait_event: WaitEvent,
+    /// Waits for an asynchronous event without a descriptor.
+    pub wait_async_event: WaitAsyncEvent,
     /// The message of the last error of this thread, as `verb: sentence`.
     pub last_error: fn() -> Option<String>,
 }

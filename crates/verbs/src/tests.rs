@@ -266,5 +266,10 @@ fn an_instance_without_devices_says_why() {
 }
 
 fn instance_of(devices: Box<ListDevices>) -> Instance {
-    Instance { devices, wait_event: |_, _, _, _| libc::EAGAIN, last_error: || None }
+    Instance {
+        devices,
+        wait_event: |_, _, _, _| libc::EAGAIN,
+        wait_async_event: |_, _, _| libc::EAGAIN,
+        last_error: || None,
+    }
 }

@@ -27,6 +27,7 @@ pub fn device_of(simulation: &Simulation) -> Outcome<Device> {
     let instance = Instance {
         devices: Box::new(move || devices.list()),
         wait_event: exports::wait_cq_event::<SimBackend>,
+        wait_async_event: exports::wait_async_event::<SimBackend>,
         last_error: diag::last_error,
     };
     let library = Library::of_instance(instance_table::<SimBackend>(), Kind::Sim, instance);

@@ -62,12 +62,9 @@ pub unsafe fn wait_cq_event<B: Backend>(
     unsafe {
         let context = context::own::<B>((*channel).context);
         let own = ChannelObject::<B>::own(channel);
-        let ticks_per_s = u128::from(B::query_device(&context.backend).hca_core_clock_khz) * 1000;
-        let ticks = u128::from(limit_ns) * ticks_per_s / 1_000_000_000;
-        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
-        let until = B::read_clock(&context.backend).saturating_add(ticks);
+        let until = deadline::<B>(&context.backend, limit_ns);
         loop {
-            match B::wait_channel(&own.backend, Deadline::At(until)) {
+            match B::wait_channel(&own.backend, until) {
                 Err(error) if error.errno == VerbsError::EAGAIN => return error.errno,
                 Err(error) => return answer::status("ibv_get_cq_event", Err(error)),
                 Ok(cookie) => {
@@ -81,6 +78,14 @@ pub unsafe fn wait_cq_event<B: Backend>(
             }
         }
     }
+}
+
+/// The end of so many nanoseconds of the device's clock.
+fn deadline<B: Backend>(context: &B::Context, limit_ns: u64) -> Deadline {
+    let ticks_per_s = u128::from(B::query_device(context).hca_core_clock_khz) * 1000;
+    let ticks = u128::from(limit_ns) * ticks_per_s / 1_000_000_000;
+    let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+    Deadline::At(B::read_clock(context).saturating_add(ticks))
 }
 
 /// The next event; without one, waits for it, unless the program made the descriptor non-blocking.
@@ -134,6 +139,39 @@ unsafe fn next_async<B: Backend>(
         // Events of an object that was destroyed meanwhile are skipped.
         if let Some(element) = element_of(&own.registry, &event) {
             return Ok((element, event.event_type as u32));
+        }
+    }
+}
+
+/// Waits for the next asynchronous event for at most `limit_ns` of the device's clock, for back
+/// ends without descriptors: 0 and the event, or an error number, `EAGAIN` when none came. The
+/// program must acknowledge each.
+///
+/// # Safety
+/// `context` is of this backend, and `event` is valid for writes.
+pub unsafe fn wait_async_event<B: Backend>(
+    context: *mut ibv_context,
+    limit_ns: u64,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: by the contract.
+    let own = unsafe { context::own::<B>(context) };
+    let until = deadline::<B>(&own.backend, limit_ns);
+    loop {
+        match B::wait_async_event(&own.backend, until) {
+            Err(error) if error.errno == VerbsError::EAGAIN => return error.errno,
+            Err(error) => return answer::status("ibv_get_async_event", Err(error)),
+            Ok(found) => {
+                // Events of an object that was destroyed meanwhile are skipped.
+                if let Some(element) = element_of(&own.registry, &found) {
+                    // SAFETY: by the contract.
+                    unsafe {
+                        (*event).element = element;
+                        (*event).event_type = found.event_type as u32;
+                    }
+                    return 0;
+                }
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use rdmalab_provider::{Devices, diag, exports};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sim::{Parameters, Profile, SimBackend, SimRank, Simulation, find};
 use rdmalab_verbs::{
-    Access, Buffer, Cq, Device, Instance, Kind, Library, Mr, Path, Qp, QpEndpoint, QpType,
+    Access, Buffer, Cq, Device, Instance, Kind, Library, Mr, Path, Pd, Qp, QpEndpoint, QpType,
     ReadyToReceive, ReadyToSend, RemoteBuffer, Wc,
 };
 
@@ -44,6 +44,7 @@ pub fn device_of(simulation: &Simulation) -> Device {
     let instance = Instance {
         devices: Box::new(move || devices.list()),
         wait_event: exports::wait_cq_event::<SimBackend>,
+        wait_async_event: exports::wait_async_event::<SimBackend>,
         last_error: diag::last_error,
     };
     let library = Library::of_instance(instance_table::<SimBackend>(), Kind::Sim, instance);
@@ -92,6 +93,7 @@ pub fn outcome(
 
 /// One end of a connection between two ranks.
 pub struct End {
+    pub pd: Pd,
     pub qp: Qp,
     pub send_cq: Cq,
     pub recv_cq: Cq,
@@ -163,7 +165,7 @@ pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -
     let psn = 100 + rank.index() as u32;
     qp.to_rts(&ReadyToSend { max_rd_atomic: 8, ..ReadyToSend::new(psn) }).unwrap();
     rank.barrier().unwrap();
-    End { qp, send_cq, recv_cq, mr, peer }
+    End { pd, qp, send_cq, recv_cq, mr, peer }
 }
 
 /// Spins until a completion queue has a completion, which must be a success.

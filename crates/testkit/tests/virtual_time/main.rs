@@ -10,6 +10,7 @@ mod faults;
 mod lab;
 mod locks;
 mod noise;
+mod objects;
 mod odp;
 mod orderings;
 mod paging;
