@@ -133,6 +133,8 @@ pub(crate) struct Node {
     pub(crate) tasks: usize,
     /// The word of the program that always shows the present time.
     pub(crate) restamped: Option<u64>,
+    /// When it posted a send request last.
+    pub(crate) posted: Ps,
     /// Fault rules, if there are some.
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) paging: NodePaging,
@@ -165,6 +167,7 @@ impl Node {
             read: Ps::ZERO,
             tasks: 0,
             restamped: None,
+            posted: Ps::ZERO,
             faults: None,
             paging: NodePaging::new(parameters),
         }

@@ -88,7 +88,8 @@ impl Bus {
     }
 
     fn work(&self, bytes: u64) -> Work {
-        Work { first: self.rate.time(bytes.min(self.mtu)), all: self.rate.time(bytes) }
+        let (first, all) = (self.rate.time(bytes.min(self.mtu)), self.rate.time(bytes));
+        Work { first, all, packets: bytes.div_ceil(self.mtu).max(1) }
     }
 }
 

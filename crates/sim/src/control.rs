@@ -152,7 +152,7 @@ pub(crate) fn modify_qp(
                     }
                 }
                 (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
-                (qp.sending.request_departs, qp.sending.response_departs) = (Ps::ZERO, Ps::ZERO);
+                qp.sending.reset();
                 (qp.nak_delay, qp.dammed_until) = (Ps::ZERO, Ps::ZERO);
                 qp.arrived_to = None;
                 world.nodes[id.node].paging.pages.forget_qp(qp.qp.qpn);

@@ -50,7 +50,6 @@ pub(crate) enum End {
 pub(crate) struct Fabric {
     rate: Rate,
     overhead: u64,
-    mtu: u64,
     pub(crate) propagation: Ps,
     pub(crate) switch: Ps,
     pub(crate) has_switch: bool,
@@ -80,7 +79,6 @@ impl Fabric {
         Fabric {
             rate: parameters.link_mb_per_s,
             overhead: parameters.packet_overhead_bytes.into(),
-            mtu: parameters.mtu_bytes.into(),
             propagation: parameters.propagation_ns,
             switch: parameters.switch_ns,
             has_switch: nodes > 2 || leaves > 1 || parameters.switch_between_two == 1,
@@ -156,9 +154,9 @@ impl Fabric {
     /// The time of packets on a link.
     pub(crate) fn work(&self, packets: &Packets) -> Work {
         let (count, payload) = (packets.count(), u64::from(packets.train.payload_bytes));
-        let first = payload.min(self.mtu) + self.overhead;
+        let first = payload.min(packets.mtu.bytes().into()) + self.overhead;
         let all = payload + count * self.overhead;
-        Work { first: self.rate.time(first), all: self.rate.time(all) }
+        Work { first: self.rate.time(first), all: self.rate.time(all), packets: count }
     }
 }
 
@@ -197,7 +195,7 @@ mod tests {
     }
 
     fn use_link(fabric: &mut Fabric, at: Switch, end: End) {
-        let work = Work { first: Ps(1), all: Ps(1) };
+        let work = Work { first: Ps(1), all: Ps(1), packets: 1 };
         fabric.link_mut(at, end).pass(Span::default(), work, Flow::Node(0));
     }
 

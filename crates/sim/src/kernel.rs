@@ -20,6 +20,7 @@ use crate::idle_calls::{IdleCall, Row};
 use crate::ids::QpId;
 use crate::lock_table::LockTable;
 use crate::noise::Interrupts;
+use crate::packets::Bytes;
 use crate::parameters::Parameters;
 use crate::task::{self, Body, TaskId};
 use crate::time::Ps;
@@ -126,6 +127,8 @@ pub(crate) struct World {
     pub(crate) added: Vec<(TaskId, Body)>,
     /// Events so far.
     pub(crate) events: u64,
+    /// Payload that was sent so far.
+    pub(crate) bytes: Bytes,
     /// After so many events all ranks end, for this reason.
     pub(crate) end_after: Option<(u64, Stopped)>,
     /// How often there was an occasion to look whether to stop.
@@ -161,6 +164,7 @@ impl Sim {
             seed: 0,
             added: Vec::new(),
             events: 0,
+            bytes: Bytes::default(),
             end_after: None,
             looks: 0,
             exchange: Exchange::default(),

@@ -76,6 +76,7 @@ pub use backend::SimBackend;
 pub use capture::{CaptureFile, capture_head};
 pub use component::Component;
 pub use fabric::{LinkValues, link_values};
+pub use packets::Bytes;
 pub use parameters::{Parameter, Parameters};
 pub use profile::{Entry, Mark, Profile, ProfileError, SHIPPED, find, name_of_device};
 pub use rank::SimRank;

@@ -3,6 +3,7 @@
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::opcode::Transport;
+use serde::{Deserialize, Serialize};
 
 use crate::device;
 use crate::ids::{QpId, Switch};
@@ -20,6 +21,17 @@ pub(crate) enum To {
     Group(Gid),
     /// Nowhere: no node has this address.
     Nowhere,
+}
+
+/// Bytes of payload that adapters sent to one adapter each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bytes {
+    /// Bytes that left an adapter.
+    pub sent: u64,
+    /// Bytes that arrived at another one, whether it accepted them or not.
+    pub arrived: u64,
+    /// Bytes that were lost on the way: by a fault rule, or because nobody has their address.
+    pub lost: u64,
 }
 
 /// Consecutive packets of one message, on their way.
@@ -45,6 +57,8 @@ pub(crate) struct Packets {
     pub(crate) begins_turn: bool,
     /// Their payload is part of the WQE.
     pub(crate) is_inline: bool,
+    /// Which they are among the requests or the responses of their queue pair.
+    pub(crate) number: u64,
     /// What they have passed, and what they follow.
     pub(crate) way: Way,
 }

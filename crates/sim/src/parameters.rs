@@ -114,6 +114,9 @@ parameters! {
     stamp_ns: Ps, 1 ..= 1e6;
     /// Time of a post of one send request, for the processor.
     post_ns: Ps, 0 ..= 1e6;
+    /// Time by which a post takes longer if the rank has posted nothing for longer than
+    /// wake_cold_after_ns: what it needs has left the caches.
+    post_cold_ns: Ps, 0 ..= 1e6, default 0;
     /// Time of each further request of a list.
     post_more_ns: Ps, 0 ..= 1e6, default 0;
     /// Time to copy inline data, for each 64 bytes begun.
@@ -135,7 +138,8 @@ parameters! {
     wake_ns: Ps, 0 ..= 1e9, default 0;
     /// The same after the processor was idle for longer than wake_cold_after_ns.
     wake_cold_ns: Ps, 0 ..= 1e9, default 0;
-    /// How long a processor is idle until it needs wake_cold_ns; 0 means that it never does.
+    /// How long a processor is idle until it needs wake_cold_ns, and how long a rank posts nothing
+    /// until it needs post_cold_ns; 0 means that it never does.
     wake_cold_after_ns: Ps, 0 ..= 1e12, default 0;
     /// Time to create, modify or destroy a queue pair, and to create other objects.
     verb_ns: Ps, 0 ..= 1e9, default 0;

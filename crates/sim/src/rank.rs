@@ -70,17 +70,14 @@ impl SimRank {
         })
     }
 
-    /// Looks until something is found, at most for `limit_ns`; then `None`.
+    /// Looks until something is found, at most until `deadline`, which is that of `limit`; then
+    /// `None`.
     fn look_for<T>(
         &self,
-        limit_ns: u64,
+        limit: LookLimit,
+        deadline: Ps,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
-        let deadline = self.sim.now() + Ps::from_whole_ns(limit_ns);
-        let limit = match limit_ns {
-            PATIENCE_NS.. => LookLimit::Patience(deadline),
-            _ => LookLimit::At(deadline),
-        };
         loop {
             let seen = self.sim.seen();
             let (began, stolen) = (self.sim.now(), self.sim.stolen());
@@ -140,7 +137,9 @@ impl Rank for SimRank {
     }
 
     fn spin<T>(&self, look: impl FnMut() -> Option<T>) -> Result<T, Stopped> {
-        self.look_for(PATIENCE_NS, look)?.ok_or_else(|| {
+        let deadline = self.sim.now() + Ps::from_whole_ns(PATIENCE_NS);
+        let found = self.look_for(LookLimit::Patience(deadline), deadline, look)?;
+        found.ok_or_else(|| {
             Stopped::TimedOut(format!(
                 "rank {} waited {} virtual seconds, and nothing came",
                 self.index,
@@ -154,7 +153,8 @@ impl Rank for SimRank {
         limit_ns: u64,
         look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Stopped> {
-        self.look_for(limit_ns, look)
+        let deadline = self.sim.now() + Ps::from_whole_ns(limit_ns);
+        self.look_for(LookLimit::At(deadline), deadline, look)
     }
 
     fn busy_until(

@@ -33,6 +33,7 @@ impl World {
                 }
             }
             To::Node(_) | To::Nowhere => {
+                self.bytes.arrived += u64::from(packets.train.payload_bytes);
                 if let Some(id) = self.nodes[node].qp_of_number(packets.train.dst_qpn.get()) {
                     self.take_in(id, packets);
                 }

@@ -258,11 +258,7 @@ impl World {
             Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
             Source::None | Source::Answer { .. } => false,
         };
-        let last = match train.kind.is_response() {
-            true => &mut qp.sending.last_response,
-            false => &mut qp.sending.last_request,
-        };
-        let way = Way::after(last, train.packets > 1 && train.payload_bytes > 0);
+        let number = qp.sending.departures(train.kind.is_response()).take();
         Box::new(Packets {
             train,
             payload: Vec::new(),
@@ -276,7 +272,8 @@ impl World {
             source,
             begins_turn: self.begins_turn(qp, &train),
             is_inline,
-            way,
+            number,
+            way: Way::default(),
         })
     }
 
@@ -334,14 +331,16 @@ impl World {
         span = span.after(self.parameters.send_ns);
         // Requests of a queue pair depart in order, whatever has to be read for them; so do
         // responses.
-        let departs = match packets.is_response() {
-            true => &mut qp.sending.response_departs,
-            false => &mut qp.sending.request_departs,
+        let (departs, last) = match packets.is_response() {
+            true => (&mut qp.sending.response_departs, &mut qp.sending.last_response),
+            false => (&mut qp.sending.request_departs, &mut qp.sending.last_request),
         };
         if span.first <= *departs {
             span = span.after(*departs + Ps(1) - span.first);
         }
         *departs = span.first;
+        packets.way.follow(last, booking.is_some() || packets.count() > 1);
+        packets.way.expect(span.last);
         packets.span = span;
         packets.way.booked(booking, span);
         if bytes > 0 {
@@ -358,8 +357,10 @@ impl World {
         self.note_payload(&packets);
         let id = packets.from;
         let is_sent = self.with_qp(id, |world, qp| world.copy_payload(id, qp, &mut packets));
-        if is_sent == Some(true) {
-            self.queue.push(packets.span.first.max(self.now), Event::Depart(packets));
+        match is_sent {
+            Some(true) => self.queue.push(packets.span.first.max(self.now), Event::Depart(packets)),
+            Some(false) => self.have_departed(id, packets.is_response(), packets.number),
+            None => {}
         }
     }
 

@@ -34,6 +34,21 @@ pub(crate) struct Work {
     pub first: Ps,
     /// With all of them.
     pub all: Ps,
+    /// How many there are.
+    pub packets: u64,
+}
+
+/// Packets that come to a shared part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coming<'a> {
+    /// When they come, as far as it is known now.
+    pub span: Span,
+    /// Their booking at the part before, which may become later.
+    pub source: Option<&'a Booking>,
+    /// The flow that keeps its order.
+    pub order: Flow,
+    /// The flow that alternates with others.
+    pub flow: Flow,
 }
 
 /// When packets pass a shared part, as far as it is known now.
@@ -62,33 +77,41 @@ impl Booking {
 struct Train {
     booking: Booking,
     came: Span,
-    /// Where they come from, and how long after that they are here.
-    source: Option<(Booking, Ps)>,
+    /// Where they come from, and how many picoseconds after that they are here. The head of
+    /// packets may be here before they have left.
+    source: Option<(Booking, i64)>,
+    /// The flow that keeps its order.
+    order: Flow,
     /// The time of one packet, and of the last one, which may be shorter.
     packet: Ps,
     last_packet: Ps,
     packets: u64,
     /// How many have passed.
     passed: u64,
+    /// How many have passed, or are booked anew.
+    ahead: u64,
 }
 
 impl Train {
-    fn new(booking: Booking, came: Span, work: Work, source: Option<&Booking>) -> Train {
-        let more = work.all - work.first;
-        // Packets that take no time are counted by when they come: the first one and the last one.
-        let packets = match more.0.checked_div(work.first.0) {
-            Some(_) => 1 + more.0.div_ceil(work.first.0),
-            None if came.first == came.last => 1,
-            None => 2,
-        };
-        let last_packet = work.all - work.first * (packets - 1);
-        let source = source.map(|source| (source.clone(), came.last - source.span().last));
-        Train { booking, came, source, packet: work.first, last_packet, packets, passed: 0 }
+    fn new(booking: Booking, coming: &Coming<'_>, work: Work) -> Train {
+        let Coming { span: came, source, order, .. } = *coming;
+        let last_packet = work.all - work.first * (work.packets - 1);
+        let after = |source: &Booking| came.last.0 as i64 - source.span().last.0 as i64;
+        let source = source.map(|source| (source.clone(), after(source)));
+        let (packet, packets) = (work.first, work.packets);
+        Train { booking, came, source, order, packet, last_packet, packets, passed: 0, ahead: 0 }
+    }
+
+    /// When they have passed at the earliest.
+    fn least_last(&self) -> Ps {
+        self.last_comes() + self.last_packet
     }
 
     /// When the last packet comes, as far as it is known now.
     fn last_comes(&self) -> Ps {
-        let late = |(source, after): &(Booking, Ps)| source.span().last + *after;
+        let late = |(source, after): &(Booking, i64)| {
+            Ps(source.span().last.0.saturating_add_signed(*after))
+        };
         self.source.as_ref().map_or(Ps::ZERO, late).max(self.came.last)
     }
 
@@ -107,28 +130,50 @@ impl Train {
     }
 }
 
-/// The trains of a flow that have not passed. Their packets pass in the order of coming.
+/// The trains of a flow that have not passed. Their packets pass in the order of coming, and those
+/// of a queue pair in its order.
 #[derive(Debug)]
 struct Line {
     flow: Flow,
     trains: Vec<Train>,
+    /// Whether the trains are of several queue pairs.
+    is_mixed: bool,
+    /// Trains at the front that are booked anew.
+    booked: usize,
 }
 
 impl Line {
-    /// The train whose packet is next, if so many packets of each have passed.
-    fn next(&self, passed: &[u64]) -> Option<(usize, &Train)> {
-        let open = self.trains.iter().enumerate().filter(|(at, train)| passed[*at] < train.packets);
-        open.min_by_key(|(at, train)| train.comes(passed[*at]))
+    fn new(flow: Flow) -> Line {
+        Line { flow, trains: Vec::new(), is_mixed: false, booked: 0 }
     }
 
-    /// Whether all its packets pass before packets of a flow that come during `came`.
-    fn is_before(&self, came: Span, flow: Flow) -> bool {
-        let has_come = |train: &Train| train.last_comes() <= came.first;
-        self.flow == flow && self.trains.last().is_none_or(has_come)
+    fn push(&mut self, train: Train) {
+        let is_other = self.trains.last().is_some_and(|last| last.order != train.order);
+        self.is_mixed = is_other || self.is_mixed && !self.trains.is_empty();
+        self.trains.push(train);
     }
 
-    fn passed(&self) -> Vec<u64> {
-        self.trains.iter().map(|train| train.passed).collect()
+    /// The train whose packet is next, and when that comes, if `ahead` packets of each have passed.
+    fn next(&self, ahead: impl Fn(&Train) -> u64) -> Option<(usize, Ps)> {
+        let all = self.trains.iter().enumerate().skip(self.booked);
+        let mut open = all.filter(|(_, train)| ahead(train) < train.packets);
+        let with_time = |(index, train): (usize, &Train)| (index, train.comes(ahead(train)));
+        if !self.is_mixed {
+            return open.next().map(with_time);
+        }
+        let mut orders: Vec<Flow> = Vec::new();
+        let is_first = |(_, train): &(usize, &Train)| {
+            let is_first = !orders.contains(&train.order);
+            orders.push(train.order);
+            is_first
+        };
+        open.filter(is_first).map(with_time).min_by_key(|(_, comes)| *comes)
+    }
+
+    /// Whether all its packets pass before packets that come.
+    fn is_before(&self, coming: &Coming<'_>) -> bool {
+        let has_come = |train: &Train| train.last_comes() <= coming.span.first;
+        self.flow == coming.flow && self.trains.last().is_none_or(has_come)
     }
 }
 
@@ -166,6 +211,10 @@ impl Turns {
     }
 }
 
+/// How many packets are booked anew when others come. Where more wait, those behind them keep the
+/// times that they have, and come after all that is known.
+const MOST_BOOKED: usize = 512;
+
 /// How many pauses of a part are remembered.
 const PAUSES: usize = 32;
 
@@ -191,21 +240,15 @@ impl Shared {
         self.free
     }
 
-    /// Packets come during `came`, and need this work: when they have passed. A booking tells
-    /// whether that becomes later; single packets that nobody can delay have none.
+    /// Packets of a flow come during `came`, and need this work: when they have passed. A booking
+    /// tells whether that becomes later; single packets that nobody can delay have none.
     pub(crate) fn pass(&mut self, came: Span, work: Work, flow: Flow) -> (Span, Option<Booking>) {
-        self.pass_from(None, came, work, flow)
+        self.pass_from(&Coming { span: came, source: None, order: flow, flow }, work)
     }
 
-    /// The same of packets from another shared part, with their booking there: they may come later
-    /// than `came`.
-    pub(crate) fn pass_from(
-        &mut self,
-        source: Option<&Booking>,
-        came: Span,
-        work: Work,
-        flow: Flow,
-    ) -> (Span, Option<Booking>) {
+    /// The same of packets that come from another shared part, or keep another order.
+    pub(crate) fn pass_from(&mut self, coming: &Coming<'_>, work: Work) -> (Span, Option<Booking>) {
+        let Coming { span: came, flow, .. } = *coming;
         if !self.lines.is_empty() {
             self.forget_before(came.first);
         }
@@ -218,14 +261,13 @@ impl Shared {
             self.free = span.last;
             return (span, None);
         }
-        let is_alone =
-            self.turns.is_none() && self.lines.iter().all(|line| line.is_before(came, flow));
+        let is_alone = self.turns.is_none() && self.lines.iter().all(|line| line.is_before(coming));
         if !is_alone {
             self.begin_turns(came.first);
         }
         let span = came.through(self.free, work.first, work.all);
         let booking = Booking::new(span);
-        self.add(flow, Train::new(booking.clone(), came, work, source));
+        self.add(flow, Train::new(booking.clone(), coming, work));
         self.free = self.free.max(span.last);
         if !is_alone {
             self.book_all();
@@ -238,21 +280,29 @@ impl Shared {
     pub(crate) fn pass_since(&mut self, came: Span, work: Work, flow: Flow) -> Ps {
         self.note_pause(came.last);
         let done = self.use_pauses(came.first, work.all - work.first);
-        let rest = Work { first: work.first, all: work.all - done };
+        let packets = 1 + (work.all - work.first - done).0.div_ceil(work.first.0.max(1));
+        let rest = Work { first: work.first, all: work.all - done, packets };
         self.pass(Span::at(came.last), rest, flow).0.last
     }
 
-    /// Forgets what has passed.
+    /// Forgets what has passed, and looks whether what comes has become later.
     fn forget_before(&mut self, now: Ps) {
         if self.turns.is_some() {
             self.advance(now);
         }
+        let mut is_stale = false;
         for line in &mut self.lines {
-            line.trains.retain(|train| train.booking.span().last > now);
+            let is_here = |train: &Train| train.booking.span().last.max(train.least_last()) > now;
+            line.trains.retain(|train| train.passed < train.packets && is_here(train));
+            is_stale |=
+                line.trains.iter().any(|train| train.least_last() > train.booking.span().last);
         }
         if self.lines.iter().all(|line| line.trains.is_empty()) {
             self.lines.clear();
             self.turns = None;
+        } else if is_stale {
+            self.begin_turns(now);
+            self.book_all();
         }
     }
 
@@ -277,49 +327,75 @@ impl Shared {
         while let Some(begins) = turns.next().filter(|begins| *begins < now) {
             let Some((_, index)) = turns.waiting.pop_first() else { return };
             let line = &mut self.lines[index];
-            let mut passed = line.passed();
-            let Some((at, train)) = line.next(&passed) else { continue };
-            turns.until = begins + train.time(train.passed);
-            passed[at] += 1;
-            if let Some((at, train)) = line.next(&passed) {
-                turns.wait(turns.until.max(train.comes(passed[at])), index);
+            let Some((at, comes)) = line.next(|train| train.passed) else { continue };
+            if comes > begins {
+                // It has become later.
+                turns.wait(comes, index);
+                continue;
             }
-            line.trains[at].passed += 1;
+            let train = &mut line.trains[at];
+            turns.until = begins + train.time(train.passed);
+            train.passed += 1;
+            if train.passed == train.packets {
+                line.trains.remove(at);
+            }
+            if let Some((_, comes)) = line.next(|train| train.passed) {
+                turns.wait(turns.until.max(comes), index);
+            }
         }
     }
 
     fn add(&mut self, flow: Flow, train: Train) {
         let index = self.lines.iter().position(|line| line.flow == flow);
+        let index = index.or_else(|| self.lines.iter().position(|line| line.trains.is_empty()));
         let index = index.unwrap_or_else(|| {
-            self.lines.push(Line { flow, trains: Vec::new() });
+            self.lines.push(Line::new(flow));
             self.lines.len() - 1
         });
         let line = &mut self.lines[index];
+        line.flow = flow;
+        let came = train.came.first;
+        line.push(train);
         if let Some(turns) = &mut self.turns {
-            turns.wait_sooner(train.came.first, index);
+            turns.wait_sooner(came, index);
         }
-        line.trains.push(train);
     }
 
-    /// Books all packets anew, in the order in which they will pass if nobody else comes.
+    /// Books packets anew, in the order in which they will pass if nobody else comes.
     fn book_all(&mut self) {
         let Some(mut turns) = self.turns.clone() else { return };
-        let mut passed: Vec<Vec<u64>> = self.lines.iter().map(Line::passed).collect();
-        while let Some(begins) = turns.next() {
+        for train in self.lines.iter_mut().flat_map(|line| &mut line.trains) {
+            train.ahead = train.passed;
+        }
+        let mut steps = 0;
+        while let Some(begins) = turns.next().filter(|_| steps < MOST_BOOKED) {
+            steps += 1;
             let Some((_, index)) = turns.waiting.pop_first() else { break };
-            let (line, passed) = (&self.lines[index], &mut passed[index]);
-            let Some((at, train)) = line.next(passed) else { continue };
-            turns.until = begins + train.time(passed[at]);
+            let line = &mut self.lines[index];
+            let Some((at, comes)) = line.next(|train| train.ahead) else { continue };
+            if comes > begins {
+                turns.wait(comes, index);
+                continue;
+            }
+            let train = &mut line.trains[at];
+            turns.until = begins + train.time(train.ahead);
             let span = train.booking.span();
-            let first = if passed[at] == 0 { turns.until } else { span.first };
-            passed[at] += 1;
-            let last = if passed[at] == train.packets { turns.until } else { span.last };
+            let first = if train.ahead == 0 { turns.until } else { span.first };
+            train.ahead += 1;
+            let last = if train.ahead == train.packets { turns.until } else { span.last };
             train.booking.set(Span { first, last });
-            if let Some((at, train)) = line.next(passed) {
-                turns.wait(turns.until.max(train.comes(passed[at])), index);
+            if at == line.booked && train.ahead == train.packets {
+                line.booked += 1;
+            }
+            if let Some((_, comes)) = line.next(|train| train.ahead) {
+                turns.wait(turns.until.max(comes), index);
             }
         }
-        self.free = turns.until;
+        self.lines.iter_mut().for_each(|line| line.booked = 0);
+        self.free = match steps < MOST_BOOKED {
+            true => turns.until,
+            false => self.free.max(turns.until),
+        };
     }
 
     fn note_pause(&mut self, until: Ps) {
@@ -356,7 +432,7 @@ mod tests {
     }
 
     fn packets(count: u64) -> Work {
-        Work { first: Ps(10), all: Ps(10 * count) }
+        Work { first: Ps(10), all: Ps(10 * count), packets: count }
     }
 
     fn ends(bookings: &[Option<Booking>]) -> Vec<u64> {

@@ -14,6 +14,7 @@ use crate::backend::SimBackend;
 use crate::capture::{Capture, CaptureFile};
 use crate::faults::Faults;
 use crate::kernel::Sim;
+use crate::packets::Bytes;
 use crate::profile::Profile;
 use crate::rank::SimRank;
 use crate::raw_loops::RawLoop;
@@ -39,6 +40,8 @@ pub struct Report {
     pub timeline: Vec<Step>,
     /// Where the time of all messages of that rank went.
     pub breakdown: Breakdown,
+    /// Payload that was sent, without multicasts.
+    pub bytes: Bytes,
     /// How many packets of each rank one of the rules of [`Simulation::with_faults`] applied to.
     pub disturbed: Vec<u64>,
     /// Why a file of [`Simulation::with_capture`] is not whole.
@@ -179,6 +182,7 @@ impl Simulation {
                 time: world.now,
                 timeline,
                 breakdown,
+                bytes: world.bytes,
                 disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
                 capture_error: world.capture.take().and_then(|capture| capture.close()),
                 raw_loops: world.raw_loops(),

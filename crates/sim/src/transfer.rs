@@ -5,21 +5,33 @@ use rdmalab_wire::ids::Gid;
 use crate::component::Component;
 use crate::event::Event;
 use crate::fabric::End;
+use crate::ids::QpId;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
-use crate::shared::Flow;
+use crate::shared::{Coming, Flow};
 use crate::span::Span;
 use crate::time::Ps;
 use crate::timeline::kind_name;
 use crate::way::Way;
+
+/// How often packets look whether those before them have arrived, at the most.
+const LOOK: Ps = Ps::from_whole_ns(10);
 
 impl World {
     /// Packets leave their adapter.
     pub(crate) fn depart(&mut self, mut packets: Box<Packets>) {
         packets.look();
         if packets.span.first > self.now {
+            packets.way.expect(packets.span.last);
             return self.queue.push(packets.span.first, Event::Depart(packets));
         }
+        let (id, is_response) = (packets.from, packets.is_response());
+        if let Some(qp) = self.nodes[id.node].qp(id) {
+            let departures = qp.sending.departures(is_response);
+            let Some(taken) = departures.try_depart(packets) else { return };
+            packets = taken;
+        }
+        self.have_departed(id, is_response, packets.number);
         let node = packets.from.node;
         let kind = packets.train.kind;
         let departure = self.ask_at_departure(&mut packets);
@@ -37,12 +49,25 @@ impl World {
         self.travel(packets);
     }
 
+    /// Packets of a queue pair have departed, or will not: those after them may.
+    pub(crate) fn have_departed(&mut self, id: QpId, is_response: bool, number: u64) {
+        let qp = self.nodes[id.node].qp(id);
+        let next = qp.and_then(|qp| qp.sending.departures(is_response).departed(number));
+        if let Some(packets) = next {
+            self.queue.push(self.now, Event::Depart(packets));
+        }
+    }
+
     /// Packets occupy the link of their adapter; returns when the last one has left.
     pub(crate) fn occupy_link(&mut self, packets: &mut Packets) -> Ps {
+        if !matches!(packets.to, To::Group(_)) {
+            self.bytes.sent += u64::from(packets.train.payload_bytes);
+        }
         let work = self.fabric.work(packets);
         let link = &mut self.fabric.up[packets.from.node];
-        let (sent, booking) =
-            link.pass_from(packets.way.last(), packets.span, work, packets.flow());
+        let (order, span) = (packets.flow(), packets.span);
+        let coming = Coming { span, source: packets.way.last(), order, flow: order };
+        let (sent, booking) = link.pass_from(&coming, work);
         packets.way.takes(work.first);
         packets.way.booked(booking, sent);
         packets.go_on(sent, self.fabric.propagation);
@@ -66,7 +91,7 @@ impl World {
                     self.deliver(to, packets.clone());
                 }
             }
-            To::Nowhere => {}
+            To::Nowhere => self.bytes.lost += u64::from(packets.train.payload_bytes),
         }
     }
 
@@ -77,6 +102,7 @@ impl World {
     }
 
     fn reach_switch(&mut self, packets: Box<Packets>) {
+        packets.way.expect(packets.span.last);
         // Cut through: the header is there one packet time before the end of the first packet.
         let head = packets.span.first - self.fabric.work(&packets).first;
         self.queue.push(head.max(self.now), Event::AtSwitch(packets));
@@ -98,10 +124,11 @@ impl World {
             }
             To::Group(_) if is_first => {
                 packets.span = packets.span.after(self.parameters.multicast_ns);
+                packets.way.takes(self.parameters.multicast_ns);
                 self.queue.push(self.now + self.parameters.multicast_ns, Event::Replicate(packets));
             }
             To::Group(_) => self.replicate(packets),
-            To::Nowhere => {}
+            To::Nowhere => self.bytes.lost += u64::from(packets.train.payload_bytes),
         }
     }
 
@@ -127,7 +154,8 @@ impl World {
             let taken = if is_last { last.take() } else { last.clone() };
             let Some(mut packets) = taken else { return };
             let link = self.fabric.link_mut(packets.at, *end);
-            let (sent, booking) = link.pass_from(packets.way.last(), came, work, flow);
+            let (source, order) = (packets.way.last(), packets.flow());
+            let (sent, booking) = link.pass_from(&Coming { span: came, source, order, flow }, work);
             packets.way.takes(self.fabric.switch);
             packets.way.booked(booking, sent);
             packets.go_on(sent, self.fabric.propagation);
@@ -157,7 +185,7 @@ impl World {
         packets.look();
         let mut at = packets.span.last;
         if let Some(before) = packets.way.expected_before() {
-            let soon = self.now + self.fabric.work(&packets).first.max(Ps(1));
+            let soon = self.now + self.fabric.work(&packets).first.max(LOOK);
             at = at.max(if before > self.now { before } else { soon });
         }
         if at <= self.now {

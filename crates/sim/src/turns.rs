@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 
 use crate::ids::QpId;
+use crate::packets::Packets;
 use crate::time::Ps;
 use crate::way::Arrival;
 
 /// What the send engine knows of a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Sending {
+    pub(crate) requests: Departures,
+    pub(crate) responses: Departures,
     /// Whether it waits for its turn at the send engine.
     pub(crate) is_queued: bool,
     /// It gets no turn before that, since what it sent waits for the bus or the link.
@@ -36,6 +39,69 @@ pub(crate) struct Sending {
     pub(crate) request_turn_bytes: u32,
     /// The same of responses.
     pub(crate) response_turn_bytes: u32,
+}
+
+/// Requests, or responses, of a queue pair leave in the order in which the engine took them.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    taken: u64,
+    departed: u64,
+    /// Packets whose time has come before that of others in front of them; `None` for those that
+    /// will not be sent.
+    held: BTreeMap<u64, Option<Box<Packets>>>,
+}
+
+impl Departures {
+    /// The engine takes packets: their number.
+    pub(crate) fn take(&mut self) -> u64 {
+        self.taken += 1;
+        self.taken - 1
+    }
+
+    /// The time of packets has come; returns them if all before them have left.
+    pub(crate) fn try_depart(&mut self, packets: Box<Packets>) -> Option<Box<Packets>> {
+        if packets.number > self.departed {
+            self.held.insert(packets.number, Some(packets));
+            return None;
+        }
+        Some(packets)
+    }
+
+    /// Packets have left, or will not be sent; returns those whose turn it is then.
+    pub(crate) fn departed(&mut self, number: u64) -> Option<Box<Packets>> {
+        if number > self.departed {
+            self.held.insert(number, None);
+            return None;
+        }
+        self.departed = self.departed.max(number + 1);
+        while let Some(next) = self.held.remove(&self.departed) {
+            if next.is_some() {
+                return next;
+            }
+            self.departed += 1;
+        }
+        None
+    }
+
+    /// Nothing that was taken will leave.
+    pub(crate) fn clear(&mut self) {
+        self.departed = self.taken;
+        self.held.clear();
+    }
+}
+
+impl Sending {
+    /// The departures of responses, or of requests.
+    pub(crate) fn departures(&mut self, is_response: bool) -> &mut Departures {
+        if is_response { &mut self.responses } else { &mut self.requests }
+    }
+
+    /// The queue pair was reset: nothing of it is under way.
+    pub(crate) fn reset(&mut self) {
+        self.requests.clear();
+        self.responses.clear();
+        (self.request_departs, self.response_departs) = (Ps::ZERO, Ps::ZERO);
+    }
 }
 
 /// Queue pairs that want a turn: who may have one first is first, and then who came first.

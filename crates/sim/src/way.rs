@@ -33,17 +33,16 @@ impl Clone for Way {
 }
 
 impl Way {
-    /// The way of packets that follow others, which are remembered in `last`. Single packets have
-    /// to be waited for only if they wait themselves.
-    pub(crate) fn after(last: &mut Weak<Arrival>, is_train: bool) -> Way {
+    /// The packets follow others of their queue pair, which are remembered in `last`. Those that
+    /// nothing can delay have to be waited for only if they wait themselves.
+    pub(crate) fn follow(&mut self, last: &mut Weak<Arrival>, can_be_delayed: bool) {
         let follows = std::mem::take(last);
         let is_behind = follows.strong_count() > 0;
-        let arrival = (is_train || is_behind).then(Arc::<Arrival>::default);
-        if let Some(arrival) = &arrival {
+        if can_be_delayed || is_behind {
+            let arrival = self.arrival.insert(Arc::default());
             *last = Arc::downgrade(arrival);
         }
-        let follows = if is_behind { follows } else { Weak::new() };
-        Way { passed: Vec::new(), arrival, follows }
+        self.follows = if is_behind { follows } else { Weak::new() };
     }
 
     /// The packets have passed a shared part, and are at `span` after it.

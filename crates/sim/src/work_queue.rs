@@ -65,9 +65,10 @@ pub(crate) fn post_send<'a>(
     let _alone = sim.lock_or_end(Protects::SendQueue(id));
     let (result, cost, posted) = sim.with(|world| {
         world.note_post(id.node);
+        let post_ns = world.time_of_post(id.node);
         let posted = world.with_qp(id, |world, qp| {
             let before = qp.qp.sq.posted;
-            let (mut cost, mut result) = (world.parameters.post_ns, Ok(()));
+            let (mut cost, mut result) = (post_ns, Ok(()));
             for (index, wr) in wrs.enumerate() {
                 match push(world, id.node, &mut qp.qp, qp.freed, &wr) {
                     Ok(time) if index == 0 => cost += time,
@@ -99,6 +100,16 @@ pub(crate) fn post_send<'a>(
         });
     }
     result
+}
+
+impl World {
+    /// The time of a post of one request that begins now.
+    fn time_of_post(&mut self, node: usize) -> Ps {
+        let all = &self.parameters;
+        let pause = self.now - std::mem::replace(&mut self.nodes[node].posted, self.now);
+        let is_cold = all.wake_cold_after_ns > Ps::ZERO && pause > all.wake_cold_after_ns;
+        if is_cold { all.post_ns + all.post_cold_ns } else { all.post_ns }
+    }
 }
 
 /// How the adapter learns of the requests that were posted since position `before`: up to which

@@ -173,3 +173,53 @@ fn random_messages_take_the_same_time_as_packet_by_packet() {
         assert_like_packets(&[LINK, bus], ranks, &messages);
     }
 }
+
+/// Queue pairs that share a bus and a link keep the order of their messages, whatever has to be
+/// read for each: a message out of order would be sent again.
+#[test]
+fn messages_of_a_queue_pair_stay_in_order() {
+    const QPS: usize = 3;
+    const ROUNDS: usize = 12;
+    const BYTES: [usize; 4] = [8192, 8, 3000, 70_000];
+    for (bus, link, inline) in
+        [(1300.0, 0.0, 64), (1300.0, 6818.0, 64), (0.0, 1000.0, 64), (784.0, 1000.0, 0)]
+    {
+        let read = [("wqe_read", 1.0), ("bus_read_ns", 300.0), ("mtu_bytes", MTU)];
+        let rates = [("bus_mb_per_s", bus), ("link_mb_per_s", link), ("blue_flame", 2.0)];
+        let (simulation, device) = lab(&model(&[&read[..], &rates].concat()), 2);
+        let (results, report) = simulation.run(|rank| {
+            let shape = Shape { bytes: 1 << 17, inline, ..Shape::default() };
+            let ends = [(); QPS].map(|()| connect_to(rank, &device, shape, 1 - rank.index()));
+            rank.barrier()?;
+            for round in 0..ROUNDS {
+                for (index, end) in ends.iter().enumerate() {
+                    let bytes = BYTES[(round + index) % BYTES.len()];
+                    let sges = [end.mr.sge(0, bytes)];
+                    let is_read = rank.index() == 1 && round % 3 == 0;
+                    let request = match is_read {
+                        true => SendRequest::read(&sges, &end.peer, 0),
+                        false => SendRequest::write(&sges, &end.peer, 0),
+                    };
+                    let is_inline = !is_read && bytes <= inline as usize;
+                    let request = if is_inline { request.inline_data() } else { request };
+                    end.qp.post_send(&[request.signaled()]).unwrap();
+                    rank.think(50)?;
+                }
+            }
+            for end in &ends {
+                for _ in 0..ROUNDS {
+                    crate::lab::wait(rank, &end.send_cq);
+                }
+            }
+            rank.barrier()
+        });
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        let each = |index: usize| -> usize {
+            (0..ROUNDS).map(|round| BYTES[(round + index) % BYTES.len()]).sum()
+        };
+        let expected = 2 * (0..QPS).map(each).sum::<usize>() as u64;
+        let what = format!("bus {bus}, link {link}, inline {inline}: {:?}", report.bytes);
+        assert_eq!(report.bytes.sent, expected, "sent again: {what}");
+        assert_eq!(report.bytes.arrived, expected, "{what}");
+    }
+}

@@ -107,6 +107,34 @@ fn the_values_that_connectx4_was_calibrated_with_come_out() {
     }
 }
 
+/// potter2018: with busy polling a message after a pause of a second takes a fifth longer, and with
+/// events more than twice as long.
+#[test]
+fn a_message_after_a_pause_is_slower() {
+    let time = |poll: &str, pause: &str, post_cold_ns: f64| {
+        let profile = with("connectx4", &[("post_cold_ns", post_cold_ns)]);
+        let options = [
+            ("messages", "50"),
+            ("runs", "1"),
+            ("inline", "off"),
+            ("poll", poll),
+            ("pause", pause),
+        ];
+        median(&outcome(&profile, 2, Experiment::ONEWAY, &options), Quantity::OneWay)
+    };
+    let calibrated = find("connectx4").unwrap().parameters.post_cold_ns.ns();
+    // The published times with a pause are those without it, times 1.2 and 2.2.
+    for (poll, published) in [("busy", 1269.0 * 1.2), ("event", 3608.0 * 2.2)] {
+        let found = time(poll, "1s", calibrated);
+        assert!((found / published - 1.0).abs() <= 0.05, "{poll}: {found} ns, not {published} ns");
+    }
+    let without = time("busy", "1s", 0.0) / time("busy", "0", 0.0);
+    assert!((without - 1.0).abs() < 0.02, "without the part: {without}");
+    // A pause below the bound costs nothing.
+    let short = time("busy", "50us", calibrated) / time("busy", "0", calibrated);
+    assert!((short - 1.0).abs() < 0.02, "after 50 us: {short}");
+}
+
 /// viertel2006: more queue pairs than contexts in the cache cost time for each peer.
 #[test]
 fn a_cache_of_contexts_costs_from_its_size_on() {

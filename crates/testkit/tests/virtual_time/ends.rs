@@ -41,7 +41,7 @@ fn ranks_that_all_look_for_what_nobody_sends_are_a_deadlock_with_names() {
         let each: Vec<String> = (0..ranks).map(|rank| format!("rank {rank} {looks}")).collect();
         let why = format!("deadlock: {}", each.join("; "));
         assert_eq!(results, vec![Err(Stopped::Other(why)); ranks]);
-        // Nobody had to lose his patience.
+        // No rank waited for its whole patience.
         assert!(report.time.ns() < 1e9, "{report:?}");
     }
 }

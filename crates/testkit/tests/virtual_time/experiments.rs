@@ -3,7 +3,7 @@
 
 use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_measure::Quantity;
-use rdmalab_sim::{Profile, SHIPPED, Simulation, find};
+use rdmalab_sim::{Bytes, Profile, SHIPPED, Simulation, find};
 
 use crate::lab::{Case, lab, outcome, run_point_on};
 
@@ -106,6 +106,39 @@ fn threads_of_the_system_in_place_of_coroutines_give_the_same_bytes() {
         let threads = bytes_on(&profile, case, Simulation::on_threads);
         assert!(coroutines == threads, "{} {:?} differs", case.0, case.2);
     }
+}
+
+/// What is sent arrives or is lost, whatever alternates or is repeated on the way.
+#[test]
+fn no_byte_appears_or_vanishes_on_links() {
+    let mut lost = 0;
+    // Threads that spin beside each other are simulated look by look, also through a time-out.
+    let has_threads = |(_, _, options): &&Case| options.iter().any(|(name, _)| *name == "threads");
+    for rules in ["", "drop 1% of request"] {
+        let cases = CASES.iter().filter(|case| rules.is_empty() || !has_threads(case));
+        for (experiment, ranks, options) in cases {
+            let point = &sweep(*experiment, options).unwrap()[0];
+            let (simulation, device) = lab(&find("connectx4").unwrap(), *ranks);
+            let simulation = match rules {
+                "" => simulation,
+                _ => simulation.with_faults(rules, 0).unwrap(),
+            };
+            let report = simulation.run(|rank| rdmalab_experiments::run(rank, &device, point)).1;
+            let Bytes { sent, arrived, lost: gone } = report.bytes;
+            let what = format!("{experiment} {options:?} with {rules:?}: {:?}", report.bytes);
+            // Nobody waits for the last messages of an unreliable transport.
+            let is_reliable = !options.iter().any(|(name, _)| *name == "transport");
+            assert!(arrived + gone <= sent, "{what}");
+            assert!(!is_reliable || arrived + gone == sent, "{what}");
+            assert!(
+                sent > 0 || ["mr", "connect", "timeout"].contains(&experiment.name()),
+                "{what}"
+            );
+            assert!(!rules.is_empty() || gone == 0, "{what}");
+            lost += gone;
+        }
+    }
+    assert!(lost > 0);
 }
 
 /// Loops of experiments are words of a rank, which are simulated fast.
