@@ -278,7 +278,7 @@ impl Simulated {
 fn slow_loop(RawLoop { rank, call, calls }: &RawLoop) -> String {
     format!(
         "rank {rank} called {call} {calls} times in a row: a loop of its own gives right results, \
-         but is slow to simulate; one of `Rank::spin` or `Rank::busy_until` is not"
+         but is slow to simulate; `Rank::spin` and `Rank::busy_until` are fast"
     )
 }
 

@@ -296,7 +296,7 @@ impl Part {
         let why = if !request.hosts.is_empty() {
             format!("{program} runs on this machine only: leave --hosts out to measure it")
         } else if let Some(option) = model {
-            format!("--{option} is of simulated devices only")
+            format!("--{option} works on simulated devices only")
         } else if is_simulated && cases.iter().all(Case::is_by_cm) {
             format!("{program} with rdma_cm: simulated devices have no connection manager")
         } else if !is_simulated && installed(program).is_none() {
