@@ -220,8 +220,9 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     assert!(plan.stdout.contains("there is no experiment odp-applications yet"), "{}", plan.stdout);
     // A study of one's own need not name one.
     let home = tempfile::tempdir().unwrap();
-    common::own_study("fukuoka2021", home.path(), &[("sim = \"connectx4\"\n", "")]);
-    let mut own = rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan", "--studies"]);
+    let named = "[sim]\nprofile = \"connectx2\"";
+    common::own_study("mordkovich2013", home.path(), &[(named, "")]);
+    let mut own = rdmalab(&["study", "mordkovich2013", "--device", "sim", "--plan", "--studies"]);
     let none = said(own.arg(home.path()));
     assert_eq!(none.code, Some(2), "{}", none.stdout);
     assert!(none.stderr.contains("no profile stands for the hardware"), "{}", none.stderr);

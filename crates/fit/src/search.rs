@@ -67,7 +67,8 @@ pub fn fit<E>(
             // With much damping this only tells that steps were in vain.
             let before = place.cost(&values, here.residuals.as_slice());
             let more = place.hoped(&place.step(0.0));
-            is_converged = more <= (before * NOISE).max(options.least_gain);
+            let insignificant = options.insignificant_gain.max(options.least_gain);
+            is_converged = more <= insignificant.max(before * NOISE);
             break;
         }
         let found = function(&places)?;

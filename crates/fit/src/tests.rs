@@ -6,7 +6,8 @@ use nalgebra::DMatrix;
 
 use super::*;
 
-const OPTIONS: Options = Options { max_steps: 60, least_gain: 1e-12, prior_widths: 1e6 };
+const OPTIONS: Options =
+    Options { max_steps: 60, least_gain: 1e-12, insignificant_gain: 0.0, prior_widths: 1e6 };
 
 fn variable(start: f64) -> Variable {
     Variable { start, min: -1e6, max: 1e6, width: start.abs().max(1.0), usual: 1.0, step: 1e-4 }

@@ -30,6 +30,10 @@ pub struct Options {
     /// A step that would lessen the sum of squares by less than this is not taken: the search has
     /// converged.
     pub least_gain: f64,
+    /// If steps were in vain, the search has converged nevertheless if the derivatives promise no
+    /// more than this. With residuals in standard errors, 1 is what a standard error of one
+    /// variable is worth.
+    pub insignificant_gain: f64,
     /// The standard error of the prior, in widths of each variable. The larger, the weaker.
     pub prior_widths: f64,
 }

@@ -22,7 +22,8 @@ const LOOK: [&str; 2] = ["poll_empty_ns", "memory_look_ns"];
 
 /// The search: a gain of a hundredth in chi^2 is none; the prior is a hundred times as wide as a
 /// usual change.
-const OPTIONS: Options = Options { max_steps: 20, least_gain: 0.01, prior_widths: 100.0 };
+const OPTIONS: Options =
+    Options { max_steps: 20, least_gain: 0.01, insignificant_gain: 1.0, prior_widths: 100.0 };
 
 /// The simulator, and what it is fitted to.
 pub struct Model<'a> {
