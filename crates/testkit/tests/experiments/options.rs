@@ -247,6 +247,7 @@ fn no_option_is_forgotten() {
         include_str!("loads.rs"),
         include_str!("recvq.rs"),
         include_str!("fan.rs"),
+        include_str!("process.rs"),
         include_str!("../../../cli/tests/simulated.rs"),
     ]
     .concat();
