@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use common::{Ended, rdmalab, said};
+use common::{Ended, only, rdmalab, said};
 use rdmalab_testing::{Watch, skipped, too_busy};
 use serde_json::Value;
 
@@ -43,13 +43,6 @@ fn answers(said: &Ended) -> Vec<Value> {
         (&"rdmalab-advice".into(), &1.into())
     );
     document["answers"].as_array().expect("a list").clone()
-}
-
-/// The only directory below `out`.
-fn only(out: &Path) -> PathBuf {
-    let found: Vec<_> = fs::read_dir(out).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0].clone()
 }
 
 /// Runs into `out`; returns the directory of the record.

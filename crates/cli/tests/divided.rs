@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Ended, Process, is_busy, processes, rdmalab, said, signal};
+use common::{Ended, Process, is_busy, only, processes, rdmalab, said, signal};
 use rdmalab_testing::{find, skipped};
 use serde_json::Value;
 
@@ -77,14 +77,6 @@ fn points(directory: &Path) -> Vec<Value> {
         value
     };
     text.lines().map(point).collect()
-}
-
-/// The one directory in a directory.
-fn only(directory: &Path) -> PathBuf {
-    let mut all = directory.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let first = all.next().unwrap();
-    assert!(all.next().is_none(), "{first:?} and more");
-    first
 }
 
 /// Asserts that two records have the same points, samples included.

@@ -4,27 +4,14 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use common::shapes::{self, Kind};
-use common::{Ended, Process, rdmalab, said};
+use common::{Ended, Process, only, rdmalab, said, study};
 use rdmalab_record::{Point, Record};
 use tempfile::TempDir;
-
-fn study(out: &TempDir, arguments: &[&str]) -> Ended {
-    let mut command = rdmalab(&["study"]);
-    command.args(arguments).arg("--out").arg(out.path());
-    said(&mut command)
-}
-
-/// The only directory below `out`.
-fn only(out: &Path) -> PathBuf {
-    let found: Vec<_> = fs::read_dir(out).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0].clone()
-}
 
 /// One study at a time, because each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());

@@ -3,24 +3,10 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use common::{Ended, rdmalab, said};
+use common::{Ended, only, study};
 use rdmalab_record::Record;
 use tempfile::TempDir;
-
-fn study(out: &TempDir, arguments: &[&str]) -> Ended {
-    let mut command = rdmalab(&["study"]);
-    command.args(arguments).arg("--out").arg(out.path());
-    said(&mut command)
-}
-
-/// The only directory below `out`.
-fn only(out: &Path) -> PathBuf {
-    let found: Vec<_> = fs::read_dir(out).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0].clone()
-}
 
 /// A study with one link of its own for all figures, several for one of them, and another adapter.
 const SIMULATED: &str = "key = 'own'\ntitle = 'T'\nsource = 'S'\nhardware = 'H'\n\

@@ -19,8 +19,9 @@ use crate::noise::Stream;
 use crate::packets::Packets;
 use crate::parameters::Parameters;
 use crate::receive_wqe::WqeReader;
+use crate::sending::Sending;
 use crate::time::Ps;
-use crate::turns::{Sending, Turns};
+use crate::turns::Turns;
 
 /// The lowest number of a queue pair: 0 and 1 are those of the managers.
 const FIRST_QP: usize = 2;

@@ -16,8 +16,8 @@ use crate::device::{self, MAX_KEYS};
 use crate::ids::{QP_BITS, QpId};
 use crate::kernel::{Sim, World};
 use crate::receive_wqe::WqeReader;
+use crate::sending::Sending;
 use crate::time::Ps;
-use crate::turns::Sending;
 
 /// How often a wait for prefetched pages looks.
 const LOOK: Ps = Ps::from_whole_ns(1000);

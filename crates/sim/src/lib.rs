@@ -60,6 +60,7 @@ mod rc_timers;
 mod receive;
 mod receive_wqe;
 mod send;
+mod sending;
 mod shared;
 mod simulation;
 mod span;

@@ -108,7 +108,8 @@ impl World {
                     .exponential(mean),
             };
             qp.dammed_until = qp.dammed_until.max(self.now + least + more);
-            qp.sending.response_departs = qp.sending.response_departs.max(qp.dammed_until);
+            let departs = &mut qp.sending.responses.departs;
+            *departs = (*departs).max(qp.dammed_until);
         }
         false
     }

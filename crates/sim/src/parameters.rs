@@ -177,8 +177,7 @@ parameters! {
     /// 1: the adapter reads WQEs and payload over the bus. 0: it has them without a read.
     wqe_read: u32, 0 ..= 1, default 1;
     /// Most bytes of consecutive packets of a message that take one turn at the engines, and move
-    /// together. Fewer bytes let queue pairs and directions alternate more often, and cost time to
-    /// simulate; where nothing contends and a turn takes no time, the results are the same.
+    /// together while no other queue pair of the adapter sends. Fewer bytes cost time to simulate.
     turn_bytes: u32, 256 ..= 65536, default 65536;
     /// Delay of a message, response or acknowledgement in the adapter that sends it.
     /// It does not hold up the next one.

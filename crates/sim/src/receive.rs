@@ -146,7 +146,8 @@ impl World {
         if is_atomic(&packets) {
             // Its answer has to wait for the read of the word.
             let read = self.now + self.parameters.bus_read_ns;
-            qp.sending.response_departs = qp.sending.response_departs.max(read);
+            let departs = &mut qp.sending.responses.departs;
+            *departs = (*departs).max(read);
         }
         let earliest = self.read_next_recv_wqes(id, qp, &effects);
         self.apply(id, qp, &mut effects, earliest);

@@ -258,7 +258,7 @@ impl World {
             Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
             Source::None | Source::Answer { .. } => false,
         };
-        let number = qp.sending.departures(train.kind.is_response()).take();
+        let number = qp.sending.stream(train.kind.is_response()).departures.take();
         Box::new(Packets {
             train,
             payload: Vec::new(),
@@ -285,10 +285,7 @@ impl World {
         }
         let mtu = qp.qp.mtu.bytes();
         let most_bytes = (self.parameters.turn_bytes / mtu).max(1) * mtu;
-        let turn_bytes = match train.kind.is_response() {
-            true => &mut qp.sending.response_turn_bytes,
-            false => &mut qp.sending.request_turn_bytes,
-        };
+        let turn_bytes = &mut qp.sending.stream(train.kind.is_response()).turn_bytes;
         let with_it = turn_bytes.saturating_add(train.payload_bytes);
         let begins = train.flags.has(TrainFlags::FIRST) || with_it > most_bytes;
         *turn_bytes = if begins { train.payload_bytes } else { with_it };
@@ -331,15 +328,13 @@ impl World {
         span = span.after(self.parameters.send_ns);
         // Requests of a queue pair depart in order, whatever has to be read for them; so do
         // responses.
-        let (departs, last) = match packets.is_response() {
-            true => (&mut qp.sending.response_departs, &mut qp.sending.last_response),
-            false => (&mut qp.sending.request_departs, &mut qp.sending.last_request),
-        };
-        if span.first <= *departs {
-            span = span.after(*departs + Ps(1) - span.first);
+        let stream = qp.sending.stream(packets.is_response());
+        if span.first <= stream.departs {
+            span = span.after(stream.departs + Ps(1) - span.first);
         }
-        *departs = span.first;
-        packets.way.follow(last, booking.is_some() || packets.count() > 1);
+        stream.departs = span.first;
+        let can_be_delayed = booking.is_some() || packets.count() > 1;
+        packets.way.follow(&mut stream.last, can_be_delayed);
         packets.way.expect(span.last);
         packets.span = span;
         packets.way.booked(booking, span);
@@ -484,10 +479,7 @@ fn address(train: &mut Train, to: &UdAddress, node: usize) {
 /// Reads the payload of packets, from `ready` on. All packets of a message are one read.
 fn read_of_message(bus: &mut Bus, qp: &mut SimQp, packets: &Packets, ready: Ps) -> Read {
     let (bytes, flow) = (packets.train.payload_bytes.into(), packets.flow());
-    let place = match packets.is_response() {
-        true => &mut qp.sending.response_place,
-        false => &mut qp.sending.request_place,
-    };
+    let place = &mut qp.sending.stream(packets.is_response()).place;
     if !packets.train.flags.has(TrainFlags::FIRST) {
         return bus.read_more(ready, bytes, flow, *place);
     }

@@ -1,8 +1,8 @@
-//! A bus or a link that packets of several flows share. Each flow keeps its order. Packets that
-//! move together pass one after the other as long as nobody else comes. As soon as packets of
-//! another flow come, the flows alternate packet by packet: the others pass in between, and the
-//! rest of the packets on their way becomes later. So times that were given out before can grow;
-//! whoever needs them later keeps their [`Booking`].
+//! A bus or a link that packets of several flows share. Packets that move together are a train,
+//! which passes without a pause while nobody else comes. As soon as packets of another flow come,
+//! the flows alternate packet by packet (round robin), which delays the rest of a train that is
+//! passing already. So each train has a [`Booking`], the times at which it passes as far as they
+//! are known; whoever needs them later keeps the booking and looks at it again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Work {
 pub(crate) struct Coming<'a> {
     /// When they come, as far as it is known now.
     pub span: Span,
-    /// Their booking at the part before, which may become later.
+    /// Their booking at the part before: they may come later than `span`.
     pub source: Option<&'a Booking>,
     /// The flow that keeps its order.
     pub order: Flow,
@@ -86,10 +86,15 @@ struct Train {
     packet: Ps,
     last_packet: Ps,
     packets: u64,
-    /// How many have passed.
-    passed: u64,
-    /// How many have passed, or are booked anew.
-    ahead: u64,
+    /// How many have passed, and how many have passed or are booked anew: by [`Count`].
+    counts: [u64; 2],
+}
+
+/// Which packets of a train are counted.
+#[derive(Clone, Copy)]
+enum Count {
+    Passed,
+    Booked,
 }
 
 impl Train {
@@ -99,7 +104,7 @@ impl Train {
         let after = |source: &Booking| came.last.0 as i64 - source.span().last.0 as i64;
         let source = source.map(|source| (source.clone(), after(source)));
         let (packet, packets) = (work.first, work.packets);
-        Train { booking, came, source, order, packet, last_packet, packets, passed: 0, ahead: 0 }
+        Train { booking, came, source, order, packet, last_packet, packets, counts: [0; 2] }
     }
 
     /// When they have passed at the earliest.
@@ -123,6 +128,10 @@ impl Train {
                 self.came.first + Ps((all / u128::from(last)) as u64)
             }
         }
+    }
+
+    fn count(&self, of: Count) -> u64 {
+        self.counts[of as usize]
     }
 
     fn time(&self, packet: u64) -> Ps {
@@ -153,11 +162,11 @@ impl Line {
         self.trains.push(train);
     }
 
-    /// The train whose packet is next, and when that comes, if `ahead` packets of each have passed.
-    fn next(&self, ahead: impl Fn(&Train) -> u64) -> Option<(usize, Ps)> {
+    /// The train whose packet is next after those that are counted, and when that comes.
+    fn next(&self, of: Count) -> Option<(usize, Ps)> {
         let all = self.trains.iter().enumerate().skip(self.booked);
-        let mut open = all.filter(|(_, train)| ahead(train) < train.packets);
-        let with_time = |(index, train): (usize, &Train)| (index, train.comes(ahead(train)));
+        let mut open = all.filter(|(_, train)| train.count(of) < train.packets);
+        let with_time = |(index, train): (usize, &Train)| (index, train.comes(train.count(of)));
         if !self.is_mixed {
             return open.next().map(with_time);
         }
@@ -177,10 +186,10 @@ impl Line {
     }
 }
 
-/// Whose turn it is. Each flow waits with its next packet since a time; who has waited longest is
-/// next. So flows with packets that wait alternate.
+/// Whose packet is next. Each flow waits with its next packet since a time; who has waited longest
+/// is next. So flows with packets that wait alternate.
 #[derive(Clone, Debug, Default)]
-struct Turns {
+struct RoundRobin {
     /// When the packet that passes has passed.
     until: Ps,
     /// Since when each line waits, in the order of coming, and its index.
@@ -188,7 +197,7 @@ struct Turns {
     came: u64,
 }
 
-impl Turns {
+impl RoundRobin {
     fn wait(&mut self, since: Ps, line: usize) {
         self.came += 1;
         self.waiting.insert((since, self.came), line);
@@ -209,10 +218,29 @@ impl Turns {
     fn next(&self) -> Option<Ps> {
         self.waiting.keys().next().map(|(since, _)| self.until.max(*since))
     }
+
+    /// Lets the next packet pass, which begins at `begins`, and counts it; returns the indices of
+    /// its line and train. `None` if it has become later, or has gone.
+    fn take(&mut self, begins: Ps, lines: &mut [Line], of: Count) -> Option<(usize, usize)> {
+        let (_, index) = self.waiting.pop_first()?;
+        let line = &mut lines[index];
+        let (at, comes) = line.next(of)?;
+        if comes > begins {
+            self.wait(comes, index);
+            return None;
+        }
+        let train = &mut line.trains[at];
+        self.until = begins + train.time(train.count(of));
+        train.counts[of as usize] += 1;
+        if let Some((_, comes)) = line.next(of) {
+            self.wait(self.until.max(comes), index);
+        }
+        Some((index, at))
+    }
 }
 
 /// How many packets are booked anew when others come. Where more wait, those behind them keep the
-/// times that they have, and come after all that is known.
+/// times that they have, or get the end of those in front of them.
 const MOST_BOOKED: usize = 512;
 
 /// How many pauses of a part are remembered.
@@ -227,8 +255,8 @@ pub(crate) struct Shared {
     lines: Vec<Line>,
     /// The flow that came last.
     last_flow: Option<Flow>,
-    /// The turns of the lines, if there are several.
-    turns: Option<Turns>,
+    /// Whose packet is next, if several flows alternate.
+    turns: Option<RoundRobin>,
     /// The last times with nothing to do: begin and end of each, the oldest first.
     pauses: VecDeque<(Ps, Ps)>,
 }
@@ -293,7 +321,8 @@ impl Shared {
         let mut is_stale = false;
         for line in &mut self.lines {
             let is_here = |train: &Train| train.booking.span().last.max(train.least_last()) > now;
-            line.trains.retain(|train| train.passed < train.packets && is_here(train));
+            line.trains
+                .retain(|train| train.count(Count::Passed) < train.packets && is_here(train));
             is_stale |=
                 line.trains.iter().any(|train| train.least_last() > train.booking.span().last);
         }
@@ -311,7 +340,7 @@ impl Shared {
         if self.turns.is_some() {
             return;
         }
-        let mut turns = Turns::default();
+        let mut turns = RoundRobin::default();
         if let Some(first) = self.lines.first().and_then(|line| line.trains.first()) {
             // What came before it has passed then.
             turns.until = first.booking.span().first - first.packet;
@@ -325,22 +354,11 @@ impl Shared {
     fn advance(&mut self, now: Ps) {
         let Some(turns) = &mut self.turns else { return };
         while let Some(begins) = turns.next().filter(|begins| *begins < now) {
-            let Some((_, index)) = turns.waiting.pop_first() else { return };
-            let line = &mut self.lines[index];
-            let Some((at, comes)) = line.next(|train| train.passed) else { continue };
-            if comes > begins {
-                // It has become later.
-                turns.wait(comes, index);
-                continue;
-            }
-            let train = &mut line.trains[at];
-            turns.until = begins + train.time(train.passed);
-            train.passed += 1;
-            if train.passed == train.packets {
-                line.trains.remove(at);
-            }
-            if let Some((_, comes)) = line.next(|train| train.passed) {
-                turns.wait(turns.until.max(comes), index);
+            if let Some((line, at)) = turns.take(begins, &mut self.lines, Count::Passed) {
+                let trains = &mut self.lines[line].trains;
+                if trains[at].count(Count::Passed) == trains[at].packets {
+                    trains.remove(at);
+                }
             }
         }
     }
@@ -365,37 +383,40 @@ impl Shared {
     fn book_all(&mut self) {
         let Some(mut turns) = self.turns.clone() else { return };
         for train in self.lines.iter_mut().flat_map(|line| &mut line.trains) {
-            train.ahead = train.passed;
+            train.counts[Count::Booked as usize] = train.count(Count::Passed);
         }
         let mut steps = 0;
         while let Some(begins) = turns.next().filter(|_| steps < MOST_BOOKED) {
             steps += 1;
-            let Some((_, index)) = turns.waiting.pop_first() else { break };
+            let taken = turns.take(begins, &mut self.lines, Count::Booked);
+            let Some((index, at)) = taken else { continue };
             let line = &mut self.lines[index];
-            let Some((at, comes)) = line.next(|train| train.ahead) else { continue };
-            if comes > begins {
-                turns.wait(comes, index);
-                continue;
-            }
-            let train = &mut line.trains[at];
-            turns.until = begins + train.time(train.ahead);
-            let span = train.booking.span();
-            let first = if train.ahead == 0 { turns.until } else { span.first };
-            train.ahead += 1;
-            let last = if train.ahead == train.packets { turns.until } else { span.last };
-            train.booking.set(Span { first, last });
-            if at == line.booked && train.ahead == train.packets {
+            let train = &line.trains[at];
+            let (count, Span { first, last }) = (train.count(Count::Booked), train.booking.span());
+            let is_last = count == train.packets;
+            let first = if count == 1 { turns.until } else { first };
+            train.booking.set(Span { first, last: if is_last { turns.until } else { last } });
+            if is_last && at == line.booked {
                 line.booked += 1;
-            }
-            if let Some((_, comes)) = line.next(|train| train.ahead) {
-                turns.wait(turns.until.max(comes), index);
             }
         }
         self.lines.iter_mut().for_each(|line| line.booked = 0);
-        self.free = match steps < MOST_BOOKED {
-            true => turns.until,
-            false => self.free.max(turns.until),
-        };
+        let is_whole = turns.waiting.is_empty();
+        if !is_whole {
+            self.book_no_sooner_than(turns.until);
+        }
+        self.free = if is_whole { turns.until } else { self.free.max(turns.until) };
+    }
+
+    /// Packets that are not booked anew pass after those that are.
+    fn book_no_sooner_than(&self, until: Ps) {
+        for train in self.lines.iter().flat_map(|line| &line.trains) {
+            let (count, Span { first, last }) = (train.count(Count::Booked), train.booking.span());
+            if count < train.packets {
+                let first = if count == 0 { first.max(until) } else { first };
+                train.booking.set(Span { first, last: last.max(until) });
+            }
+        }
     }
 
     fn note_pause(&mut self, until: Ps) {
@@ -499,6 +520,26 @@ mod tests {
         let (other, _) = link.pass(Span::at(Ps(5)), packets(3), flow(1));
         assert_eq!(ends(&[long, next]), [70, 80]);
         assert_eq!(other.last, Ps(60));
+    }
+
+    /// A flow with more packets than are booked anew at once keeps its order.
+    #[test]
+    fn many_packets_that_wait_keep_the_order_of_their_flow() {
+        let mut link = Shared::default();
+        let mut flows = [(); 3].map(|()| Vec::new());
+        for round in 0..600 {
+            for (index, bookings) in flows.iter_mut().enumerate() {
+                let count = 1 + (round + index as u64) % 3;
+                bookings.extend(link.pass(Span::at(Ps(round)), packets(count), flow(index)).1);
+            }
+        }
+        for bookings in &flows {
+            assert!(bookings.len() > 500);
+            let ends = bookings.iter().map(|booking: &Booking| booking.span().last);
+            assert!(ends.is_sorted());
+        }
+        // All come in the first 600 ps, so none can have passed sooner than its share of them.
+        assert!(link.free() >= Ps(600 * 3 * 2 * 10));
     }
 
     /// Whoever comes when, all work is done, and nothing passes in less than its own time.

@@ -27,7 +27,7 @@ impl World {
         }
         let (id, is_response) = (packets.from, packets.is_response());
         if let Some(qp) = self.nodes[id.node].qp(id) {
-            let departures = qp.sending.departures(is_response);
+            let departures = &mut qp.sending.stream(is_response).departures;
             let Some(taken) = departures.try_depart(packets) else { return };
             packets = taken;
         }
@@ -52,7 +52,7 @@ impl World {
     /// Packets of a queue pair have departed, or will not: those after them may.
     pub(crate) fn have_departed(&mut self, id: QpId, is_response: bool, number: u64) {
         let qp = self.nodes[id.node].qp(id);
-        let next = qp.and_then(|qp| qp.sending.departures(is_response).departed(number));
+        let next = qp.and_then(|qp| qp.sending.stream(is_response).departures.departed(number));
         if let Some(packets) = next {
             self.queue.push(self.now, Event::Depart(packets));
         }

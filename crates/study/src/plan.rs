@@ -163,6 +163,15 @@ impl Plan {
             }
             for (j, sweep) in figure.sweeps.iter().enumerate() {
                 sweep.command(false).and_then(|_| sweep.command(true)).map_err(at)?;
+                let simulated = self.simulated(figure, sweep).options();
+                let own = sweep.command(false).map_err(at)?.options;
+                if let Some((name, _)) =
+                    own.iter().find(|own| simulated.iter().any(|(name, _)| *name == own.0))
+                {
+                    return Err(at(format!(
+                        "the run has --{name}, which sim gives too: leave one"
+                    )));
+                }
                 if self.sim.profile.is_none() && !self.simulated(figure, sweep).is_empty() {
                     return Err(at("sim: the plan names no profile with its own sim".to_owned()));
                 }
@@ -313,5 +322,10 @@ mod tests {
         assert!(error("sim={links='sdr'}\nfigure=[]").contains("`topology`"));
         let lost = format!("{figure}sim={{link='sdr'}}\n[[figure.sweep]]\nrun='ping'");
         assert!(error(&lost).contains("figure \"f\": sim: the plan names no profile"));
+        let twice = format!(
+            "sim={{profile='ideal',topology='cable'}}\n{figure}[[figure.sweep]]\n\
+             run='ping --sim bus_reads=1'"
+        );
+        assert!(error(&twice).contains("the run has --sim, which sim gives too: leave one"));
     }
 }

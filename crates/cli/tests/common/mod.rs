@@ -3,15 +3,31 @@
 
 pub mod shapes;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub use rdmalab_testing::{Ended, Process};
+use tempfile::TempDir;
 
 pub fn rdmalab(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("rdmalab"));
     command.args(arguments).stdin(Stdio::null());
     command
+}
+
+/// The only entry of a directory.
+pub fn only(directory: &Path) -> PathBuf {
+    let entries = directory.read_dir().unwrap();
+    let found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+/// Runs `rdmalab study` to its end; records go to `out`.
+pub fn study(out: &TempDir, arguments: &[&str]) -> Ended {
+    let mut command = rdmalab(&["study"]);
+    command.args(arguments).arg("--out").arg(out.path());
+    said(&mut command)
 }
 
 /// Runs a command to its end.

@@ -242,7 +242,7 @@ fn each_parameter_matters_somewhere() {
     let before = battery(&base);
     let mut idle = Vec::new();
     // Only queue pairs with messages of different lengths notice the length of a turn; see
-    // `a_small_message_waits_for_turns_of_a_long_one`. No receive is late here; see
+    // `contention.rs`. No receive is late here; see
     // `a_wait_after_an_rnr_nak_is_as_long_as_the_adapter_makes_it`. All messages come from or go to
     // rank 0; see `messages_to_another_leaf_share_the_links_to_their_spine`.
     let elsewhere = ["turn_bytes", "rnr_wait_percent", "leaf_uplinks"];
