@@ -1,5 +1,6 @@
 //! The parameters of the model: name, unit, meaning and range of each, once.
 
+use rdmalab_wire::ids::PathMtu;
 use serde::{Deserialize, Serialize};
 
 use crate::time::{Ps, Rate};
@@ -312,6 +313,9 @@ impl Parameters {
             let whole = if is_whole { "a whole number " } else { "" };
             return Err(format!("{name} = {number}: it must be {whole}from {min} to {max}"));
         }
+        if name == "mtu_bytes" && PathMtu::from_bytes(number as u32).is_none() {
+            return Err(format!("{name} = {number}: it must be 256, 512, 1024, 2048 or 4096"));
+        }
         self.put(name, number);
         Ok(())
     }
@@ -336,7 +340,10 @@ mod tests {
     fn each_is_set_and_read_by_its_name_within_its_range() {
         let mut all = Parameters::least();
         for parameter in Parameters::ALL {
-            let middle = ((parameter.min + parameter.max) / 2.0).round();
+            let middle = match parameter.name {
+                "mtu_bytes" => 2048.0,
+                _ => ((parameter.min + parameter.max) / 2.0).round(),
+            };
             assert_eq!(all.set(parameter.name, middle), Ok(()), "{}", parameter.name);
             let got = all.get(parameter.name).unwrap();
             assert!((got - middle).abs() <= middle * 1e-5, "{}: {got}", parameter.name);
@@ -352,6 +359,7 @@ mod tests {
     #[test]
     fn a_wrong_name_or_value_is_explained() {
         let mut all = Parameters::least();
+        assert!(all.set("mtu_bytes", 999.0).unwrap_err().ends_with("256, 512, 1024, 2048 or 4096"));
         let said = all.set("bus_read", 1.0).unwrap_err();
         assert_eq!(said, "there is no parameter bus_read: is bus_read_ns meant?");
         let said = all.set("blue_flame", 0.5).unwrap_err();

@@ -250,7 +250,7 @@ mod tests {
             "max_inline_bytes=0",
             "max_rd_atomic=1",
             "mtu_bytes=256",
-            "mtu_bytes=2047",
+            "mtu_bytes=2048",
             "mtu_bytes=4096",
             "odp_resolve_ns=0",
             "ack_timeout_min_code=3",
