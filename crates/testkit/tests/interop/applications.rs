@@ -55,6 +55,9 @@ fn fio_moves_data_by_write_and_send() {
 /// `librdmacm.so.1`'s.
 const RSOCKETS: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
+/// What an rsocket buffers at both ends, 128 KiB each, and iperf3's rounding.
+const BUFFERED_MBYTES: f64 = 0.25 + 0.01;
+
 #[test]
 fn iperf3_runs_over_rsockets() {
     let Some(iperf) = installed("iperf3") else { return };
@@ -72,11 +75,11 @@ fn iperf3_runs_over_rsockets() {
     };
     let Some(ends) = programs::connected(pair, LIMIT, LIMIT) else { return };
     assert!(ends.client.succeeded() && ends.server.succeeded(), "{}", ends.report());
-    // The client may send a block more than it was asked for before it stops.
-    for side in ["sender", "receiver"] {
-        let moved = mbytes(&ends.client.stdout, side);
-        assert!(moved.is_some_and(|moved| moved >= 8.0), "{side}\n{}", ends.report());
-    }
+    let moved = |side| mbytes(&ends.client.stdout, side).unwrap_or(0.0);
+    // The client may send a block more than it was asked for before it stops. The server stops to
+    // read when the client says so, and leaves what the buffers of the stream still hold.
+    assert!(moved("sender") >= 8.0, "{}", ends.report());
+    assert!(moved("receiver") >= moved("sender") - BUFFERED_MBYTES, "{}", ends.report());
     assert!(ends.server.stdout.contains("receiver"), "{}", ends.report());
 }
 
