@@ -64,7 +64,7 @@ pub(crate) struct SimQp {
 pub(crate) struct Inbound {
     /// When they may be accepted.
     pub(crate) ready: Ps,
-    pub(crate) packets: Packets,
+    pub(crate) packets: Box<Packets>,
     /// Whether an atomic waits for the writes before it already.
     pub(crate) waits_for_writes: bool,
     /// Whether fault rules let them through already.

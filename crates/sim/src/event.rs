@@ -82,26 +82,31 @@ impl Event {
     }
 }
 
-struct Scheduled {
-    at: Ps,
-    sequence: u64,
-    event: Event,
-}
+/// When an event happens, its place in the order of scheduling, and where the event is kept: in one
+/// number, so that the heap compares and moves no more than that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Scheduled(u128);
 
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.sequence == other.sequence
+/// Bits for the place where an event is kept; those above count what was scheduled.
+const SLOT_BITS: u32 = 24;
+
+impl Scheduled {
+    fn new(at: Ps, sequence: u64, slot: usize) -> Scheduled {
+        assert!(slot >> SLOT_BITS == 0, "more than {} events are to come", 1 << SLOT_BITS);
+        debug_assert!(sequence >> (u64::BITS - SLOT_BITS) == 0, "too many events");
+        Scheduled(u128::from(at.0) << u64::BITS | u128::from(sequence << SLOT_BITS) | slot as u128)
     }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+
+    fn at(self) -> Ps {
+        Ps((self.0 >> u64::BITS) as u64)
     }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+
+    fn sequence(self) -> u64 {
+        self.0 as u64 >> SLOT_BITS
+    }
+
+    fn slot(self) -> usize {
+        (self.0 as u64 & ((1 << SLOT_BITS) - 1)) as usize
     }
 }
 
@@ -109,6 +114,10 @@ impl Ord for Scheduled {
 #[derive(Default)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Reverse<Scheduled>>,
+    /// The events, and places for more.
+    slots: Vec<Option<Event>>,
+    /// The places that are free.
+    free: Vec<usize>,
     sequence: u64,
     /// The steps that events come from, if there is a timeline.
     causes: Option<Box<Causes>>,
@@ -132,16 +141,31 @@ impl EventQueue {
         if self.causes.is_some() {
             self.note_cause();
         }
-        self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, event }));
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot] = Some(event);
+                slot
+            }
+            None => {
+                self.slots.push(Some(event));
+                self.slots.len() - 1
+            }
+        };
+        self.heap.push(Reverse(Scheduled::new(at, self.sequence, slot)));
     }
 
     /// Drops what an adapter still does for a queue pair.
     pub(crate) fn drop_events_of(&mut self, id: QpId) {
-        let causes = &mut self.causes;
-        self.heap.retain(|Reverse(next)| {
-            let is_kept = !next.event.is_of(id);
-            if let Some(causes) = causes.as_mut().filter(|_| !is_kept) {
-                causes.of.remove(&next.sequence);
+        let EventQueue { heap, slots, free, causes, .. } = self;
+        heap.retain(|Reverse(next)| {
+            let event = &mut slots[next.slot()];
+            let is_kept = event.as_ref().is_some_and(|event| !event.is_of(id));
+            if !is_kept {
+                *event = None;
+                free.push(next.slot());
+                if let Some(causes) = causes {
+                    causes.of.remove(&next.sequence());
+                }
             }
             is_kept
         });
@@ -149,21 +173,24 @@ impl EventQueue {
 
     /// All events, in no order.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
-        self.heap.iter().map(|Reverse(next)| &next.event)
+        self.slots.iter().flatten()
     }
 
     /// The next event and its time.
     pub(crate) fn peek(&self) -> Option<(Ps, &Event)> {
-        self.heap.peek().map(|Reverse(next)| (next.at, &next.event))
+        let Reverse(next) = self.heap.peek()?;
+        Some((next.at(), self.slots[next.slot()].as_ref()?))
     }
 
     /// Takes the next event.
     pub(crate) fn pop(&mut self) -> Option<(Ps, Event)> {
         let Reverse(next) = self.heap.pop()?;
         if let Some(causes) = &mut self.causes {
-            causes.taken = causes.of.remove(&next.sequence).unwrap_or(0);
+            causes.taken = causes.of.remove(&next.sequence()).unwrap_or(0);
         }
-        Some((next.at, next.event))
+        let event = self.slots[next.slot()].take()?;
+        self.free.push(next.slot());
+        Some((next.at(), event))
     }
 
     /// The event with this sequence comes from the step that is known now.

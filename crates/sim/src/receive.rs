@@ -20,7 +20,7 @@ use crate::timeline::kind_name;
 
 impl World {
     /// The last packet has arrived at a node.
-    pub(crate) fn arrive(&mut self, node: usize, packets: Packets) {
+    pub(crate) fn arrive(&mut self, node: usize, packets: Box<Packets>) {
         let kind = packets.train.kind;
         self.note(node, Component::Link, || format!("the {} has arrived", kind_name(kind)));
         self.capture_arrival(node, &packets);
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    fn take_in(&mut self, id: QpId, packets: Packets) {
+    fn take_in(&mut self, id: QpId, packets: Box<Packets>) {
         let (gap, jitter) = match packets.begins_turn {
             true => (self.parameters.receive_gap_ns, self.jitter(id.node)),
             false => (Ps::ZERO, Ps::ZERO),
@@ -115,7 +115,12 @@ impl World {
     }
 
     /// Lets a queue pair accept packets; returns them if they must wait for a receive WQE.
-    fn accept(&mut self, id: QpId, qp: &mut SimQp, mut packets: Packets) -> Option<Packets> {
+    fn accept(
+        &mut self,
+        id: QpId,
+        qp: &mut SimQp,
+        mut packets: Box<Packets>,
+    ) -> Option<Box<Packets>> {
         let train = &{ packets.train };
         if self.is_dammed(id, qp, train) {
             self.note(id.node, Component::Page, || {

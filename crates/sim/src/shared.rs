@@ -4,7 +4,7 @@
 //! passing already. So each train has a [`Booking`], the times at which it passes as far as they
 //! are known; whoever needs them later keeps the booking and looks at it again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -192,37 +192,36 @@ impl Line {
 struct RoundRobin {
     /// When the packet that passes has passed.
     until: Ps,
-    /// Since when each line waits, in the order of coming, and its index.
-    waiting: BTreeMap<(Ps, u64), usize>,
-    came: u64,
+    /// Since when each line waits, and its index; who has waited longest is in front.
+    waiting: VecDeque<(Ps, usize)>,
 }
 
 impl RoundRobin {
     fn wait(&mut self, since: Ps, line: usize) {
-        self.came += 1;
-        self.waiting.insert((since, self.came), line);
+        let behind = self.waiting.iter().rev().take_while(|(other, _)| *other > since).count();
+        self.waiting.insert(self.waiting.len() - behind, (since, line));
     }
 
     /// A line waits since a time, if it did not before.
     fn wait_sooner(&mut self, since: Ps, line: usize) {
-        let found = self.waiting.iter().find(|(_, other)| **other == line);
-        match found.map(|(key, _)| *key) {
-            Some((before, _)) if before <= since => return,
-            Some(key) => self.waiting.remove(&key),
-            None => None,
-        };
+        if let Some(at) = self.waiting.iter().position(|(_, other)| *other == line) {
+            if self.waiting[at].0 <= since {
+                return;
+            }
+            self.waiting.remove(at);
+        }
         self.wait(since, line);
     }
 
     /// When the next packet begins to pass.
     fn next(&self) -> Option<Ps> {
-        self.waiting.keys().next().map(|(since, _)| self.until.max(*since))
+        self.waiting.front().map(|(since, _)| self.until.max(*since))
     }
 
     /// Lets the next packet pass, which begins at `begins`, and counts it; returns the indices of
     /// its line and train. `None` if it has become later, or has gone.
     fn take(&mut self, begins: Ps, lines: &mut [Line], of: Count) -> Option<(usize, usize)> {
-        let (_, index) = self.waiting.pop_first()?;
+        let (_, index) = self.waiting.pop_front()?;
         let line = &mut lines[index];
         let (at, comes) = line.next(of)?;
         if comes > begins {
@@ -280,7 +279,9 @@ impl Shared {
         if !self.lines.is_empty() {
             self.forget_before(came.first);
         }
-        self.note_pause(came.first);
+        if self.lines.is_empty() {
+            self.note_pause(came.first);
+        }
         let is_single = work.all <= work.first && came.first == came.last;
         let is_next = self.free <= came.first || self.last_flow == Some(flow);
         self.last_flow = Some(flow);
@@ -313,7 +314,7 @@ impl Shared {
         self.pass(Span::at(came.last), rest, flow).0.last
     }
 
-    /// Forgets what has passed, and looks whether what comes has become later.
+    /// Forgets what has passed. If what comes has become later, packets have to be booked anew.
     fn forget_before(&mut self, now: Ps) {
         if self.turns.is_some() {
             self.advance(now);
@@ -331,7 +332,6 @@ impl Shared {
             self.turns = None;
         } else if is_stale {
             self.begin_turns(now);
-            self.book_all();
         }
     }
 
@@ -431,6 +431,9 @@ impl Shared {
 
     /// Uses times with nothing to do, from `since` on, for work; returns how much is done.
     fn use_pauses(&mut self, since: Ps, work: Ps) -> Ps {
+        if work == Ps::ZERO {
+            return work;
+        }
         let mut rest = work;
         for (begin, end) in &mut self.pauses {
             let from = since.max(*begin);

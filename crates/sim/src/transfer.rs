@@ -181,7 +181,7 @@ impl World {
         &mut self,
         node: usize,
         mut packets: Box<Packets>,
-    ) -> Option<Packets> {
+    ) -> Option<Box<Packets>> {
         packets.look();
         let mut at = packets.span.last;
         if let Some(before) = packets.way.expected_before() {
@@ -190,7 +190,7 @@ impl World {
         }
         if at <= self.now {
             packets.way = Way::default();
-            return Some(*packets);
+            return Some(packets);
         }
         packets.span.last = at;
         self.deliver(node, packets);
