@@ -37,13 +37,11 @@ impl HeldRecv {
     }
 
     #[inline]
-    fn fill(&mut self, wr_id: u64, sges: &[Sge]) {
-        debug_assert!(sges.len() <= MAX_RECV_SGE, "a receive WQE is longer than its queue allows");
-        self.wr_id = wr_id;
-        self.count = sges.len() as u32;
-        self.capacity = 0;
+    fn fill<'a>(&mut self, wr_id: u64, sges: impl Iterator<Item = &'a Sge>) {
+        (self.wr_id, self.count, self.capacity) = (wr_id, 0, 0);
         for (held, sge) in self.sges.iter_mut().zip(sges) {
             *held = *sge;
+            self.count += 1;
             self.capacity += sge.length as u64;
         }
     }
@@ -68,9 +66,9 @@ pub enum TakeRecv {
 #[derive(Clone, Debug)]
 pub struct RecvQueue {
     pd: PdId,
-    wr_ids: Box<[u64]>,
-    counts: Box<[u32]>,
-    sges: Box<[Sge]>,
+    wqes: Box<[RecvWqe]>,
+    /// The elements after the first, for each slot one fewer than `max_sge`.
+    more_sges: Box<[Sge]>,
     mask: u32,
     capacity: u32,
     max_sge: u32,
@@ -80,6 +78,18 @@ pub struct RecvQueue {
     consumed: u32,
 }
 
+/// A receive work request in its queue. Most have one element, which then lies in the same half of
+/// a cache line.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecvWqe {
+    wr_id: u64,
+    first: Sge,
+    /// Elements, with the first.
+    count: u32,
+}
+
+const _: () = assert!(size_of::<RecvWqe>() == 32);
+
 impl RecvQueue {
     /// A queue of `max_wr` requests with up to `max_sge` (at most [`MAX_RECV_SGE`]) elements each,
     /// whose local keys are of `pd`.
@@ -87,9 +97,8 @@ impl RecvQueue {
         let slots = max_wr.max(1).next_power_of_two() as usize;
         RecvQueue {
             pd,
-            wr_ids: vec![0; slots].into(),
-            counts: vec![0; slots].into(),
-            sges: vec![Sge::default(); slots * max_sge as usize].into(),
+            wqes: vec![RecvWqe::default(); slots].into(),
+            more_sges: vec![Sge::default(); slots * max_sge.saturating_sub(1) as usize].into(),
             mask: slots as u32 - 1,
             capacity: max_wr,
             max_sge: max_sge.min(MAX_RECV_SGE as u32),
@@ -132,13 +141,33 @@ impl RecvQueue {
             return Err(PostError::TooManySges);
         }
         let slot = (self.posted & self.mask) as usize;
-        let start = slot * self.max_sge as usize;
-        self.wr_ids[slot] = wr.wr_id;
-        self.counts[slot] = wr.sges.len() as u32;
-        self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+        let first = wr.sges.first().copied().unwrap_or_default();
+        self.wqes[slot] = RecvWqe { wr_id: wr.wr_id, first, count: wr.sges.len() as u32 };
+        if let [_, more @ ..] = wr.sges
+            && !more.is_empty()
+        {
+            let start = self.first_more(slot);
+            self.more_sges[start..start + more.len()].copy_from_slice(more);
+        }
         self.posted = self.posted.wrapping_add(1);
         self.assert_cursors();
         Ok(())
+    }
+
+    /// Where the elements after the first begin.
+    fn first_more(&self, slot: usize) -> usize {
+        slot * self.max_sge.saturating_sub(1) as usize
+    }
+
+    /// The elements of the request in a slot.
+    fn sges(&self, slot: usize) -> impl Iterator<Item = &Sge> {
+        let RecvWqe { first, count, .. } = &self.wqes[slot];
+        let (first, more) = match *count {
+            0 => (None, 0),
+            count => (Some(first), count as usize - 1),
+        };
+        let start = self.first_more(slot);
+        first.into_iter().chain(&self.more_sges[start..start + more])
     }
 
     /// Asserts the order of the cursors.
@@ -176,9 +205,8 @@ impl RecvQueue {
             return if self.is_empty() { TakeRecv::Empty } else { TakeRecv::NotFetched };
         }
         let slot = (self.consumed & self.mask) as usize;
-        let start = slot * self.max_sge as usize;
         held.pd = self.pd;
-        held.fill(self.wr_ids[slot], &self.sges[start..start + self.counts[slot] as usize]);
+        held.fill(self.wqes[slot].wr_id, self.sges(slot));
         self.consumed = self.consumed.wrapping_add(1);
         self.assert_cursors();
         TakeRecv::Taken
@@ -187,11 +215,8 @@ impl RecvQueue {
     /// The oldest request, if it has one scatter/gather element and the adapter has read it.
     #[inline(always)]
     pub fn next_of_one_piece(&self) -> Option<(u64, &Sge)> {
-        let slot = (self.consumed & self.mask) as usize;
-        if self.consumed == self.fetched || self.counts[slot] != 1 {
-            return None;
-        }
-        Some((self.wr_ids[slot], &self.sges[slot * self.max_sge as usize]))
+        let wqe = &self.wqes[(self.consumed & self.mask) as usize];
+        (self.consumed != self.fetched && wqe.count == 1).then_some((wqe.wr_id, &wqe.first))
     }
 
     /// Drops the request that [`RecvQueue::next_of_one_piece`] returned.
@@ -207,9 +232,8 @@ impl RecvQueue {
         let mut other = RecvQueue::new(self.pd, max_wr, self.max_sge);
         for position in 0..self.len() {
             let slot = (self.consumed.wrapping_add(position) & self.mask) as usize;
-            let start = slot * self.max_sge as usize;
-            let sges = &self.sges[start..start + self.counts[slot] as usize];
-            let pushed = other.push(&RecvWr { wr_id: self.wr_ids[slot], sges });
+            let sges: Vec<Sge> = self.sges(slot).copied().collect();
+            let pushed = other.push(&RecvWr { wr_id: self.wqes[slot].wr_id, sges: &sges });
             debug_assert!(pushed.is_ok(), "a queue shrinks below what waits in it: {pushed:?}");
         }
         other.fetch(self.fetched.wrapping_sub(self.consumed));

@@ -288,7 +288,11 @@ impl SendQueue {
             }
         } else {
             let start = slot * self.max_sge as usize;
-            self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+            match wr.sges {
+                // Without a call to copy it.
+                [one] => self.sges[start] = *one,
+                sges => self.sges[start..start + sges.len()].copy_from_slice(sges),
+            }
         }
         let signal = if signal_all { SendFlags::SIGNALED } else { SendFlags::NONE };
         self.wqes[slot] = SendWqe {
