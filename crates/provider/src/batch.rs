@@ -4,18 +4,58 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr;
 
-use rdmalab_engine::backend::SendWr;
-use rdmalab_engine::vocab::{QpCap, SendFlags, Sge};
+use rdmalab_engine::backend::{MwBind, SendWr};
+use rdmalab_engine::vocab::{QpCap, SendFlags, Sge, UdAddress, WrOpcode};
 
 use crate::critical_section::CriticalSection;
 
 /// A request of the batch. Its elements are a range of the elements of the batch.
+#[derive(Clone, Copy)]
 pub(crate) struct Staged {
-    pub(crate) wr: SendWr<'static>,
+    pub(crate) wr_id: u64,
+    pub(crate) opcode: WrOpcode,
+    pub(crate) flags: SendFlags,
+    pub(crate) imm_or_rkey: u32,
+    pub(crate) rkey: u32,
+    pub(crate) remote_addr: u64,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
     /// Whether a data setter was called for it.
-    pub(crate) has_data: bool,
-    pub(crate) first_sge: u32,
-    pub(crate) sges: u32,
+    has_data: bool,
+    first_sge: u32,
+    sges: u32,
+    /// One more than the index of what only few requests have; 0 if it has none.
+    rare: u32,
+}
+
+impl Staged {
+    /// A request without data.
+    #[inline(always)]
+    pub(crate) fn new(wr_id: u64, opcode: WrOpcode, flags: SendFlags) -> Staged {
+        Staged {
+            wr_id,
+            opcode,
+            flags,
+            imm_or_rkey: 0,
+            rkey: 0,
+            remote_addr: 0,
+            compare_add: 0,
+            swap: 0,
+            has_data: false,
+            first_sge: 0,
+            sges: 0,
+            rare: 0,
+        }
+    }
+}
+
+/// What only few requests have: kept apart, so that the others are short.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rare {
+    /// Destination of a datagram.
+    pub(crate) ud: Option<UdAddress>,
+    /// The binding of a window.
+    pub(crate) bind: Option<MwBind>,
 }
 
 /// The batch between `wr_start` and `wr_complete`.
@@ -34,6 +74,7 @@ pub(crate) struct Builder {
 pub(crate) struct Batch {
     pub(crate) staged: Vec<Staged>,
     pub(crate) sges: Vec<Sge>,
+    rares: Vec<Rare>,
     /// Inline bytes; the element of an inline request holds an offset into it until it is posted.
     pub(crate) bytes: Vec<u8>,
     /// The first error, which `wr_complete` returns.
@@ -58,6 +99,7 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.staged.clear();
         self.sges.clear();
+        self.rares.clear();
         self.bytes.clear();
         self.error = None;
     }
@@ -79,6 +121,22 @@ impl Batch {
             self.fail(libc::EINVAL, "a setter was called before any operation of the batch");
         }
         self.staged.last_mut()
+    }
+
+    /// Sets what only few requests have, of the last one.
+    pub(crate) fn set_rare(&mut self, rare: Rare) {
+        let next = self.rares.len() as u32 + 1;
+        match self.last() {
+            Some(last) if last.rare == 0 => {
+                last.rare = next;
+                self.rares.push(rare);
+            }
+            Some(last) => {
+                let index = last.rare as usize - 1;
+                self.rares[index] = rare;
+            }
+            None => {}
+        }
     }
 
     /// Whether the last request may get its payload now: each request takes one data setter, which
@@ -129,7 +187,7 @@ impl Batch {
     pub(crate) fn take_bytes(&mut self, first: usize) {
         let length = (self.bytes.len() - first) as u32;
         if let Some(last) = self.last() {
-            last.wr.flags = last.wr.flags | SendFlags::INLINE;
+            last.flags = last.flags | SendFlags::INLINE;
             let at = self.sges.len();
             self.sges.push(Sge { addr: first as u64, length, lkey: 0 });
             self.take_sges(at);
@@ -143,7 +201,7 @@ impl Batch {
             return;
         }
         let base = self.bytes.as_ptr() as u64;
-        for staged in self.staged.iter().filter(|s| s.wr.flags.contains(SendFlags::INLINE)) {
+        for staged in self.staged.iter().filter(|s| s.flags.contains(SendFlags::INLINE)) {
             if staged.sges == 1 {
                 self.sges[staged.first_sge as usize].addr += base;
             }
@@ -154,13 +212,22 @@ impl Batch {
     pub(crate) fn requests(&self) -> impl Iterator<Item = SendWr<'_>> {
         self.staged.iter().map(|staged| {
             let first = staged.first_sge as usize;
-            let wr = &staged.wr;
+            let rare = match staged.rare {
+                0 => Rare::default(),
+                index => self.rares[index as usize - 1],
+            };
             SendWr {
+                wr_id: staged.wr_id,
+                opcode: staged.opcode,
+                flags: staged.flags,
+                imm_or_rkey: staged.imm_or_rkey,
                 sges: &self.sges[first..first + staged.sges as usize],
-                // Most requests have neither, and copying nothing is faster.
-                ud: wr.ud.as_ref().copied(),
-                bind: wr.bind.as_ref().copied(),
-                ..*wr
+                remote_addr: staged.remote_addr,
+                rkey: staged.rkey,
+                compare_add: staged.compare_add,
+                swap: staged.swap,
+                ud: rare.ud,
+                bind: rare.bind,
             }
         })
     }

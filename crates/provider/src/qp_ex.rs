@@ -9,13 +9,13 @@ use core::ffi::{c_int, c_void};
 use core::slice;
 
 use rdmalab_abi::*;
-use rdmalab_engine::backend::{Backend, PostError, SendWr, VerbsError, VerbsResult};
+use rdmalab_engine::backend::{Backend, PostError, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::{QpType, SendFlags, Sge, WrOpcode};
 
 use crate::answer;
-use crate::batch::{Batch, Builder, Staged};
+use crate::batch::{Batch, Builder, Rare, Staged};
 use crate::object::QpObject;
-use crate::ops::post::{SEND_FLAGS, address, blank, sentence, window};
+use crate::ops::post::{SEND_FLAGS, address, sentence, window};
 
 /// Operations of every connected transport.
 const CONNECTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -102,7 +102,7 @@ unsafe fn stage<B: Backend>(
     qp: *mut ibv_qp_ex,
     needs: u64,
     opcode: WrOpcode,
-    set: impl FnOnce(&mut SendWr<'static>),
+    set: impl FnOnce(&mut Staged),
 ) {
     // SAFETY: by the contract.
     let (builder, batch) = unsafe {
@@ -123,9 +123,9 @@ unsafe fn stage<B: Backend>(
         return batch.fail(libc::ENOMEM, "more requests in one batch than the send queue holds");
     }
     // The data setter decides whether a request is inline.
-    let mut wr = blank(wr_id, opcode, SendFlags(flags & !IBV_SEND_INLINE));
-    set(&mut wr);
-    batch.staged.push(Staged { wr, has_data: false, first_sge: 0, sges: 0 });
+    let mut staged = Staged::new(wr_id, opcode, SendFlags(flags & !IBV_SEND_INLINE));
+    set(&mut staged);
+    batch.staged.push(staged);
 }
 
 unsafe extern "C-unwind" fn wr_start<B: Backend>(qp: *mut ibv_qp_ex) {
@@ -237,7 +237,10 @@ unsafe extern "C-unwind" fn wr_bind_mw<B: Backend>(
             return fail::<B>(qp, libc::EINVAL, "ibv_wr_bind_mw without a window or its binding");
         }
         let bind = window((*mw).rkey, rkey, &*bind_info);
-        stage::<B>(qp, IBV_QP_EX_WITH_BIND_MW, WrOpcode::BindMw, |wr| wr.bind = Some(bind));
+        stage::<B>(qp, IBV_QP_EX_WITH_BIND_MW, WrOpcode::BindMw, |_wr| {});
+        if let Some(batch) = batch::<B>(qp).filter(|batch| batch.error.is_none()) {
+            batch.set_rare(Rare { bind: Some(bind), ud: None });
+        }
     }
 }
 
@@ -250,10 +253,7 @@ unsafe extern "C-unwind" fn wr_set_ud_addr<B: Backend>(
     // SAFETY: the program is in its critical section; `ah` is null or of this provider.
     unsafe {
         let Some(batch) = batch::<B>(qp) else { return };
-        let to = address(ah, remote_qpn, remote_qkey);
-        if let Some(last) = batch.last() {
-            last.wr.ud = to;
-        }
+        batch.set_rare(Rare { ud: address(ah, remote_qpn, remote_qkey), bind: None });
     }
 }
 
