@@ -8,6 +8,9 @@
 //! - [`send_request`]: plan a request, put its payload on the path, retire it; a local operation
 //!   (bind, invalidate) is executed instead;
 //! - [`send_response`]: an acknowledgement, or data of a READ, read from memory as it is sent;
+//! - a driver in which time passes while it sends takes the steps of these two one by one:
+//!   [`plan_request`], [`Request::read`] and [`Request::retire`], or the engine's `next_response`,
+//!   [`read_response`] and [`retire_response`];
 //! - [`take`]: accept a train, then do the second half of the step at once. A driver that does it
 //!   later calls the engine's `accept` and then [`finish`], or [`abandon`] when the step became
 //!   void in between;
@@ -26,4 +29,6 @@ mod send;
 pub use memory::{Host, Memory, gather, local_address, read_wqe, scatter};
 pub use path::{Path, Unsent};
 pub use receive::{Taken, abandon, finish, take};
-pub use send::{Step, send_request, send_response};
+pub use send::{
+    Request, Step, plan_request, read_response, retire_response, send_request, send_response,
+};

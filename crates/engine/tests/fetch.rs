@@ -5,7 +5,7 @@ use rdmalab_engine::backend::{QpInit, RecvWr, SendWr};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::qp::recv_queue::{HeldRecv, SharedRecvQueue, TakeRecv};
-use rdmalab_engine::qp::{Accept, Env, Plan, Qp, Response};
+use rdmalab_engine::qp::{Accept, Env, Plan, Qp};
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::aeth::Syndrome;
@@ -110,10 +110,7 @@ fn arriving(psn: u32) -> Train {
 }
 
 fn next_syndrome(qp: &mut Qp, driver: &mut Driver) -> Option<Syndrome> {
-    match qp.next_response(1024, driver)? {
-        Response::Train(train) => Some(train.syndrome),
-        Response::Data { .. } => None,
-    }
+    qp.next_response(1024, driver).map(|response| response.train.syndrome)
 }
 
 #[test]

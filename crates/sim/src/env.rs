@@ -62,7 +62,20 @@ impl World {
         self.engine_with(id, qp, &[], act)
     }
 
-    /// The same for a step that writes parts of `payload` to memory.
+    /// The same, and brings into effect what the engine said: completions follow `earliest`.
+    pub(crate) fn step<T>(
+        &mut self,
+        id: QpId,
+        qp: &mut SimQp,
+        earliest: Ps,
+        act: impl FnOnce(&mut Qp, &mut NodeEnv<'_>) -> T,
+    ) -> T {
+        let (result, mut effects) = self.engine(id, qp, act);
+        self.apply(id, qp, &mut effects, earliest);
+        result
+    }
+
+    /// The same as [`World::engine`] for a step that writes parts of `payload` to memory.
     pub(crate) fn engine_with<T>(
         &mut self,
         id: QpId,
@@ -117,11 +130,6 @@ impl NodeEnv<'_> {
     fn cqe(&self, wc: Wc, solicited: bool, frees: Option<u32>) -> Cqe {
         let frees = frees.map(|position| (self.id, position));
         Cqe { wc, solicited, frees, at: Ps::ZERO, is_void: false, step: 0 }
-    }
-
-    /// Whether a key of the adapter covers these bytes of memory.
-    pub(crate) fn covers(&self, key: u32, host_addr: u64, bytes: usize) -> bool {
-        self.keys.get(&key).is_some_and(|entry| memory::covers(entry, host_addr, bytes))
     }
 
     fn bind(&mut self, bind: &MwBind) -> bool {
@@ -240,11 +248,16 @@ impl Memory for NodeEnv<'_> {
 
     fn read(
         &self,
-        _region: &KeyEntry,
+        region: &KeyEntry,
         host_addr: u64,
         bytes: u32,
         to: &mut &mut [u8],
     ) -> Result<(), CopyError> {
+        // The key may have been invalidated since it was checked.
+        let is_covered = |now: &KeyEntry| memory::covers(now, host_addr, bytes as usize);
+        if !self.keys.get(&region.key).is_some_and(is_covered) {
+            return Err(CopyError::Fault);
+        }
         let (here, rest) = std::mem::take(to).split_at_mut(bytes as usize);
         memory::read(host_addr, here);
         *to = rest;

@@ -87,7 +87,7 @@ impl World {
         let what = || format!("{bytes} bytes of payload are read");
         let is_read = self.parameters.wqe_read > 0 && !packets.is_inline;
         match packets.source {
-            Source::Request { .. } | Source::Answer { .. } if is_read => {
+            Source::Request(_) | Source::Response(Some(_)) if is_read => {
                 self.note(node, Component::PayloadRead, what);
                 let at = self.now + self.nodes[node].engines.bus.answer_time();
                 self.note_at(at, node, Component::PayloadRead, || {

@@ -1,6 +1,8 @@
 //! Packets on their way.
 
-use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_driver::Request;
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::opcode::Transport;
 use serde::{Deserialize, Serialize};
@@ -64,14 +66,12 @@ pub(crate) struct Packets {
 }
 
 /// Where the payload of packets is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// There is none, or the adapter has it.
-    None,
-    /// In memory, as the send request at this position describes it, from this byte on.
-    Request { position: u32, offset: u32 },
-    /// In memory at this address, for the answer to a READ.
-    Answer { addr: u64, key: u32 },
+    /// In memory or in the WQE, as the send request describes it.
+    Request(Request),
+    /// In memory, for the answer to a READ. `None`: a response without payload.
+    Response(Option<(u64, KeyEntry)>),
 }
 
 impl To {
@@ -116,10 +116,5 @@ impl Packets {
             true => Flow::Responses(self.from),
             false => Flow::Requests(self.from),
         }
-    }
-
-    /// Whether the last packet of the message is among them.
-    pub(crate) fn ends_message(&self) -> bool {
-        self.train.flags.has(TrainFlags::LAST)
     }
 }

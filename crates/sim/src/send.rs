@@ -1,11 +1,10 @@
 //! The sending side of an adapter: doorbells, reads of WQEs, turns of queue pairs, and reads of
 //! payload.
 
-use rdmalab_driver::{self as driver, Host};
-use rdmalab_engine::qp::send_queue::SendQueue;
-use rdmalab_engine::qp::{CopyError, Plan, Response};
+use rdmalab_driver::{self as driver, Request, Step, Unsent};
+use rdmalab_engine::qp::Response;
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags, TrainKind};
-use rdmalab_engine::vocab::{AhAttr, QpState, QpType, UdAddress};
+use rdmalab_engine::vocab::{AhAttr, QpType, UdAddress};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{Qpn, RKey};
 use rdmalab_wire::opcode::Transport;
@@ -17,7 +16,6 @@ use crate::device;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
-use crate::memory;
 use crate::packets::{Packets, Source, To};
 use crate::shared::Flow;
 use crate::span::Span;
@@ -155,35 +153,19 @@ impl World {
     /// Sends the next response or request: how long the engine is busy; `None` if there is none.
     fn send_one(&mut self, id: QpId, qp: &mut SimQp, most_bytes: u32) -> Option<Ps> {
         if qp.qp.has_response() {
-            let (response, mut effects) =
-                self.engine(id, qp, |qp, env| qp.next_response(most_bytes, env));
-            self.apply(id, qp, &mut effects, Ps::ZERO);
+            let response = self.step(id, qp, Ps::ZERO, |qp, env| qp.next_response(most_bytes, env));
             // A response whose page is missing does not hold up requests.
             if let Some(response) = response {
                 return Some(self.respond(id, qp, response));
             }
         }
-        let most_bytes = match self.nodes[id.node].paging.pages.is_empty() {
-            true => most_bytes,
-            false => self.engine(id, qp, |qp, env| qp.room_with_pages(most_bytes, env)).0?,
-        };
-        match qp.qp.plan(most_bytes) {
-            Plan::Idle => None,
-            Plan::Local { position } => {
-                let ((), mut effects) = self.engine(id, qp, |qp, env| {
-                    let done = env.execute_local(qp, position).unwrap_or(false);
-                    qp.retire_local(position, done, env);
-                });
-                self.apply(id, qp, &mut effects, Ps::ZERO);
-                Some(Ps::ZERO)
-            }
-            Plan::WrongLength { position } => {
-                self.fail_request(id, qp, position, CopyError::Length);
-                Some(Ps::ZERO)
-            }
-            Plan::Send { train, position, offset } => {
-                Some(self.request(id, qp, train, (position, offset)))
-            }
+        let planned = self.step(id, qp, Ps::ZERO, |qp, env| {
+            driver::plan_request(qp, env, most_bytes, |_, _, train, request| (train, request))
+        });
+        match planned {
+            Ok((train, request)) => Some(self.request(id, qp, train, request)),
+            Err(Step::Done) => Some(Ps::ZERO),
+            Err(Step::Idle | Step::Blocked) => None,
         }
     }
 
@@ -193,13 +175,7 @@ impl World {
     }
 
     fn respond(&mut self, id: QpId, qp: &mut SimQp, response: Response) -> Ps {
-        let (train, source) = match response {
-            Response::Train(train) => (train, Source::None),
-            Response::Data { train, host_addr, entry: Some(entry) } => {
-                (train, Source::Answer { addr: host_addr, key: entry.key })
-            }
-            Response::Data { train, .. } => (train, Source::None),
-        };
+        let Response { train, data } = response;
         let to = self.node_of(&qp.qp.attr.ah_attr);
         let (delay, busy) = match train.kind {
             TrainKind::Ack if matches!(train.syndrome, Syndrome::RnrNak(_)) => {
@@ -208,7 +184,7 @@ impl World {
             TrainKind::Ack => (self.parameters.ack_delay_ns, Ps::ZERO),
             _ => (Ps::ZERO, self.parameters.read_answer_gap_ns),
         };
-        let packets = self.packets((id, qp), train, to, source);
+        let packets = self.packets((id, qp), train, to, Source::Response(data));
         let (context, busy) = match packets.begins_turn {
             true => (self.context_time(id, qp), busy),
             false => (Ps::ZERO, Ps::ZERO),
@@ -217,15 +193,9 @@ impl World {
         context + busy
     }
 
-    fn request(
-        &mut self,
-        id: QpId,
-        qp: &mut SimQp,
-        mut train: Train,
-        (position, offset): (u32, u32),
-    ) -> Ps {
+    fn request(&mut self, id: QpId, qp: &mut SimQp, mut train: Train, request: Request) -> Ps {
         let to = if qp.qp.qp_type == QpType::Ud {
-            let ud = *qp.qp.sq.ud(position);
+            let ud = *qp.qp.sq.ud(request.position);
             address(&mut train, &ud, id.node);
             if ud.remote_qpn == Qpn::MULTICAST {
                 To::Group(ud.ah.dgid)
@@ -235,7 +205,7 @@ impl World {
         } else {
             self.node_of(&qp.qp.attr.ah_attr)
         };
-        let packets = self.packets((id, qp), train, to, Source::Request { position, offset });
+        let packets = self.packets((id, qp), train, to, Source::Request(request));
         let (context, gap) = match packets.begins_turn {
             true => (self.context_time(id, qp), self.parameters.send_gap_ns),
             false => (Ps::ZERO, Ps::ZERO),
@@ -255,8 +225,8 @@ impl World {
             format!("the send engine takes the {}", kind_name(train.kind))
         });
         let is_inline = match source {
-            Source::Request { position, .. } => qp.qp.sq.wqe(position).is_inline(),
-            Source::None | Source::Answer { .. } => false,
+            Source::Request(request) => qp.qp.sq.wqe(request.position).is_inline(),
+            Source::Response(_) => false,
         };
         let number = qp.sending.stream(train.kind.is_response()).departures.take();
         Box::new(Packets {
@@ -296,11 +266,7 @@ impl World {
     fn get_payload(&mut self, qp: &mut SimQp, mut packets: Box<Packets>, ready: Ps) {
         let bytes = u64::from(packets.train.payload_bytes);
         let node = &mut self.nodes[packets.from.node];
-        let is_in_wqe = match packets.source {
-            _ if bytes == 0 => true,
-            Source::None => true,
-            Source::Request { .. } | Source::Answer { .. } => packets.is_inline,
-        };
+        let is_in_wqe = bytes == 0 || packets.is_inline;
         let (mut span, answer_time, booking) = match is_in_wqe || self.parameters.wqe_read == 0 {
             true => {
                 qp.sending.to_link = self.parameters.send_ns;
@@ -315,7 +281,7 @@ impl World {
             }
         };
         let mut read_at = (span.first - answer_time).max(self.now);
-        if let Source::Answer { .. } = packets.source
+        if let Source::Response(Some(_)) = packets.source
             && node.written > read_at
         {
             // A read may not pass a write on the bus: it finds what was written before.
@@ -361,63 +327,37 @@ impl World {
 
     /// Copies the payload; false if the packets are not to be sent.
     fn copy_payload(&mut self, id: QpId, qp: &mut SimQp, packets: &mut Packets) -> bool {
-        let is_response = packets.is_response();
-        if !is_response && !matches!(qp.qp.state, QpState::Rts | QpState::Sqd) {
-            return false;
-        }
         // A repeated request may be complete meanwhile, and its place in the queue used again.
-        if packets.position().is_some_and(|position| !is_in_flight(&qp.qp.sq, position)) {
+        if matches!(packets.source, Source::Request(request) if request.is_void(&qp.qp)) {
             return false;
         }
-        let mut payload = self.buffers.take(packets.train.payload_bytes as usize);
-        let (result, _) = self.engine(id, qp, |qp, env| match packets.source {
-            Source::None => Ok(()),
-            Source::Request { position, offset } => {
-                let range = offset..offset + payload.len() as u32;
-                driver::read_wqe(qp, env, position, range, &mut payload[..])
+        let (train, range) = (packets.train, 0..packets.train.payload_bytes);
+        packets.payload = self.buffers.take(range.end as usize);
+        let to = &mut packets.payload[..];
+        let is_read = self.step(id, qp, Ps::ZERO, |qp, env| match &packets.source {
+            Source::Request(request) => {
+                let read = request.read(qp, env, range, to);
+                read.map_err(|error| request.retire(qp, env, &train, Err(error))).is_ok()
             }
-            Source::Answer { key, addr } if !env.covers(key, addr, payload.len()) => {
-                Err(CopyError::Fault)
-            }
-            Source::Answer { addr, .. } => {
-                memory::read(addr, &mut payload);
-                Ok(())
+            Source::Response(data) => {
+                let read = driver::read_response(env, data, range, to).map_err(Unsent::whole);
+                driver::retire_response(qp, env, &train, read);
+                read.is_ok()
             }
         });
-        packets.payload = payload;
-        match (result, packets.source) {
-            (Ok(()), _) => return true,
-            (Err(error), Source::Request { position, .. }) => {
-                self.fail_request(id, qp, position, error);
-            }
-            (Err(error), _) => {
-                let psn = packets.train.first_psn;
-                let ((), mut effects) =
-                    self.engine(id, qp, |qp, env| qp.fail_read(psn, error, env));
-                self.apply(id, qp, &mut effects, Ps::ZERO);
-            }
+        if !is_read {
+            self.wants_turn(id, qp);
         }
-        self.wants_turn(id, qp);
-        false
+        is_read
     }
 
-    fn fail_request(&mut self, id: QpId, qp: &mut SimQp, position: u32, error: CopyError) {
-        let ((), mut effects) =
-            self.engine(id, qp, |qp, env| qp.retire_sent(position, true, Err(error), env));
-        self.apply(id, qp, &mut effects, Ps::ZERO);
-    }
-
-    /// Packets of an unreliable transport, which nobody acknowledges, have left at `left`.
+    /// Packets have left at `left`. Requests of an unreliable transport, which nobody acknowledges,
+    /// are complete.
     pub(crate) fn complete_sent(&mut self, packets: &Packets, left: Ps) {
-        let (id, last) = (packets.from, packets.ends_message());
-        let Some(position) = packets.position() else { return };
+        let Source::Request(request) = packets.source else { return };
+        let id = packets.from;
         self.with_qp(id, |world, qp| {
-            if qp.qp.qp_type != QpType::Rc {
-                let ((), mut effects) =
-                    world.engine(id, qp, |qp, env| qp.retire_sent(position, last, Ok(()), env));
-                world.apply(id, qp, &mut effects, left);
-                world.wants_turn(id, qp);
-            }
+            world.step(id, qp, left, |qp, env| request.retire(qp, env, &packets.train, Ok(())));
         });
     }
 
@@ -432,27 +372,12 @@ impl World {
     }
 }
 
-impl Packets {
-    /// The position of the request that they belong to; `None` for responses.
-    fn position(&self) -> Option<u32> {
-        match self.source {
-            Source::Request { position, .. } => Some(position),
-            Source::None | Source::Answer { .. } => None,
-        }
-    }
-}
-
 fn transport_of(qp_type: QpType) -> Transport {
     match qp_type {
         QpType::Rc => Transport::Rc,
         QpType::Uc => Transport::Uc,
         QpType::Ud => Transport::Ud,
     }
-}
-
-/// Whether the request at this position was begun and is not complete.
-fn is_in_flight(sq: &SendQueue, position: u32) -> bool {
-    position.wrapping_sub(sq.oldest) < sq.begun.wrapping_sub(sq.oldest)
 }
 
 /// How many of the requests below position `posted` the adapter has not read.

@@ -83,8 +83,7 @@ pub(crate) fn post_send<'a>(
                 qp.qp.sq.unpush_to(before);
             }
             if matches!(qp.qp.state, QpState::Err | QpState::Sqe) {
-                let ((), mut effects) = world.engine(id, qp, |qp, env| qp.flush_sends(env));
-                world.apply(id, qp, &mut effects, Ps::ZERO);
+                world.step(id, qp, Ps::ZERO, |qp, env| qp.flush_sends(env));
                 return (result, cost, None);
             }
             (result, cost, by_doorbell(world, &qp.qp, before))
@@ -169,8 +168,7 @@ pub(crate) fn post_recv<'a>(
                     qp.qp.fetch_receives();
                 }
                 if qp.qp.state == QpState::Err {
-                    let ((), mut effects) = world.engine(id, qp, |qp, env| qp.flush_receives(env));
-                    world.apply(id, qp, &mut effects, Ps::ZERO);
+                    world.step(id, qp, Ps::ZERO, |qp, env| qp.flush_receives(env));
                 }
                 result
             })

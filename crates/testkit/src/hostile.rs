@@ -373,19 +373,14 @@ impl Hostile<'_> {
         let max_payload = self.choices.number();
         let fails = self.choices.byte() > 230;
         let (qp, mut env) = self.device.split(0);
-        let Some(response) = qp.next_response(max_payload, &mut env) else {
+        let Some(Response { train, data }) = qp.next_response(max_payload, &mut env) else {
             return;
         };
-        match response {
-            Response::Train(train) => assert!(train.is_plausible(qp.mtu)),
-            Response::Data { train, host_addr, entry } => {
-                assert!(train.is_plausible(qp.mtu), "{train:?}");
-                if let Some(entry) = entry {
-                    check_granted(&entry, host_addr, train.payload_bytes as u64);
-                }
-                if fails {
-                    qp.fail_read(train.first_psn, CopyError::Fault, &mut env);
-                }
+        assert!(train.is_plausible(qp.mtu), "{train:?}");
+        if let Some((host_addr, entry)) = data {
+            check_granted(&entry, host_addr, train.payload_bytes as u64);
+            if fails {
+                qp.fail_read(train.first_psn, CopyError::Fault, &mut env);
             }
         }
     }

@@ -432,8 +432,7 @@ impl Qp {
         result: Result<(), CopyError>,
         env: &mut E,
     ) {
-        let begun = self.sq.begun.wrapping_sub(self.sq.oldest);
-        if position.wrapping_sub(self.sq.oldest) >= begun {
+        if !self.sq.is_in_flight(position) {
             // The request was completed or flushed since it was planned.
             return;
         }
@@ -452,8 +451,7 @@ impl Qp {
 
     /// Retires a bind or local invalidate that was executed; it completes in order.
     pub fn retire_local<E: Env>(&mut self, position: u32, ok: bool, env: &mut E) {
-        let begun = self.sq.begun.wrapping_sub(self.sq.oldest);
-        if position.wrapping_sub(self.sq.oldest) >= begun {
+        if !self.sq.is_in_flight(position) {
             return;
         }
         debug_assert!(

@@ -37,7 +37,8 @@ impl Qp {
         }
         if self.resp.pending.is_empty() {
             let psn = self.resp.ack.take()?;
-            return Some(Response::Train(self.response(TrainKind::Ack, psn, Syndrome::ACK)));
+            let train = self.response(TrainKind::Ack, psn, Syndrome::ACK);
+            return Some(Response { train, data: None });
         }
         if self.resp.waits_for_page {
             return None;
@@ -47,7 +48,9 @@ impl Qp {
 
     fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
         match self.resp.pending.pop_front()? {
-            Pending::Nak(train) | Pending::Atomic { train, .. } => Some(Response::Train(train)),
+            Pending::Nak(train) | Pending::Atomic { train, .. } => {
+                Some(Response { train, data: None })
+            }
             Pending::Read(read) => self.next_of_read(read, max_payload, env),
         }
     }
@@ -110,11 +113,7 @@ impl Qp {
                 ..read
             }));
         }
-        let (host_addr, entry) = match found {
-            Some((host_addr, entry)) => (host_addr, Some(entry)),
-            None => (0, None),
-        };
-        Some(Response::Data { train, host_addr, entry })
+        Some(Response { train, data: found })
     }
 
     /// Ends the QP with a NAK because the data of a READ response cannot be read from memory.

@@ -61,19 +61,13 @@ impl ServedRead {
 
 /// Something to be sent to the requester.
 #[derive(Clone, Copy, Debug)]
-pub enum Response {
-    /// A train without payload: ACK, NAK, value of an atomic.
-    Train(Train),
-    /// Part of a READ response: read the owner's memory at `host_addr` (checked just now), then
-    /// send; when it cannot be read, call [`Qp::fail_read`].
-    Data {
-        /// The train.
-        train: Train,
-        /// Virtual address of its payload.
-        host_addr: u64,
-        /// The region, as it was found.
-        entry: Option<KeyEntry>,
-    },
+pub struct Response {
+    /// The train.
+    pub train: Train,
+    /// Part of the data of a READ: its address in the owner's memory (checked just now), and the
+    /// region, as it was found. When it cannot be read, call [`Qp::fail_read`]. `None`: the train
+    /// has no payload.
+    pub data: Option<(u64, KeyEntry)>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -231,6 +231,12 @@ impl SendQueue {
         self.posted.wrapping_sub(self.oldest)
     }
 
+    /// Whether the request at `position` was begun and is not complete.
+    #[inline]
+    pub fn is_in_flight(&self, position: u32) -> bool {
+        position.wrapping_sub(self.oldest) < self.begun.wrapping_sub(self.oldest)
+    }
+
     /// Position up to which the adapter has read the queue.
     #[inline]
     pub fn fetched(&self) -> u32 {
