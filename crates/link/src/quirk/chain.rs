@@ -131,22 +131,9 @@ impl Chain {
         let transmission =
             counted.unwrap_or_else(|| self.arrived.entry(packet.flow).next(packet.psn));
         let packet = PacketInfo { transmission: Some(transmission), ..*packet };
-        self.first_reply(now_ns, |quirk, moment| quirk.packet_arrived(&packet, moment))
-    }
-
-    /// A page that a packet needs is not present.
-    pub fn page_not_present(&mut self, packet: &PacketInfo, now_ns: u64) -> Reception {
-        self.first_reply(now_ns, |quirk, moment| quirk.page_not_present(packet, moment))
-    }
-
-    fn first_reply(
-        &mut self,
-        now_ns: u64,
-        mut reply: impl FnMut(&mut dyn Quirk, &Moment<'_>) -> Reception,
-    ) -> Reception {
         let mut decided = Reception::ACCEPT;
         self.ask(now_ns, |quirk, moment| {
-            let next = reply(quirk, moment);
+            let next = quirk.packet_arrived(&packet, moment);
             let met = decided.met | next.met << moment.first_label;
             decided = Reception { met, ..next };
             decided.reply != Reply::Accept
@@ -187,8 +174,8 @@ mod tests {
     use rdmalab_engine::vocab::WcStatus;
     use rdmalab_wire::ids::Psn;
 
+    use super::super::Quirk;
     use super::super::tests::{arriving, leaving};
-    use super::super::{Answer, Quirk};
     use super::*;
     use crate::packet::Class;
 
@@ -230,11 +217,6 @@ mod tests {
             if packet.psn == Psn::new(13) { Reception::DROP } else { Reception::ACCEPT }
         }
 
-        fn page_not_present(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
-            self.note(format_args!("page"));
-            Reception { met: 1, reply: Reply::Answer(Answer::RnrNak) }
-        }
-
         fn timer_fired(&mut self, qp: Qpn, kind: TimerKind, _moment: &Moment<'_>) {
             self.note(format_args!("timer {} {kind:?}", qp.get()));
         }
@@ -270,9 +252,6 @@ mod tests {
         assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0).reply, Reply::Accept);
         assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0).reply, Reply::Accept);
         said(&["a arrival 0", "b arrival 0", "a arrival 1", "b arrival 1"]);
-        let page = chain.page_not_present(&arriving(Class::Read, 5), 0);
-        assert_eq!(page, Reception { met: 1, reply: Reply::Answer(Answer::RnrNak) });
-        said(&["a page"]);
         chain.timer_fired(Qpn::new(1), TimerKind::Ack, 0);
         said(&["a timer 1 Ack", "b timer 1 Ack"]);
         let (qp, status) = (Qpn::new(1), WcStatus::Success);
@@ -282,6 +261,6 @@ mod tests {
         said(&["a reset 1", "b reset 1"]);
         assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0).reply, Reply::Accept);
         said(&["a arrival 0", "b arrival 0"]);
-        assert_eq!(chain.met(), [4, 1]);
+        assert_eq!(chain.met(), [3, 1]);
     }
 }

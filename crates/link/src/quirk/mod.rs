@@ -12,7 +12,6 @@
 //! |---|---|
 //! | [`Quirk::request_leaves`], by packet, first transmission or repetition | requester |
 //! | [`Quirk::packet_arrived`] | responder |
-//! | [`Quirk::page_not_present`], for On-Demand Paging | either |
 //! | [`Quirk::response_leaves`]: READ and atomic responses, ACK, NAK | responder |
 //! | [`Quirk::packet_arrived`] | requester |
 //! | [`Quirk::timer_fired`]: a retry begins | requester |
@@ -174,15 +173,6 @@ pub trait Quirk: Send {
     /// [`PacketInfo::is_repeated`] means that a packet with this PSN arrived before, accepted or
     /// not.
     fn packet_arrived(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
-        Reception::ACCEPT
-    }
-
-    /// A page that the device needs for a packet is not present. For a request this is memory that
-    /// the request reads or writes, for a READ response the memory that the response is placed in.
-    /// With [`Reply::Accept`] the device executes the packet as soon as the page is present.
-    ///
-    /// No driver calls this yet: On-Demand Paging will.
-    fn page_not_present(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
         Reception::ACCEPT
     }
 
