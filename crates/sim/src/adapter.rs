@@ -6,6 +6,7 @@ use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::AsyncEventType;
+use rdmalab_link::quirk::damming::Service;
 use rdmalab_wire::ids::{Gid, Psn};
 
 use crate::bus::Bus;
@@ -51,8 +52,8 @@ pub(crate) struct SimQp {
     pub(crate) timer: Option<Ps>,
     /// How late its next RNR NAK leaves, which answers a page fault.
     pub(crate) nak_delay: Ps,
-    /// Until when its responder serves a READ that was repeated.
-    pub(crate) dammed_until: Ps,
+    /// The service of a READ that was repeated, by its responder.
+    pub(crate) damming: Service<Ps>,
     /// The PSN after the last request that the responder saw so far, if damming is possible.
     pub(crate) arrived_to: Option<Psn>,
     /// Multicast groups.

@@ -8,6 +8,7 @@ use rdmalab_engine::odp::{self, Advice, PAGE_BYTES};
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
+use rdmalab_link::quirk::damming::Service;
 use rdmalab_link::transmissions::REMEMBERED;
 use rdmalab_wire::ids::Qpn;
 
@@ -105,7 +106,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             recv_reader: reader,
             timer: None,
             nak_delay: Ps::ZERO,
-            dammed_until: Ps::ZERO,
+            damming: Service::default(),
             arrived_to: None,
             groups: Vec::new(),
         };
@@ -151,7 +152,7 @@ pub(crate) fn modify_qp(
                 }
                 (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
                 qp.sending.reset();
-                (qp.nak_delay, qp.dammed_until) = (Ps::ZERO, Ps::ZERO);
+                (qp.nak_delay, qp.damming) = (Ps::ZERO, Service::default());
                 qp.arrived_to = None;
                 world.nodes[id.node].paging.pages.forget_qp(qp.qp.qpn);
                 qp.inbox.clear();

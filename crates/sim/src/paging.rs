@@ -6,6 +6,7 @@
 use rdmalab_engine::odp::Page;
 use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_engine::vocab::QpType;
+use rdmalab_link::quirk::damming::Request;
 use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::SimQp;
@@ -82,22 +83,23 @@ impl World {
     }
 
     /// Whether the responder loses a request because it serves a READ that was repeated (packet
-    /// damming). Requests that it saw before are taken, whether it executed them or not. It has not
-    /// seen those that it lost, so they are lost again if they are repeated within that time.
+    /// damming). Requests that it saw before are taken, whether it executed them or not; READs that
+    /// it executed are served again. It has not seen those that it lost, so they are lost again if
+    /// they are repeated within that time.
     pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, train: &Train) -> bool {
         let least = self.parameters.damming_ns;
         if least == Ps::ZERO || qp.qp.qp_type != QpType::Rc || train.kind.is_response() {
             return false;
         }
-        let after = train.last_psn().add(1);
-        let arrived_to = *qp.arrived_to.get_or_insert(train.first_psn);
-        if !train.first_psn.is_before(arrived_to) {
-            let is_lost = self.now < qp.dammed_until;
-            qp.arrived_to = Some(if is_lost { arrived_to } else { after });
-            return is_lost;
-        }
-        let was_served = train.first_psn.is_before(qp.qp.expected_psn());
-        if was_served && train.kind == TrainKind::ReadRequest {
+        let psn = train.first_psn;
+        let arrived_to = qp.arrived_to.get_or_insert(psn);
+        let was_served = psn.is_before(qp.qp.expected_psn());
+        let request = match train.kind {
+            _ if !psn.is_before(*arrived_to) => Request::New,
+            TrainKind::ReadRequest if was_served => Request::RepeatedRead,
+            _ => Request::Repeated,
+        };
+        let is_lost = qp.damming.arrives(request, self.now, || {
             let mean = self.parameters.damming_mean_ns;
             let stream = &mut self.nodes[id.node].paging.damming;
             let more = match mean {
@@ -106,10 +108,13 @@ impl World {
                     .get_or_insert_with(|| Stream::new(self.seed, "damming", id.node))
                     .exponential(mean),
             };
-            qp.dammed_until = qp.dammed_until.max(self.now + least + more);
-            let departs = &mut qp.sending.responses.departs;
-            *departs = (*departs).max(qp.dammed_until);
+            self.now + least + more
+        });
+        if request == Request::New && !is_lost {
+            *arrived_to = train.last_psn().add(1);
         }
-        false
+        let departs = &mut qp.sending.responses.departs;
+        *departs = (*departs).max(qp.damming.until);
+        is_lost
     }
 }

@@ -14,6 +14,9 @@
 //!   to its first transmission arrived, and the responder still serves the retransmission.
 //!
 //! Retransmitted requests pass; otherwise a connection could not recover.
+//!
+//! [`Service`] is this rule for one queue pair. The simulator's adapters use it with the times of
+//! their own parameters, which they draw by themselves.
 
 use rdmalab_wire::ids::Qpn;
 
@@ -26,13 +29,42 @@ use rdmalab_random::scaled;
 /// The default time for serving a repeated READ, ns.
 const SERVICE_NS: (u64, u64) = (75_000, 1_500_000);
 
+/// What a request is to the responder that gets it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// One that it has not seen before. The caller decides whether it has seen one that was lost.
+    New,
+    /// A repeated one, but for a READ that is served again.
+    Repeated,
+    /// A repeated READ that is served again.
+    RepeatedRead,
+}
+
+/// What the responder of one queue pair does while it serves a repeated READ. `T` is a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Service<T> {
+    /// When the service ends. The response to the READ leaves then, at the earliest.
+    pub until: T,
+}
+
+impl<T: Copy + Ord> Service<T> {
+    /// A request arrives at `now`. Returns whether it is lost. A READ that is served again keeps
+    /// the responder busy to `end`, which is asked for in this case only.
+    pub fn arrives(&mut self, request: Request, now: T, end: impl FnOnce() -> T) -> bool {
+        if request == Request::RepeatedRead {
+            self.until = self.until.max(end());
+        }
+        request == Request::New && now < self.until
+    }
+}
+
 /// The quirk `damming`.
 #[derive(Debug)]
 pub struct Damming {
     /// The least and the greatest time for serving a repeated READ, ns.
     service_ns: (u64, u64),
-    /// For each queue pair the end of the service of a repeated READ, ns.
-    busy_until_ns: BoundedMap<Qpn, u64>,
+    /// For each queue pair the service of a repeated READ, in ns.
+    services: BoundedMap<Qpn, Service<u64>>,
 }
 
 impl Default for Damming {
@@ -44,7 +76,7 @@ impl Default for Damming {
 impl Damming {
     /// The responder serves a repeated READ for a time between these two, ns.
     pub fn new(service_ns: (u64, u64)) -> Damming {
-        Damming { service_ns, busy_until_ns: BoundedMap::default() }
+        Damming { service_ns, services: BoundedMap::default() }
     }
 
     /// Parses the words after the name in a specification.
@@ -64,8 +96,8 @@ impl Damming {
         Ok(Box::new(Damming::new(times)))
     }
 
-    fn busy_until_ns(&self, qp: Qpn) -> u64 {
-        self.busy_until_ns.get(&qp).copied().unwrap_or_default()
+    fn service(&self, qp: Qpn) -> Service<u64> {
+        self.services.get(&qp).copied().unwrap_or_default()
     }
 }
 
@@ -83,24 +115,25 @@ impl Quirk for Damming {
         if packet.flow.is_response {
             return Reception::ACCEPT;
         }
-        let until_ns = self.busy_until_ns(packet.local_qp);
-        if packet.is_repeated() {
-            if packet.class == Class::Read {
-                let (least, most) = self.service_ns;
-                let more = scaled(moment.draw(0, packet), most - least);
-                let over_ns = moment.now_ns.saturating_add(least + more);
-                *self.busy_until_ns.entry(packet.local_qp) = until_ns.max(over_ns);
-            }
-            return Reception::ACCEPT;
+        let request = match packet.is_repeated() {
+            false => Request::New,
+            true if packet.class == Class::Read => Request::RepeatedRead,
+            true => Request::Repeated,
+        };
+        let mut service = self.service(packet.local_qp);
+        let is_lost = service.arrives(request, moment.now_ns, || {
+            let (least, most) = self.service_ns;
+            let more = scaled(moment.draw(0, packet), most - least);
+            moment.now_ns.saturating_add(least + more)
+        });
+        if request == Request::RepeatedRead {
+            *self.services.entry(packet.local_qp) = service;
         }
-        match moment.now_ns < until_ns {
-            true => Reception::DROP,
-            false => Reception::ACCEPT,
-        }
+        if is_lost { Reception::DROP } else { Reception::ACCEPT }
     }
 
     fn response_leaves(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Fate {
-        let left_ns = self.busy_until_ns(packet.local_qp).saturating_sub(moment.now_ns);
+        let left_ns = self.service(packet.local_qp).until.saturating_sub(moment.now_ns);
         match packet.class == Class::ReadResponse && left_ns > 0 {
             true => Fate::delay(left_ns),
             false => Fate::PASS,
@@ -108,7 +141,7 @@ impl Quirk for Damming {
     }
 
     fn queue_pair_reset(&mut self, qp: Qpn) {
-        self.busy_until_ns.forget(|known| *known == qp);
+        self.services.forget(|known| *known == qp);
     }
 }
 
