@@ -20,3 +20,4 @@ pub mod odp;
 pub mod qp;
 pub mod train;
 pub mod vocab;
+pub mod window;

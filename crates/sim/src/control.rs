@@ -8,6 +8,7 @@ use rdmalab_engine::odp::{self, Advice, PAGE_BYTES};
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
+use rdmalab_engine::window;
 use rdmalab_link::quirk::damming::Service;
 use rdmalab_link::transmissions::REMEMBERED;
 use rdmalab_wire::ids::Qpn;
@@ -186,7 +187,7 @@ pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
         let qpn = qp.qp.qpn;
         let keys = node.keys.iter_mut().filter(|(_, entry)| entry.qpn == qpn);
         for (key, window) in keys {
-            (window.length, window.access, window.qpn) = (0, Access::NONE, Qpn::new(0));
+            *window = window::unbound(window);
             node.bindings.remove(key);
         }
         node.free_qp(id);

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use rdmalab_driver::{Host, Memory};
 use rdmalab_engine::backend::MwBind;
-use rdmalab_engine::mr::{KeyEntry, KeyKind};
+use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::odp::{Paging, Side, Span};
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::*;
+use rdmalab_engine::window;
 use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::{SimQp, Srq};
@@ -133,45 +134,17 @@ impl NodeEnv<'_> {
     }
 
     fn bind(&mut self, bind: &MwBind) -> bool {
-        let (Some(region), Some(window)) =
-            (self.keys.get(&bind.mr_lkey).copied(), self.keys.get(&bind.mw_rkey).copied())
-        else {
+        let Some(window) = self.keys.get(&bind.mw_rkey) else { return false };
+        let region = |key| self.keys.get(&key).copied();
+        let Some(entry) = window::bind(bind, window, region, self.pd, self.qpn) else {
             return false;
         };
-        let is_type2 = window.kind == KeyKind::WindowType2;
-        let inside = bind
-            .addr
-            .checked_sub(region.iova)
-            .is_some_and(|offset| offset <= region.length && bind.length <= region.length - offset);
-        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let is_allowed = window.kind != KeyKind::Region
-            && window.pd == self.pd
-            && region.kind == KeyKind::Region
-            && region.pd == self.pd
-            && region.access.contains(Access::MW_BIND)
-            && (!bind.access.intersects(writes) || region.access.contains(Access::LOCAL_WRITE))
-            && !(is_type2 && (window.length != 0 || bind.length == 0));
-        if !is_allowed || (bind.length > 0 && !inside) {
-            return false;
-        }
         self.keys.remove(&bind.mw_rkey);
-        // The program chooses the lowest 8 bits of a key (IBA vol. 1, 10.6.7.2.2).
-        let key = bind.mw_rkey & !0xff | bind.new_rkey & 0xff;
         self.bindings.remove(&bind.mw_rkey);
-        if bind.length > 0 {
-            self.bindings.insert(key, bind.mr_lkey);
+        if entry.length > 0 {
+            self.bindings.insert(entry.key, bind.mr_lkey);
         }
-        let entry = KeyEntry {
-            key,
-            iova: bind.addr,
-            length: bind.length,
-            host_delta: region.host_delta,
-            access: bind.access,
-            on_demand: region.on_demand,
-            qpn: if is_type2 { self.qpn } else { Qpn::new(0) },
-            ..window
-        };
-        self.keys.insert(key, entry);
+        self.keys.insert(entry.key, entry);
         true
     }
 }
@@ -200,12 +173,9 @@ impl Env for NodeEnv<'_> {
 
     fn invalidate(&mut self, rkey: u32) -> bool {
         let Some(window) = self.keys.get_mut(&rkey) else { return false };
-        let is_ours = window.kind == KeyKind::WindowType2
-            && window.qpn == self.qpn
-            && window.pd == self.pd
-            && window.length > 0;
+        let is_ours = window::may_invalidate(window, self.qpn);
         if is_ours {
-            (window.length, window.access, window.qpn) = (0, Access::NONE, Qpn::new(0));
+            *window = window::unbound(window);
             self.bindings.remove(&rkey);
         }
         is_ours

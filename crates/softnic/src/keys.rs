@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
-use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
-use rdmalab_engine::vocab::{Access, PdId};
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::vocab::PdId;
+use rdmalab_engine::window;
 use rdmalab_ring::keytable::{self, KeyTable, KeyView};
 use rdmalab_wire::ids::Qpn;
 
@@ -24,10 +25,6 @@ pub(crate) enum KeyUsers {
     /// Every initiator with a connection to a QP of the protection domain.
     Everybody,
 }
-
-/// Bits of a window's key that the program chooses; index and tag are the device's (IBA vol. 1,
-/// 10.6.7.2.2).
-const PROGRAMS_BITS: u32 = 0xff;
 
 /// The memory keys of this process.
 pub(crate) struct KeyRegistry {
@@ -72,43 +69,14 @@ impl KeyRegistry {
         self.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Binds a window for a work request (IBA vol. 1, 10.6.7.2.2). Returns whether it was bound
-    /// before: then the caller must wait for all initiators that may copy by the former binding.
-    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<bool, ()> {
+    /// Binds a window for a work request, if that is allowed. Returns whether it was bound before:
+    /// then the caller must wait for all initiators that may copy by the former binding.
+    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Option<bool> {
         let mut keys = self.table.lock();
-        let view = self.view;
         let index = keytable::index_of(bind.mw_rkey);
-        let window = view.read(index).and_then(key_entry).ok_or(())?;
-        let type2 = window.kind == KeyKind::WindowType2;
-        // A type 2 window is unbound by invalidation, not by a second bind or by length 0. Only a
-        // type 2 window may be zero-based.
-        if window.kind == KeyKind::Region
-            || window.pd != pd
-            || (window.key ^ bind.mw_rkey) & !PROGRAMS_BITS != 0
-            || (type2 && (window.length != 0 || bind.length == 0))
-            || (!type2 && bind.access.contains(Access::ZERO_BASED))
-        {
-            return Err(());
-        }
-        let mut entry = window;
-        entry.key = window.key & !PROGRAMS_BITS | bind.new_rkey & PROGRAMS_BITS;
-        entry.qpn = if type2 { qpn } else { Qpn::new(0) };
-        if bind.length == 0 {
-            entry.length = 0;
-            entry.access = Access::NONE;
-        } else {
-            let region = view.lookup(bind.mr_lkey).and_then(key_entry).ok_or(())?;
-            self.check_bind(&region, bind, pd)?;
-            entry.iova = if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr };
-            entry.length = bind.length;
-            entry.on_demand = region.on_demand;
-            entry.access = bind.access.without(Access::ZERO_BASED);
-            entry.host_delta = region.host_address(bind.addr).wrapping_sub(entry.iova);
-            entry.backing = Backing {
-                segment: region.backing.segment,
-                offset: region.backing.offset.wrapping_add(bind.addr.wrapping_sub(region.iova)),
-            };
-        }
+        let window = self.view.read(index).and_then(key_entry)?;
+        let region = |key| self.view.lookup(key).and_then(key_entry);
+        let entry = window::bind(bind, &window, region, pd, qpn)?;
         keys.publish(&table_entry(&entry));
         let mut bindings = self.bindings.lock();
         if entry.length == 0 {
@@ -116,7 +84,7 @@ impl KeyRegistry {
         } else {
             bindings.insert((entry.qpn, index), keytable::index_of(bind.mr_lkey));
         }
-        Ok(window.length != 0)
+        Some(window.length != 0)
     }
 
     /// The key of the region that a window is bound to.
@@ -137,27 +105,15 @@ impl KeyRegistry {
         Ok(())
     }
 
-    fn check_bind(&self, region: &KeyEntry, bind: &MwBind, pd: PdId) -> Result<(), ()> {
-        let offset = bind.addr.checked_sub(region.iova).ok_or(())?;
-        let inside = offset <= region.length && bind.length <= region.length - offset;
-        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let allowed = region.kind == KeyKind::Region
-            && region.pd == pd
-            && region.access.contains(Access::MW_BIND)
-            && (!bind.access.intersects(writes) || region.access.contains(Access::LOCAL_WRITE));
-        if inside && allowed { Ok(()) } else { Err(()) }
-    }
-
-    /// Invalidates a type 2 window of the QP at `index`; `false` if `rkey` is not such a window.
-    pub(crate) fn retract_window(&self, rkey: u32, index: u32) -> bool {
+    /// Invalidates a type 2 window of a QP; `false` if `rkey` is not such a window.
+    pub(crate) fn retract_window(&self, rkey: u32, qpn: Qpn) -> bool {
         let mut keys = self.table.lock();
-        let Some(window) = self.view.lookup(rkey).and_then(key_entry) else { return false };
-        let owned = window.qpn.get() & (crate::layout::QPS_PER_PROCESS as u32 - 1) == index;
-        if window.kind != KeyKind::WindowType2 || window.length == 0 || !owned {
+        let window = self.view.lookup(rkey).and_then(key_entry);
+        let Some(window) = window.filter(|window| window::may_invalidate(window, qpn)) else {
             return false;
-        }
-        keys.publish(&table_entry(&unbound(window)));
-        self.bindings.lock().remove(&(window.qpn, keytable::index_of(rkey)));
+        };
+        keys.publish(&table_entry(&window::unbound(&window)));
+        self.bindings.lock().remove(&(qpn, keytable::index_of(rkey)));
         true
     }
 
@@ -180,15 +136,11 @@ impl KeyRegistry {
         let indices: Vec<u32> = bindings.range(of_qp).map(|((_, index), _)| *index).collect();
         for index in indices {
             if let Some(window) = self.view.read(index).and_then(key_entry) {
-                keys.publish(&table_entry(&unbound(window)));
+                keys.publish(&table_entry(&window::unbound(&window)));
             }
             bindings.remove(&(qpn, index));
         }
     }
-}
-
-fn unbound(window: KeyEntry) -> KeyEntry {
-    KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window }
 }
 
 /// Makes the table of keys in private memory, with a copy for peers at `shown`. So a bug in a peer

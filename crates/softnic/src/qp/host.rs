@@ -162,7 +162,7 @@ impl QpLinks {
         let wqe = qp.sq.wqe(position);
         let users = match wqe.opcode {
             WrOpcode::LocalInv => {
-                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
+                if !process.keys.retract_window(wqe.imm_or_rkey, qp.qpn) {
                     return None;
                 }
                 // A type 2 window belongs to this QP, so only this QP's peer uses it.
@@ -171,7 +171,7 @@ impl QpLinks {
             }
             _ => {
                 let bind = *qp.sq.bind(position)?;
-                match process.keys.bind_window(&bind, qp.pd, qp.qpn).ok()? {
+                match process.keys.bind_window(&bind, qp.pd, qp.qpn)? {
                     true => KeyUsers::Everybody,
                     false => KeyUsers::Nobody,
                 }

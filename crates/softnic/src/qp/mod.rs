@@ -175,7 +175,7 @@ impl Env for QpLinks {
         // No thread copies by this key: only the peer of this QP uses a type 2 window, and the
         // peer's earlier operations were complete before it sent the message that invalidates the
         // window.
-        self.process.keys.retract_window(rkey, self.object.index)
+        self.process.keys.retract_window(rkey, self.qpn())
     }
 
     fn event(&mut self, event: AsyncEventType) {
@@ -188,8 +188,13 @@ impl Env for QpLinks {
     }
 
     fn access_pages(&mut self, region: &KeyEntry, span: &Span, side: Side) -> u64 {
-        let qpn = Qpn::new(u32::from(self.process.slot) << QP_INDEX_BITS | self.object.index);
-        self.process.access_pages((self.object, qpn), region, span, side)
+        self.process.access_pages((self.object, self.qpn()), region, span, side)
+    }
+}
+
+impl QpLinks {
+    fn qpn(&self) -> Qpn {
+        Qpn::new(u32::from(self.process.slot) << QP_INDEX_BITS | self.object.index)
     }
 }
 

@@ -12,6 +12,7 @@ use rdmalab_engine::odp::{Side, Span};
 use rdmalab_engine::qp::recv_queue::{HeldRecv, SharedRecvQueue, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp};
 use rdmalab_engine::vocab::*;
+use rdmalab_engine::window;
 use rdmalab_wire::ids::{PathMtu, Qpn};
 
 /// The protection domain of all objects, unless a test chooses another.
@@ -260,9 +261,7 @@ impl Env for DeviceEnv<'_> {
     }
 
     fn invalidate(&mut self, rkey: u32) -> bool {
-        let ours = |entry: &KeyEntry| {
-            entry.kind == KeyKind::WindowType2 && entry.qpn == self.qpn && entry.pd == PD
-        };
+        let ours = |entry: &KeyEntry| window::may_invalidate(entry, self.qpn);
         self.keys.get(&rkey).is_some_and(ours) && self.keys.remove(&rkey).is_some()
     }
 

@@ -1,14 +1,15 @@
 //! The driver's part for one device: its memory, which checks every access against the regions that
 //! the engine granted; a path for one train; and second halves of steps that may run later.
 
-use super::device::{Device, DeviceEnv};
+use super::device::{Device, DeviceEnv, PD};
 use super::link::TrainData;
 use rdmalab_driver::{self as driver, Host, Memory, Path, Step as Sent, Unsent};
 use rdmalab_engine::backend::MwBind;
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
-use rdmalab_engine::qp::{Accept, AtomicOp, CopyError, GRH_BYTES, Qp};
+use rdmalab_engine::qp::{Accept, AtomicOp, CopyError, Env as _, GRH_BYTES, Qp};
 use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_engine::vocab::*;
+use rdmalab_engine::window;
 use rdmalab_wire::ids::Qpn;
 use std::ops::Range;
 
@@ -229,12 +230,7 @@ impl Host for DeviceEnv<'_> {
         let wqe = qp.sq.wqe(position);
         let executed = match qp.sq.bind(position) {
             Some(bind) if wqe.opcode == WrOpcode::BindMw => self.bind(bind, qp.qpn),
-            _ => {
-                let rkey = wqe.imm_or_rkey;
-                let ours =
-                    |entry: &KeyEntry| entry.kind == KeyKind::WindowType2 && entry.qpn == qp.qpn;
-                self.keys.get(&rkey).is_some_and(ours) && self.keys.remove(&rkey).is_some()
-            }
+            _ => self.invalidate(wqe.imm_or_rkey),
         };
         Some(executed)
     }
@@ -249,24 +245,15 @@ impl DeviceEnv<'_> {
         let Some(region) = self.keys.get(&bind.mr_lkey).copied() else {
             return false;
         };
-        let inside = bind.addr >= region.iova
-            && bind.addr - region.iova + bind.length <= region.length
-            && region.access.contains(Access::MW_BIND);
-        if !inside {
+        // Windows are not allocated here: whatever key the program names is one.
+        let unbound =
+            KeyEntry { key: bind.mw_rkey, kind: KeyKind::WindowType2, length: 0, ..region };
+        let Some(window) = window::bind(bind, &unbound, |_| Some(region), PD, qpn) else {
             return false;
-        }
-        let window = KeyEntry {
-            key: bind.new_rkey,
-            kind: KeyKind::WindowType2,
-            iova: bind.addr,
-            length: bind.length,
-            access: bind.access,
-            qpn,
-            ..region
         };
-        self.keys.insert(bind.new_rkey, window);
+        self.keys.insert(window.key, window);
         if let Some(paged) = &mut self.paged {
-            paged.pages.register(bind.new_rkey);
+            paged.pages.register(window.key);
         }
         true
     }
