@@ -18,6 +18,7 @@
 
 mod arena;
 mod buddy;
+mod cgroup;
 mod count;
 // The tests' own program keeps its allocator.
 #[cfg(not(test))]

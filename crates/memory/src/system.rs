@@ -5,6 +5,8 @@ use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
 
+use crate::cgroup;
+
 /// Bytes of a page. Machines with larger pages get no arena.
 pub(crate) const PAGE: usize = 4096;
 /// The arena's size in times of the machine's memory: address space is cheap, and blocks are powers
@@ -18,7 +20,7 @@ pub(crate) const ALIGN: usize = 1 << 30;
 
 pub(crate) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-/// The size that this machine and the limits of this process allow: a power of two.
+/// The size that this machine and the limits of this process and its cgroups allow: a power of two.
 pub(crate) fn size() -> Option<usize> {
     // SAFETY: plain structures that the calls fill.
     let (info, of_file, of_space) = unsafe {
@@ -41,6 +43,7 @@ pub(crate) fn size() -> Option<usize> {
     if of_space != libc::RLIM_INFINITY {
         most = most.min(of_space as usize / 4);
     }
+    most = most.min(cgroup::limit().unwrap_or(usize::MAX));
     let bytes = if most < wanted { 1 << most.checked_ilog2()? } else { wanted };
     (bytes >= BYTES_MIN).then_some(bytes)
 }
