@@ -456,6 +456,8 @@ int main(int count, char **arguments)
 {
     if (count > 1 && !strcmp(arguments[1], "child"))
         return malloc(BIG) ? 9 : 8;
+    if (count > 1 && !strcmp(arguments[1], "much"))
+        return map(2048 * BIG, 0) ? 0 : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     allocate();
     mappings();

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::buddy::{Buddy, Page};
 use crate::count;
 use crate::system::{
-    self, ALIGN, PAGE, READ_WRITE, advise, identity, map, place, place_private, unmap,
+    self, ADDRESSES, ALIGN, PAGE, READ_WRITE, advise, identity, map, place, place_private, unmap,
 };
 
 /// States of a page. Its memory is the file's.
@@ -164,6 +164,8 @@ pub(crate) fn allocate(bytes: usize, align: usize, user: For) -> *mut c_void {
     };
     match found {
         Some(_) => count::note_shared(),
+        // Nobody can have so much, so that the caller gets no private memory either.
+        None if bytes >= ADDRESSES => {}
         None => count::note_private(),
     }
     found.unwrap_or(ptr::null_mut())

@@ -1,13 +1,15 @@
-//! How many requests for memory got shared memory, and how many stayed private. With
-//! `RDMALAB_DEBUG=1` the first that stays private is told at once, and both numbers when the
-//! program returns from `main` or calls `exit`.
+//! How many requests for memory got shared memory, and how many stayed private. The first that
+//! stays private because there is no room is told at once. With `RDMALAB_DEBUG=1` both numbers are
+//! told when the program returns from `main` or calls `exit`.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static SHARED: AtomicUsize = AtomicUsize::new(0);
 static PRIVATE: AtomicUsize = AtomicUsize::new(0);
+/// Whether this program was told that memory stays private. A child by `fork` was told with it.
+static IS_SAID: AtomicBool = AtomicBool::new(false);
 
 /// Counts a request that got shared memory.
 pub(crate) fn note_shared() {
@@ -16,40 +18,60 @@ pub(crate) fn note_shared() {
 
 /// Counts a request that stays private.
 pub(crate) fn note_private() {
-    if PRIVATE.fetch_add(1, Ordering::Relaxed) == 0 {
+    PRIVATE.fetch_add(1, Ordering::Relaxed);
+    if !IS_SAID.swap(true, Ordering::Relaxed) {
         say(format_args!(
-            "memory that was asked for stays private, so that peers cannot map it: no room, or a \
-             limit (RLIMIT_AS, RLIMIT_FSIZE, vm.max_map_count)"
+            "a large buffer of this program stays private, because there is no room for more \
+             memory that peers can map: their operations on it are system calls. Raise the limit \
+             (of the memory cgroup, RLIMIT_AS, RLIMIT_FSIZE, vm.max_map_count), or leave out \
+             --memory shared"
         ));
     }
 }
 
-/// Tells both numbers, if there were requests. Call it when the program ends.
-pub(crate) fn tell() {
-    let (shared, private) = (SHARED.load(Ordering::Relaxed), PRIVATE.load(Ordering::Relaxed));
-    if (shared, private) == (0, 0) {
-        return;
-    }
-    say(format_args!("requests for large buffers: {shared} got shared memory, {private} private"));
+/// The requests that got shared memory, and those that stayed private.
+pub(crate) fn both() -> (usize, usize) {
+    (SHARED.load(Ordering::Relaxed), PRIVATE.load(Ordering::Relaxed))
 }
 
-/// Prints a line if `RDMALAB_DEBUG` is 1. Allocates nothing.
-fn say(sentence: fmt::Arguments<'_>) {
+/// In a child by `fork`: its parent counts its own requests.
+#[cfg(not(test))]
+pub(crate) fn start_again() {
+    SHARED.store(0, Ordering::Relaxed);
+    PRIVATE.store(0, Ordering::Relaxed);
+}
+
+/// Tells both numbers with `RDMALAB_DEBUG=1`, if there were requests. Call it when the program
+/// ends.
+pub(crate) fn tell() {
+    let (shared, private) = both();
+    if (shared, private) != (0, 0) && is_debugged() {
+        say(format_args!(
+            "requests for large buffers: {shared} got shared memory, {private} private"
+        ));
+    }
+}
+
+/// Whether `RDMALAB_DEBUG` is 1.
+fn is_debugged() -> bool {
     // SAFETY: the name is a C string; a running program does not change its environment.
     let value = unsafe { libc::getenv(c"RDMALAB_DEBUG".as_ptr()) };
     // SAFETY: a value in the environment is a C string.
-    if value.is_null() || unsafe { CStr::from_ptr(value) } != c"1" {
-        return;
-    }
-    let mut line = Line { bytes: [0; 240], length: 0 };
+    !value.is_null() && unsafe { CStr::from_ptr(value) } == c"1"
+}
+
+/// Prints a line. Allocates nothing.
+fn say(sentence: fmt::Arguments<'_>) {
+    let mut line = Line { bytes: [0; 400], length: 0 };
     // A line that is too long ends early.
     let _ = writeln!(line, "rdmalab: {sentence}");
+    // By the system call: the function is a cancellation point, and `malloc` is none.
     // SAFETY: writes from a live buffer.
-    unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.length) };
+    unsafe { libc::syscall(libc::SYS_write, 2, line.bytes.as_ptr(), line.length) };
 }
 
 struct Line {
-    bytes: [u8; 240],
+    bytes: [u8; 400],
     length: usize,
 }
 

@@ -12,7 +12,7 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use crate::{arena, system};
+use crate::{arena, count, system};
 
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
@@ -110,6 +110,7 @@ unsafe extern "C" fn in_parent() {
 unsafe extern "C" fn in_child() {
     let (read, write) = (end(0), end(1));
     close(read);
+    count::start_again();
     // SAFETY: the parent locked the arena, and this is the child's only thread.
     let copied = unsafe { arena::with_locked(arena::Arena::become_private) };
     if copied == Some(false) {

@@ -67,6 +67,21 @@ pub extern "C" fn rdmalab_memory_file_1() -> c_int {
     arena::with(|arena| arena.file()).flatten().unwrap_or(-1)
 }
 
+/// Writes the number of requests that got shared memory, and of those that stayed private because
+/// there was no room.
+///
+/// # Safety
+/// Both have room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmalab_memory_counts_1(shared: *mut u64, private: *mut u64) {
+    let counts = count::both();
+    // SAFETY: the contract.
+    unsafe {
+        shared.write(counts.0 as u64);
+        private.write(counts.1 as u64);
+    }
+}
+
 /// Runs when the library is loaded.
 #[cfg(not(test))]
 #[used]

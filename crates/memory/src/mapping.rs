@@ -6,7 +6,7 @@ use core::ptr;
 
 use crate::arena::{self, For};
 use crate::next::set_errno;
-use crate::system::{self, PAGE, READ_WRITE};
+use crate::system::{self, ADDRESSES, PAGE, READ_WRITE};
 
 /// Mappings with other flags stay private. Those of huge pages are aligned to one.
 const PLAIN_FLAGS: c_int = libc::MAP_PRIVATE
@@ -16,8 +16,6 @@ const PLAIN_FLAGS: c_int = libc::MAP_PRIVATE
     | libc::MAP_NORESERVE
     | libc::MAP_HUGE_MASK << libc::MAP_HUGE_SHIFT;
 const HUGE_PAGE: usize = 2 << 20;
-/// The kernel accepts no address of a program from here on.
-const ADDRESSES: usize = if cfg!(target_arch = "x86_64") { (1 << 47) - PAGE } else { 1 << 48 };
 
 fn fail(errno: c_int) -> *mut c_void {
     set_errno(errno);

@@ -18,6 +18,10 @@ const BYTES_MAX: usize = 1 << 40;
 /// The arena's alignment, so that blocks of this size are aligned to it.
 pub(crate) const ALIGN: usize = 1 << 30;
 
+/// The kernel accepts no address of a program from here on.
+pub(crate) const ADDRESSES: usize =
+    if cfg!(target_arch = "x86_64") { (1 << 47) - PAGE } else { 1 << 48 };
+
 pub(crate) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// The size that this machine and the limits of this process and its cgroups allow: a power of two.

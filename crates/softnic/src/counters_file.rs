@@ -95,8 +95,12 @@ impl Process {
             ("disturbed_packets", disturbed),
             ("uncounted_queue_pairs", uncounted),
         ];
+        let buffers = crate::program_memory::counts();
+        let buffers = buffers.map(|(shared, private)| {
+            [("shared_buffers", shared), ("buffers_left_private", private)]
+        });
         let mut text = format!("{state}\n");
-        for (name, value) in lines {
+        for (name, value) in lines.into_iter().chain(buffers.into_iter().flatten()) {
             let _ = writeln!(text, "{name} {value}");
         }
         text

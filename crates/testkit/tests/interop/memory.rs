@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::DirEntry;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,18 @@ const ONE_SIDED: [&str; 7] = [
 
 /// Runs a program under `exec --memory shared`.
 fn start(program: &str, arguments: &[&str]) -> Ended {
+    start_with(program, arguments, &[])
+}
+
+/// As [`start`], with these variables.
+fn start_with(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
     let mut all = vec!["exec", "--memory", "shared", "--", program];
     all.extend(arguments);
     let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
     let directory = env!("CARGO_TARGET_TMPDIR").to_owned();
-    let variables = [("XDG_RUNTIME_DIR".to_owned(), directory)];
+    let mut variables: Vec<(String, String)> =
+        variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    variables.push(("XDG_RUNTIME_DIR".to_owned(), directory));
     let _turn = programs::turn();
     programs::start(programs::rdmalab(), &all, &variables).end_by(Instant::now() + LIMIT)
 }
@@ -60,6 +67,71 @@ fn memory_means_what_it_means_without_us() {
         assert!(ended.stderr.contains(STAYS_PRIVATE) || !is_short, "{}", ended.report());
         assert!(ended.stderr.contains(COUNTED), "{}", ended.report());
     }
+}
+
+/// A memory cgroup that is removed at the end. What it held has ended by then.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// One below the own cgroup of version 1, or at the top of version 2.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    fn with_limit(mib: u64) -> Result<Cgroup, String> {
+        let list = std::fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
+        let first = list.lines().find_map(|line| line.split_once(":memory:"));
+        let (parent, file) = match first {
+            Some((_, path)) => (format!("/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes"),
+            None => ("/sys/fs/cgroup".to_owned(), "memory.max"),
+        };
+        let path = Path::new(&parent).join(format!("rdmalab-test-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let group = Cgroup(path);
+        // The kernel makes the files. A file that does not exist must not be made.
+        let mut options = std::fs::OpenOptions::new();
+        let written = options.write(true).open(group.0.join(file)).and_then(|mut file| {
+            std::io::Write::write_all(&mut file, (mib << 20).to_string().as_bytes())
+        });
+        written.map(|()| group).map_err(|e| format!("{file}: {e}"))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A program that asks for 2 GiB at once, which it does not touch.
+#[test]
+fn a_limit_is_told_once_also_that_of_a_cgroup() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(program) = compile(scratch.path(), &["memory_functions.c"], &["-lpthread"]) else {
+        return;
+    };
+    let program = program.display().to_string();
+    let run = |before: &str, arguments: &str, debug: &str| {
+        let line = format!("{before} exec {program} {arguments}");
+        let ended = start_with("sh", &["-c", &line], &[("RDMALAB_DEBUG", debug)]);
+        assert!(ended.succeeded(), "{}", ended.report());
+        ended
+    };
+    let said = |ended: &Ended| ended.stderr.matches(STAYS_PRIVATE).count();
+    let ended = run("", "much", "");
+    assert_eq!(said(&ended), 0, "{}", ended.report());
+    let ended = run("ulimit -f 1000 &&", "much", "");
+    assert!(said(&ended) == 1 && !ended.stderr.contains(COUNTED), "{}", ended.report());
+    let group = match Cgroup::with_limit(512) {
+        Ok(group) => group,
+        Err(reason) => return programs::skipped("memory::cgroup", &reason),
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs &&", group.0.display());
+    let ended = run(&enter, "much", "1");
+    let is_counted = ended.stderr.contains("0 got shared memory, 1 private");
+    assert!(said(&ended) == 1 && is_counted, "{}", ended.report());
+    // All else is as it was.
+    let ended = run(&enter, "", "");
+    assert!(ended.stdout.ends_with("all passed\n"), "{}", ended.report());
 }
 
 fn judge(_: &Case, client: &Ended) -> Result<(), String> {
