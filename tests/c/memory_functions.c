@@ -330,6 +330,61 @@ static void closes_all(void)
     printf("closed all\n");
 }
 
+/* How many pages of a range a child by fork does not have. */
+static int missing_in_child(const char *at, int pages)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int missing = 0;
+        for (int i = 0; i < pages; i++)
+            missing += faults(at + i * PAGE);
+        _exit(missing);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+/* A child by fork does not get what the program keeps from it. */
+static void withheld(void)
+{
+    char *at = map(16 * PAGE, 0), *heap = memalign(PAGE, BIG);
+    memset(at, 5, 16 * PAGE);
+    memset(heap, 6, BIG);
+    check(missing_in_child(at, 16) == 0, "a child has all pages");
+    check(!madvise(at + 4 * PAGE, 3 * PAGE, MADV_DONTFORK), "MADV_DONTFORK");
+    check(!madvise(heap, 2 * PAGE, MADV_DONTFORK), "MADV_DONTFORK of the heap");
+    check(missing_in_child(at, 16) == 3 && missing_in_child(at + 4 * PAGE, 3) == 3,
+          "a child does not have these pages");
+    check(missing_in_child(heap, 16) == 2, "nor those of the heap");
+    check(is_all(at, 5, 16 * PAGE), "the parent has them");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        /* The child can unmap them, map there, and withhold pages itself. */
+        int good = !munmap(at + 4 * PAGE, PAGE);
+        char *fixed = mmap(at + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        good = good && fixed == at + 5 * PAGE && is_zero(fixed, PAGE) && at[3 * PAGE] == 5;
+        good = good && !madvise(at, 2 * PAGE, MADV_DONTFORK) && missing_in_child(at, 8) == 4;
+        _exit(good ? 3 : 4);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    check(WEXITSTATUS(status) == 3, "a child uses the place");
+    check(!madvise(at + 5 * PAGE, PAGE, MADV_DOFORK), "MADV_DOFORK");
+    check(missing_in_child(at, 16) == 2 && child_sees(at + 5 * PAGE, 5, PAGE), "and gets it again");
+    check(map_at(at + 4 * PAGE, PAGE, MAP_FIXED, -1) == at + 4 * PAGE, "MAP_FIXED");
+    check(missing_in_child(at, 16) == 1, "a new mapping is not withheld");
+    check(!madvise(at + 4 * PAGE, PAGE, MADV_DONTFORK) && missing_in_child(at, 16) == 2,
+          "a mapping over a part can be withheld");
+    munmap(at, 16 * PAGE);
+    check(!madvise(heap, 2 * PAGE, MADV_DOFORK), "MADV_DOFORK of the heap");
+    free(heap);
+    printf("withheld\n");
+}
+
 /* A child by vfork shares the memory. */
 static int vfork_child(const char *at)
 {
@@ -464,6 +519,7 @@ int main(int count, char **arguments)
     mappings_over_mappings();
     locked();
     forks();
+    withheld();
     threads();
     gives_back();
     handlers_of_fork();

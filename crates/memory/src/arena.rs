@@ -252,10 +252,36 @@ impl Arena {
         status
     }
 
+    /// Advice on what a child by `fork` gets of a range: `MADV_DONTFORK` or `MADV_DOFORK`. Returns
+    /// 0 or -1. The arena's own mapping is kept from all children, so the pages are marked.
+    pub(crate) fn advise_for_child(&mut self, at: usize, bytes: usize, advice: c_int) -> c_int {
+        let range = self.pages(at, bytes);
+        let (mut page, mut status) = (range.start, 0);
+        while page < range.end {
+            let state = self.buddy.pages[page].state;
+            let next = self.end_of_run(page, range.end);
+            match state {
+                0 => {}
+                SHARED if !self.is_private => {
+                    let is_withheld = advice == libc::MADV_DONTFORK;
+                    let run = &mut self.buddy.pages[page..next];
+                    run.iter_mut().for_each(|page| page.is_withheld = is_withheld);
+                }
+                // The kernel's own mapping: the program's, or private memory.
+                _ => status |= advise(self.address(page), (next - page) * PAGE, advice),
+            }
+            page = next;
+        }
+        status
+    }
+
     /// The first page after `page`, before `end`, in another state.
     fn end_of_run(&self, page: usize, end: usize) -> usize {
-        let state = self.buddy.pages[page].state;
-        (page..end).find(|other| self.buddy.pages[*other].state != state).unwrap_or(end)
+        let kind = |page: usize| {
+            let page = &self.buddy.pages[page];
+            (page.state, page.is_withheld)
+        };
+        (page..end).find(|other| kind(*other) != kind(page)).unwrap_or(end)
     }
 
     pub(crate) fn address(&self, page: usize) -> usize {
@@ -298,7 +324,9 @@ impl Arena {
             advise(at, bytes, libc::MADV_REMOVE);
         }
         advise(at, bytes, libc::MADV_DODUMP);
-        self.buddy.pages[page..page + pages].iter_mut().for_each(|page| page.state = SHARED);
+        for page in &mut self.buddy.pages[page..page + pages] {
+            (page.state, page.is_withheld) = (SHARED, false);
+        }
         self.unused_from = self.unused_from.max(page + pages);
         true
     }
@@ -441,6 +469,7 @@ impl Arena {
             self.buddy.claim(page);
             let Some(block) = self.buddy.block_of(page) else { continue };
             let before = mem::replace(&mut self.buddy.pages[page].state, FOREIGN);
+            self.buddy.pages[page].is_withheld = false;
             *self.buddy.live(block) += u32::from(before == 0);
             self.unused_from = self.unused_from.max(page + 1);
         }
@@ -475,13 +504,14 @@ impl Arena {
         }
         let mut page = 0;
         while page < end {
-            let state = self.buddy.pages[page].state;
+            let Page { state, is_withheld, .. } = self.buddy.pages[page];
             let next = self.end_of_run(page, end);
             // What the program has mapped over its pages was inherited.
             if state != FOREIGN && !place_private(self.address(page), (next - page) * PAGE) {
                 return false;
             }
-            if state == SHARED && !self.copy_data(page, next) {
+            // What the program keeps from its children has no access here.
+            if state == SHARED && !is_withheld && !self.copy_data(page, next) {
                 return false;
             }
             page = next;

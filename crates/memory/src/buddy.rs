@@ -25,6 +25,8 @@ pub(crate) struct Page {
     tag: u8,
     /// Whether the page is in use; what for is the caller's matter.
     pub(crate) state: u8,
+    /// Whether a child by `fork` does not get the page (`MADV_DONTFORK`).
+    pub(crate) is_withheld: bool,
 }
 
 /// The allocator.
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     fn buddy(pages: usize) -> Buddy {
-        let zero = Page { next: 0, previous: 0, tag: 0, state: 0 };
+        let zero = Page { next: 0, previous: 0, tag: 0, state: 0, is_withheld: false };
         Buddy::new(Vec::leak(vec![zero; pages]))
     }
 

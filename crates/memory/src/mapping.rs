@@ -171,9 +171,11 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -
     if !is_changed || !touches_arena(at, bytes) {
         return system::advise(at.addr(), bytes, advice);
     }
-    let is_about_fork = [libc::MADV_DONTFORK, libc::MADV_DOFORK].contains(&advice);
-    let forget = || arena::with(|arena| arena.forget(at.addr(), bytes, advice));
-    if !is_about_fork && forget().is_some_and(|status| status != 0) {
+    let status = arena::with(|arena| match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE => arena.forget(at.addr(), bytes, advice),
+        _ => arena.advise_for_child(at.addr(), bytes, advice),
+    });
+    if status.is_some_and(|status| status != 0) {
         return -1;
     }
     outside(at.addr(), bytes, |at, bytes| system::advise(at, bytes, advice))
