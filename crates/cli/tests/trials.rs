@@ -188,6 +188,20 @@ fn counters_are_summed_over_all_processes() {
         assert!(count("disturbed_packets") > 0 && repeated > 0, "{:?}", point.counts);
     }
     assert!(ended.stdout.contains("repeated packets"), "{}", ended.stdout);
+
+    let other = tempfile::tempdir().unwrap();
+    let mut command = rdmalab(&["exec", "--repeat", "1", "--memory", "shared", "--out"]);
+    command.arg(other.path()).arg("--").arg(&program).args(run.split(' '));
+    let ended = said(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.report());
+    let point = |home: &Path| records(home)[0].points[0].clone();
+    let (private, shared) = (point(home.path()), point(other.path()));
+    assert_eq!([private.fact("memory"), shared.fact("memory")], [Some("private"), Some("shared")]);
+    let buffers =
+        |point: &Point| ["shared_buffers", "buffers_left_private"].map(|n| point.count(n));
+    assert_eq!(buffers(&private), [None, None]);
+    assert!(matches!(buffers(&shared), [Some(1..), Some(0)]), "{:?}", shared.counts);
+    assert!(ended.stdout.contains("are shared memory") && ended.stdout.contains("shared buffers"));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn run_self(args: &BenchArgs) -> Outcome {
     }
     conditions.load_after = load();
     if args.list.is_json() {
-        show::json(&conditions, &results);
+        show::json(&conditions, &results, device.kind() == Kind::Soft);
     } else {
         show::table(&conditions, &results);
     }

@@ -8,6 +8,7 @@ use rdmalab_measure::{Clock, Quantity};
 
 use super::programs::{Pair, Program};
 use super::task::{Op, Setup, Timings, Work};
+use crate::exec::paths::Memory;
 
 const MIB: usize = 1 << 20;
 /// Bytes of a small message.
@@ -261,6 +262,16 @@ fn on_one_host() -> [Row; 11] {
 }
 
 impl Row {
+    /// Where the messages of our side are: in memory that peers can map, or in the process's own. A
+    /// device that is not ours maps nothing.
+    pub fn memory(&self, is_soft: bool) -> Memory {
+        let is_shared = match self.reference {
+            Reference::Programs(pair) => matches!(pair.ours, Program::PerftestShared(_)),
+            _ => !self.private,
+        };
+        if is_soft && is_shared { Memory::Shared } else { Memory::Private }
+    }
+
     /// The quantity of both numbers.
     pub fn quantity(&self) -> Quantity {
         match self.reference {
@@ -413,6 +424,11 @@ mod tests {
         assert_eq!(places(Some("SEND 32 B over")), [Testbed::TwoHosts]);
         assert!(places(Some("no such row")).is_empty());
         assert_eq!(chosen(None, true).len(), 5);
+        let shared = |row: &Row| row.memory(true) == Memory::Shared;
+        assert_eq!(chosen(None, true).iter().filter(|row| shared(row)).count(), 1);
+        let foreign = chosen(Some("foreign"), false);
+        assert!(!foreign.is_empty() && !foreign.iter().any(shared));
+        assert!(chosen(Some("memfd"), false).iter().all(shared));
         assert_eq!(chosen(Some("IB_SEND"), true).len(), 2);
     }
 }

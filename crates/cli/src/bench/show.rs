@@ -111,8 +111,8 @@ fn row(result: &RowResult) -> Vec<String> {
     ]
 }
 
-/// Prints the results for programs.
-pub fn json(conditions: &Conditions, results: &[RowResult]) {
+/// Prints the results for programs. `is_soft`: the device is ours.
+pub fn json(conditions: &Conditions, results: &[RowResult], is_soft: bool) {
     let rows: Vec<_> = results
         .iter()
         .map(|r| {
@@ -125,6 +125,7 @@ pub fn json(conditions: &Conditions, results: &[RowResult]) {
             serde_json::json!({
                 "ours": r.row.name,
                 "beside": r.limit_name,
+                "memory": r.row.memory(is_soft).word(),
                 "quantity": r.row.quantity().field(),
                 "ours_runs": r.ours,
                 "limit_runs": r.limit,

@@ -34,6 +34,16 @@ pub enum Memory {
     Shared,
 }
 
+impl Memory {
+    /// The word of the option.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Shared => "shared",
+        }
+    }
+}
+
 /// Preloads our libraries into a program, after those in `list`, and tells `librdmalab-paths.so`
 /// the path of the tree.
 ///

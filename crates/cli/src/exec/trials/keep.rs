@@ -10,16 +10,20 @@ use rdmalab_record::{
 
 use super::process::{End, Trial};
 use super::vary::Condition;
+use crate::exec::paths::Memory;
 use crate::exec::program::{ProgramArgs, profile_of};
 use crate::failure::{Outcome, run as failed};
 
 /// The experiment's name in records.
 const EXPERIMENT: &str = "trials";
+/// The name of the fact that says where large buffers of the program were.
+pub const MEMORY: &str = "memory";
 
 /// The record of a condition that is being written.
 pub struct Keep {
     writer: Writer,
     parameters: Object,
+    memory: Memory,
 }
 
 /// The reason why a trial failed; `None` if it did not.
@@ -65,7 +69,7 @@ impl Keep {
         let program = [("program".to_owned(), program)];
         let parameters = program.into_iter().chain(condition.values.iter().cloned());
         let parameters = parameters.map(|(name, value)| (name, value.into())).collect();
-        Ok(Self { writer, parameters })
+        Ok(Self { writer, parameters, memory: args.memory })
     }
 
     /// Keeps a trial, the `order`th of all, also one that failed.
@@ -84,7 +88,10 @@ impl Keep {
         let quantity = Quantity::ExecutionTime;
         let mut measured = Measured {
             figures: vec![Figure { quantity, label: String::new(), value }],
-            facts: vec![Fact { name: "status".to_owned(), value: trial.end.text() }],
+            facts: vec![
+                Fact { name: "status".to_owned(), value: trial.end.text() },
+                Fact { name: MEMORY.to_owned(), value: self.memory.word().to_owned() },
+            ],
             warnings: trial.counters.doubts(),
             cut_short: failure(trial),
             ..Measured::default()

@@ -10,6 +10,7 @@ use rdmalab_record::{Point, Record};
 use rdmalab_report::compare::{CONFIDENCE, Comparison, Options, Side};
 use rdmalab_report::{Histogram, Scale};
 
+use super::keep::MEMORY;
 use crate::table::{Rows, grouped};
 
 /// Bins of the histogram in a line.
@@ -36,7 +37,7 @@ struct Arm<'a> {
 /// All of it. The records are those of the conditions, in their order.
 pub fn all(records: &[Record], turns: &[Turn], seed: u64) -> String {
     let arms: Vec<Arm> = records.iter().enumerate().map(arm).collect();
-    let mut parts = vec![head(&arms, turns, seed), times(&arms)];
+    let mut parts = vec![head(&arms, turns, seed) + &memory(&arms), times(&arms)];
     parts.extend(arms.iter().filter_map(distribution));
     parts.push(counters(&arms));
     parts.extend(failures(&arms));
@@ -67,6 +68,18 @@ fn head(arms: &[Arm], turns: &[Turn], seed: u64) -> String {
         text += " ...";
     }
     text + "\n"
+}
+
+/// Where the programs had their large buffers, if that is the same under all conditions.
+fn memory(arms: &[Arm]) -> String {
+    let first =
+        |arm: &Arm| arm.record.points.first().and_then(|p| p.fact(MEMORY).map(str::to_owned));
+    let mut words: Vec<String> = arms.iter().filter_map(first).collect();
+    words.dedup();
+    match &words[..] {
+        [word] => format!("large buffers of the program are {word} memory (--memory)\n"),
+        _ => String::new(),
+    }
 }
 
 fn times(arms: &[Arm]) -> String {
@@ -264,6 +277,7 @@ mod tests {
         let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "34 trials, the order in each round shuffled by the seed 3:",
+            "large buffers of the program are private memory",
             "A odp=off 16 0",
             "B odp=on 17 1",
             "two groups: 12 trials up to 102 ms, and 4 from 603 ms on",
