@@ -8,6 +8,8 @@
 //! gets every fault but the device's, and a query gives what the program set. Java's `libjsig`
 //! works in the same way, and Android's `sigchain`, which also keeps the signals unblocked.
 //!
+//! It also replaces the functions that execute another program, which inherits ignored signals.
+//!
 //! Calls for other signals, and all calls before the device attaches, go to the C library.
 //!
 //! This library does not see system calls that bypass the C library's functions, nor calls of
@@ -15,6 +17,8 @@
 //! handler that it saw last, by which the device recognises such a call, and then lets that handler
 //! stay alone.
 
+#[cfg(target_arch = "x86_64")]
+mod execute;
 mod functions;
 mod next;
 

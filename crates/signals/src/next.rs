@@ -1,7 +1,7 @@
 //! The functions after ours in the linker's search order: the C library's, or those of another
 //! library that replaces them.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -15,6 +15,15 @@ pub(crate) type Signal = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler
 /// `siginterrupt`.
 type Interrupt = unsafe extern "C" fn(c_int, c_int) -> c_int;
 
+/// Strings, of which the last is followed by null.
+pub(crate) type List = *const *const c_char;
+/// `execv` and functions of the same type.
+type Execute = unsafe extern "C" fn(*const c_char, List) -> c_int;
+/// `execve` and functions of the same type.
+type ExecuteWith = unsafe extern "C" fn(*const c_char, List, List) -> c_int;
+/// `fexecve`.
+type ExecuteFile = unsafe extern "C" fn(c_int, List, List) -> c_int;
+
 /// A function, looked up once.
 pub(crate) struct Next {
     name: &'static CStr,
@@ -24,12 +33,20 @@ pub(crate) struct Next {
 pub(crate) static SIGNAL: Next = Next::new(c"signal");
 pub(crate) static SYSV_SIGNAL: Next = Next::new(c"__sysv_signal");
 pub(crate) static SIGSET: Next = Next::new(c"sigset");
+pub(crate) static EXECV: Next = Next::new(c"execv");
+pub(crate) static EXECVP: Next = Next::new(c"execvp");
+pub(crate) static EXECVE: Next = Next::new(c"execve");
+pub(crate) static EXECVPE: Next = Next::new(c"execvpe");
+static FEXECVE: Next = Next::new(c"fexecve");
 static SIGACTION: Next = Next::new(c"sigaction");
 static SIGINTERRUPT: Next = Next::new(c"siginterrupt");
 
 /// Looks all of them up, so that no call has to: a call may come from a handler.
 pub(crate) fn find_all() {
     for next in [&SIGNAL, &SYSV_SIGNAL, &SIGSET, &SIGACTION, &SIGINTERRUPT] {
+        next.find();
+    }
+    for next in [&EXECV, &EXECVP, &EXECVE, &EXECVPE, &FEXECVE] {
         next.find();
     }
 }
@@ -81,6 +98,48 @@ pub(crate) unsafe fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     match unsafe { core::mem::transmute::<*mut c_void, Option<Interrupt>>(SIGINTERRUPT.get()) } {
         // SAFETY: the caller's contract.
         Some(next) => unsafe { next(signal, interrupts) },
+        None => not_found(),
+    }
+}
+
+/// Calls a function of the type of `execv`.
+///
+/// # Safety
+/// As for the function.
+pub(crate) unsafe fn execute(next: &Next, path: *const c_char, words: List) -> c_int {
+    // SAFETY: a function of this name has this type; null is `None`.
+    match unsafe { core::mem::transmute::<*mut c_void, Option<Execute>>(next.get()) } {
+        // SAFETY: the caller's contract.
+        Some(next) => unsafe { next(path, words) },
+        None => not_found(),
+    }
+}
+
+/// Calls a function of the type of `execve`.
+///
+/// # Safety
+/// As for the function.
+pub(crate) unsafe fn execute_with(
+    next: &Next,
+    path: *const c_char,
+    words: List,
+    variables: List,
+) -> c_int {
+    // SAFETY: a function of this name has this type; null is `None`.
+    match unsafe { core::mem::transmute::<*mut c_void, Option<ExecuteWith>>(next.get()) } {
+        // SAFETY: the caller's contract.
+        Some(next) => unsafe { next(path, words, variables) },
+        None => not_found(),
+    }
+}
+
+/// # Safety
+/// As for `fexecve`.
+pub(crate) unsafe fn execute_file(fd: c_int, words: List, variables: List) -> c_int {
+    // SAFETY: a function of this name has this type; null is `None`.
+    match unsafe { core::mem::transmute::<*mut c_void, Option<ExecuteFile>>(FEXECVE.get()) } {
+        // SAFETY: the caller's contract.
+        Some(next) => unsafe { next(fd, words, variables) },
         None => not_found(),
     }
 }

@@ -65,6 +65,27 @@ fn a_program_with_handlers_sees_what_it_sees_without_us() {
 }
 
 #[test]
+fn handlers_survive_libraries_forks_and_executions_and_crashes_dump_core() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["signal_torture.c", "unmapped_copy.c"];
+    let Some(program) = compile(scratch.path(), &sources, &["-libverbs"]) else { return };
+    let options = ["-shared", "-fPIC"];
+    let Some(library) = compile(scratch.path(), &["signal_library.c"], &options) else { return };
+    let library = library.display().to_string();
+    let alone = run_alone(&program, &[&library]);
+    assert!(alone.succeeded() && alone.stdout.ends_with("all passed\n"), "{}", alone.report());
+    if let Some(reason) = alone.stderr.lines().next() {
+        programs::skipped("signals::core", reason);
+    }
+    let memory = programs::memory_library().display().to_string();
+    for variables in [&[][..], &[("RDMALAB_LANE", "off")], &[("LD_PRELOAD", &memory)]] {
+        let (ended, in_front) = run(&program, &[&library, "device"], variables);
+        assert!(ended.succeeded() && in_front, "{}", ended.report());
+        assert_eq!(ended.stdout, alone.stdout, "{variables:?}");
+    }
+}
+
+#[test]
 fn ucx_handles_signals_and_copies_stay_fast() {
     let Some(program) = programs::find("ucx_perftest") else {
         return programs::skipped("signals::ucx", "ucx_perftest is not installed");
