@@ -29,7 +29,10 @@
 //! - A fault in a thread that blocks SIGSEGV or SIGBUS kills the process in any mode but
 //!   [`Mode::Syscall`], because the kernel then calls no handler. The device's own threads leave
 //!   both unblocked, so a program that blocks them everywhere and waits for them (`sigwait`,
-//!   `signalfd`) does not get those that another process sends.
+//!   `signalfd`) does not get those that another process sends. The preload library leaves masks
+//!   alone. It would have to report the mask that the program set, in each thread and in those that
+//!   it starts, while `siglongjmp`, `setcontext` and the kernel's return from a handler set masks
+//!   that they saved, past the functions that a library can replace.
 //! - Atomics under [`Mode::Syscall`] are probed, then executed. If the memory is unmapped between
 //!   the two, the fault reaches the program's handler.
 //! - Device memory (`VM_PFNMAP`) is refused under [`Mode::Syscall`], because it has no pages.
