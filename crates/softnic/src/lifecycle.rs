@@ -295,5 +295,26 @@ fn connect(qp: &SoftQp) -> VerbsResult<()> {
     Ok(())
 }
 
+impl Process {
+    /// Unmaps the memory of dead peers that queue pairs remember, for a program that calls no verb.
+    /// The thread that copies into a mapping has locked its queue pair, which is then left for the
+    /// next time.
+    pub(crate) fn forget_memory_of_dead_peers(&self) {
+        if !self.peers.has_memory_of_dead.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        for object in self.qps.all() {
+            let Some(mut guard) = object.inner.try_lock() else {
+                self.peers.has_memory_of_dead.store(true, Ordering::Relaxed);
+                continue;
+            };
+            let Some(QpInner { links, .. }) = guard.as_mut() else { continue };
+            if links.peer.as_ref().is_none_or(|peer| peer.is_unreachable()) {
+                links.mapped = None;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,8 @@ pub(crate) struct PeerTable {
     /// Memory of a peer is or was mapped here. A program that only writes there makes no progress,
     /// and gets completions after the peer's death too.
     pub(crate) has_mapped_memory: AtomicBool,
+    /// Queue pairs may still have the memory of a dead peer mapped.
+    pub(crate) has_memory_of_dead: AtomicBool,
 }
 
 impl PeerTable {
@@ -66,6 +68,7 @@ impl PeerTable {
             unresponsive: Mutex::default(),
             has_self_traffic: AtomicBool::new(false),
             has_mapped_memory: AtomicBool::new(false),
+            has_memory_of_dead: AtomicBool::new(false),
         }
     }
 
@@ -111,6 +114,9 @@ impl PeerTable {
             let is_current = sent_ring.is_some_and(|sent_ring| inbound.is_of(sent_ring));
             drop(entries);
             let dead = known.filter(|peer| !peer.is_alive());
+            if dead.is_some() && self.has_mapped_memory.load(Ordering::Relaxed) {
+                self.has_memory_of_dead.store(true, Ordering::Relaxed);
+            }
             if (is_current && dead.is_none()) || !inbound.retire() {
                 continue;
             }

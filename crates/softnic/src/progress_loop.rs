@@ -146,6 +146,7 @@ fn make_progress(process: &Process) {
             let was_woken = wait_readable(&[mail, kick, process.event_fd(), network_fd], limit_ms);
             if checks_peers && !was_woken {
                 process.peers.retire_dead_rings();
+                process.forget_memory_of_dead_peers();
             }
             // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {

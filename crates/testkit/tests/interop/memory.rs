@@ -196,6 +196,40 @@ fn nothing_keeps_the_memory_of_a_process_that_was_killed() {
     assert!(mapped_files(None).is_disjoint(&files), "{report}");
 }
 
+/// The peer of a process that is killed waits in its own memory, and calls no verb.
+#[test]
+fn a_peer_that_spins_gives_the_memory_of_a_killed_process_back() {
+    let Some(path) = programs::find("ib_write_lat") else {
+        return programs::skipped("memory::spins", "no ib_write_lat is installed");
+    };
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let library = programs::memory_library().display().to_string();
+    let variables = [("LD_PRELOAD".to_owned(), library)];
+    let line = format!("-d soft0 -p {port} -n 5000000");
+    let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let mut server = programs::start(&path, &arguments, &variables);
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
+    let own = mapped_files(Some(server.id()));
+    arguments.push("127.0.0.1".to_owned());
+    let mut client = programs::start(&path, &arguments, &variables);
+    let until = Instant::now() + LIMIT;
+    let now = |of: &Process| mapped_files(Some(of.id()));
+    while now(&server).len() < 2 && !client.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let is_mapped = now(&server).len() == 2;
+    // It kills the client.
+    let client = client.end_by(Instant::now());
+    assert!(is_mapped, "{}{}", client.report(), server.end_by(Instant::now()).report());
+    while now(&server).len() > 1 && !server.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (left, waits) = (now(&server), !server.has_ended());
+    let report = format!("{}{}", client.report(), server.end_by(Instant::now()).report());
+    assert!(waits && left.len() == 1 && left.is_superset(&own), "{left:?} {own:?}: {report}");
+}
+
 #[test]
 fn python_and_java_run_with_shared_memory() {
     let script = "import mmap, multiprocessing as mp, subprocess
