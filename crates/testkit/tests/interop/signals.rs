@@ -9,10 +9,7 @@ use rdmalab_testkit::compiled::compile;
 use rdmalab_testkit::programs::{self, Ended, Process};
 
 use crate::case::LIMIT;
-use crate::ucx::start;
-
-/// What the library prints with `RDMALAB_DEBUG=1` if it leaves the program's handlers alone.
-const BY_SYSTEM_CALLS: &str = "copies are made by system calls";
+use crate::ucx::{is_in_front, start};
 
 /// The sources of the programs in other languages.
 fn source(name: &str) -> PathBuf {
@@ -21,12 +18,13 @@ fn source(name: &str) -> PathBuf {
 
 /// Runs a program under `exec`, and tells whether our handler was in front of the program's.
 fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (Ended, bool) {
-    let mut all = vec![("RDMALAB_DEBUG".to_owned(), "1".to_owned())];
+    // Also where the whole suite runs without the preload library.
+    let mut all = vec![("RDMALAB_SIGNALS".to_owned(), "on".to_owned())];
     all.extend(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())));
     let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
     let _turn = programs::turn();
     let ended = start(program, &arguments, &all).end_by(Instant::now() + LIMIT);
-    let is_in_front = !ended.stderr.contains(BY_SYSTEM_CALLS);
+    let is_in_front = is_in_front(&ended);
     (ended, is_in_front)
 }
 
