@@ -272,6 +272,17 @@ fn mpi(program: &Path, launcher: &Path, line: &str) {
 }
 
 #[test]
+fn open_mpi_with_threads_over_ucx() {
+    let Some(launcher) = installed("mpirun") else { return };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(program) = compile_with("mpicc", scratch.path(), &["mpi_threads.c"], &["-lpthread"])
+    else {
+        return;
+    };
+    mpi(&program, &launcher, "UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1");
+}
+
+#[test]
 fn open_mpi_over_ucx() {
     let Some(launcher) = installed("mpirun") else { return };
     let scratch = tempfile::tempdir().expect("a scratch directory");
