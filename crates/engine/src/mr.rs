@@ -91,6 +91,18 @@ impl KeyEntry {
             None => false,
         }
     }
+
+    /// The owner's address of a range that was checked.
+    #[inline]
+    fn host_range(&self, addr: u64, bytes: u64) -> u64 {
+        let host = self.host_address(addr);
+        let offset = host.wrapping_sub(self.host_address(self.iova));
+        debug_assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.length),
+            "{bytes} bytes at {addr:#x} leave the region: {self:?}"
+        );
+        host
+    }
 }
 
 /// Checks a scatter/gather element of this adapter's own work request; `write` when the adapter
@@ -115,7 +127,7 @@ pub fn check_local(
     if write && !entry.access.contains(Access::LOCAL_WRITE) {
         return Err(Refusal::Rights);
     }
-    Ok(entry.host_address(sge.addr))
+    Ok(entry.host_range(sge.addr, sge.length as u64))
 }
 
 /// Checks an access by a peer through QP `qpn` (IBA vol. 1, 9.7.4.1.5 and 10.6.3, 10.6.7). Callers
@@ -143,7 +155,7 @@ pub fn check_remote(
     if !entry.access.contains(need) {
         return Err(Refusal::Rights);
     }
-    Ok(entry.host_address(addr))
+    Ok(entry.host_range(addr, bytes))
 }
 
 /// Checks the rights requested at registration: remote writing and atomics need local writing (IBA
@@ -182,6 +194,7 @@ pub fn for_each_piece(
             break;
         }
         let take = (length - skip).min(left);
+        debug_assert!(take > 0 && skip + take <= length, "a piece leaves its element");
         each(&Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey })?;
         left -= take;
         skip = 0;

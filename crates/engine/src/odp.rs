@@ -144,10 +144,12 @@ impl Pages {
 
     /// Removes all from `first` to `last`; returns how many there were.
     fn remove_range(&mut self, first: u64, last: u64) -> u64 {
+        debug_assert!(first <= last, "a range of pages ends before it begins");
         let words: Vec<(u64, u64)> =
             self.0.range(first / 64..=last / 64).map(|(index, word)| (*index, *word)).collect();
         let mut removed = 0;
         for (index, word) in words {
+            debug_assert!(word != 0, "a word without pages is kept");
             for bit in (0..64).filter(|bit| word >> bit & 1 != 0) {
                 let number = index * 64 + bit;
                 removed += u64::from((first..=last).contains(&number) && self.remove(number));
@@ -162,6 +164,18 @@ struct Region {
     present: Pages,
     faulting: Pages,
     counters: Counters,
+}
+
+impl Region {
+    /// Whether a page is there; if not, it may be on its way.
+    fn has(&self, number: u64) -> bool {
+        let is_present = self.present.has(number);
+        debug_assert!(
+            !(is_present && self.faulting.has(number)),
+            "page {number} is there and on its way"
+        );
+        is_present
+    }
 }
 
 /// A queue pair that does not know yet that pages have come.
@@ -217,6 +231,10 @@ impl Paging {
     /// Adds a region without pages. An earlier region of this key is forgotten.
     pub fn register(&mut self, key: u32) {
         self.deregister(key);
+        debug_assert!(
+            self.raised.iter().all(|page| page.key != key),
+            "a page of a region that is gone is still asked for"
+        );
         self.regions.insert(key, Region::default());
     }
 
@@ -236,17 +254,18 @@ impl Paging {
     /// are on pages that it can reach. Pages that are missing are asked for, see
     /// [`Paging::take_raised`], unless the first of them is on its way.
     pub fn access(&mut self, key: u32, span: &Span, qpn: Qpn, side: Side) -> u64 {
+        debug_assert!(span.bytes > 0, "no bytes are accessed");
+        debug_assert!(span.bytes <= span.message_bytes, "an access leaves its message: {span:?}");
         let Some(region) = self.regions.get(&key) else { return span.bytes };
         let context = self.contexts.get(&qpn);
         let is_missing = |number: &u64| {
             let page = Page { key, number: *number };
-            !region.present.has(*number)
-                || context.is_some_and(|context| context.pages.contains(&page))
+            !region.has(*number) || context.is_some_and(|context| context.pages.contains(&page))
         };
         let missing = pages_of(span.host_addr, span.bytes).find(is_missing);
         let Some(missing) = missing else { return span.bytes };
         let page = Page { key, number: missing };
-        let (is_present, is_faulting) = (region.present.has(missing), region.faulting.has(missing));
+        let (is_present, is_faulting) = (region.has(missing), region.faulting.has(missing));
         if !is_present && !is_faulting {
             let all = missing..=*pages_of(span.host_addr, span.message_bytes).end();
             self.raise(key, all, |counters| &mut counters.page_faults);
@@ -254,7 +273,9 @@ impl Paging {
         if !is_present && side == Side::Requester {
             self.hold_context(page, qpn);
         }
-        (missing * PAGE_BYTES).saturating_sub(span.host_addr)
+        let present = (missing * PAGE_BYTES).saturating_sub(span.host_addr);
+        debug_assert!(present < span.bytes, "{present} bytes of {span:?}, and a page is missing");
+        present
     }
 
     /// Asks for those pages of a region that are missing; each counts once.
@@ -266,7 +287,7 @@ impl Paging {
     ) {
         let Some(region) = self.regions.get_mut(&key) else { return };
         for number in numbers {
-            if !region.present.has(number) && !region.faulting.has(number) {
+            if !region.has(number) && !region.faulting.has(number) {
                 region.faulting.add(number);
                 *counter(&mut region.counters) += 1;
                 self.raised.push(Page { key, number });
@@ -281,6 +302,10 @@ impl Paging {
             let context = self.contexts.entry(qpn).or_default();
             context.pages.insert(page);
             context.left.insert(page);
+            debug_assert!(
+                context.left.is_subset(&context.pages),
+                "a fault context waits for a page that it did not fault on"
+            );
         }
     }
 
@@ -308,6 +333,11 @@ impl Paging {
         if region.faulting.remove(page.number) {
             region.present.add(page.number);
         }
+        debug_assert!(!region.faulting.has(page.number), "a page has come and is on its way");
+        debug_assert!(
+            self.contexts.len() <= self.max_contexts,
+            "more fault contexts than the adapter has"
+        );
         let has_all = |(qpn, context): (&Qpn, &mut Context)| {
             (context.left.remove(&page) && context.left.is_empty()).then_some(*qpn)
         };

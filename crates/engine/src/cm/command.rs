@@ -123,6 +123,11 @@ impl<P: Clone + Eq> Manager<P> {
     /// Sends a message that expects an answer, and starts the timer for it.
     pub(super) fn send_and_wait(&mut self, now_ns: u64, id: u32, mad: Mad) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        debug_assert!(
+            connection.state.awaits_answer(),
+            "no answer is awaited in {:?}",
+            connection.state
+        );
         connection.resend = Some(mad.clone());
         connection.retries_left = connection.max_retries;
         let (to, at) = (connection.peer.clone(), now_ns + connection.response_ns);
@@ -143,9 +148,11 @@ impl<P: Clone + Eq> Manager<P> {
         if !matches!(connection.state, State::ReqReceived | State::MraReqSent) {
             return Err(CmError::WrongState(connection.state));
         }
+        debug_assert!(!connection.is_active, "the end that sent the REQ accepts it");
         self.take_request(id);
         let connection = self.connection(id)?;
-        connection.state = State::RepSent;
+        debug_assert!(!connection.is_waiting, "an answered request waits in the backlog");
+        connection.enter(State::RepSent);
         rep.local_id = id.0;
         rep.remote_id = connection.remote_id;
         let mad = Mad { transaction: connection.transaction, message: Message::Rep(rep) };
@@ -162,7 +169,8 @@ impl<P: Clone + Eq> Manager<P> {
         if !matches!(connection.state, State::RepReceived | State::MraRepSent) {
             return Err(CmError::WrongState(connection.state));
         }
-        connection.state = State::Established;
+        debug_assert!(connection.is_active, "an RTU from the end that sent the REP");
+        connection.enter(State::Established);
         let rtu = Rtu {
             local_id: id.0,
             remote_id: connection.remote_id,
@@ -183,7 +191,7 @@ impl<P: Clone + Eq> Manager<P> {
     pub fn notify_established(&mut self, id: CommId) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         match connection.state {
-            State::RepSent | State::MraRepReceived => connection.state = State::Established,
+            State::RepSent | State::MraRepReceived => connection.enter(State::Established),
             State::Established => return Ok(()),
             other => return Err(CmError::WrongState(other)),
         }
@@ -234,11 +242,11 @@ impl<P: Clone + Eq> Manager<P> {
         let connection = self.connection(id)?;
         let about = match connection.state {
             State::ReqReceived => {
-                connection.state = State::MraReqSent;
+                connection.enter(State::MraReqSent);
                 ABOUT_REQ
             }
             State::RepReceived => {
-                connection.state = State::MraRepSent;
+                connection.enter(State::MraRepSent);
                 ABOUT_REP
             }
             other => return Err(CmError::WrongState(other)),
@@ -274,7 +282,7 @@ impl<P: Clone + Eq> Manager<P> {
     pub(super) fn send_dreq(&mut self, now_ns: u64, id: u32) {
         let transaction = self.transaction(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.state = State::DreqSent;
+        connection.enter(State::DreqSent);
         let dreq = Dreq {
             local_id: id,
             remote_id: connection.remote_id,

@@ -48,6 +48,32 @@ impl State {
         }
     }
 
+    /// Whether a connection in this state may go to `next` (IBA vol. 1, 12.9.7). It may stay.
+    fn may_become(self, next: Self) -> bool {
+        use State::*;
+        let from: &[State] = match next {
+            Idle => return !matches!(self, Established | DreqSent | DreqReceived),
+            ReqSent => &[MraReqReceived],
+            MraReqReceived => &[ReqSent],
+            MraReqSent => &[ReqReceived],
+            RepSent => &[ReqReceived, MraReqSent, MraRepReceived],
+            MraRepReceived => &[RepSent],
+            RepReceived => &[ReqSent, MraReqReceived],
+            MraRepSent => &[RepReceived],
+            Established => &[RepReceived, MraRepSent, RepSent, MraRepReceived],
+            DreqSent => &[Established],
+            DreqReceived => &[RepReceived, RepSent, MraRepReceived, Established],
+            Timewait => &[Established, DreqSent, DreqReceived],
+            ReqReceived | SidrReqSent | SidrReqReceived => &[],
+        };
+        self == next || from.contains(&self)
+    }
+
+    /// Whether the connection waits for a message of the peer, and repeats its own until it comes.
+    pub(super) fn awaits_answer(self) -> bool {
+        matches!(self, Self::ReqSent | Self::RepSent | Self::DreqSent | Self::SidrReqSent)
+    }
+
     /// Whether data may have flowed: such a connection ends in TIMEWAIT.
     pub(super) fn was_established(self) -> bool {
         matches!(self, Self::Established | Self::DreqSent | Self::DreqReceived | Self::Timewait)
@@ -81,4 +107,12 @@ pub(super) struct Connection<P> {
     pub is_waiting: bool,
     /// We sent the REQ.
     pub is_active: bool,
+}
+
+impl<P> Connection<P> {
+    /// Moves to another state.
+    pub(super) fn enter(&mut self, next: State) {
+        debug_assert!(self.state.may_become(next), "{next:?} after {:?}", self.state);
+        self.state = next;
+    }
 }

@@ -332,7 +332,7 @@ impl<P: Clone + Eq> Manager<P> {
             "TIMEWAIT of a connection that never was: {:?}",
             connection.state
         );
-        connection.state = State::Timewait;
+        connection.enter(State::Timewait);
         let until = now_ns + connection.timewait_ns;
         self.arm(id, Some(until));
     }
@@ -341,7 +341,7 @@ impl<P: Clone + Eq> Manager<P> {
     fn reset(&mut self, id: u32) {
         self.arm(id, None);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.state = State::Idle;
+        connection.enter(State::Idle);
         connection.resend = None;
         let is_owned = connection.is_owned;
         let copy = connection.clone();
@@ -369,7 +369,7 @@ impl<P: Clone + Eq> Manager<P> {
         match connection.state {
             State::Timewait => {
                 if is_owned {
-                    connection.state = State::Idle;
+                    connection.enter(State::Idle);
                     let copy = connection.clone();
                     self.unlink(id, &copy);
                     self.tell(Event::TimewaitExit { id: CommId(id) });
@@ -392,7 +392,7 @@ impl<P: Clone + Eq> Manager<P> {
         debug_assert!(connection.resend.is_some(), "an answer is awaited to no message");
         if connection.retries_left > 0 {
             connection.retries_left -= 1;
-            connection.state = connection.state.after_patience();
+            connection.enter(connection.state.after_patience());
             let at = now_ns + connection.response_ns;
             let again = connection.resend.clone().map(|mad| (connection.peer.clone(), mad));
             self.arm(id, Some(at));

@@ -42,6 +42,10 @@ impl<P: Clone + Eq> Manager<P> {
     fn on_req(&mut self, now_ns: u64, from: P, transaction: u64, req: Req) {
         let remote = (req.ca_guid, req.local_id);
         if let Some(&known) = self.by_remote.get(&remote) {
+            debug_assert!(
+                self.connections.contains_key(&known),
+                "a peer's identifier leads nowhere"
+            );
             // A repeated REQ gets the same answer again (IBA vol. 1, 12.9.8.3).
             match self.connections.get(&known).map(|known| known.state) {
                 Some(State::MraReqSent | State::RepSent) => self.repeat(known),
@@ -53,6 +57,10 @@ impl<P: Clone + Eq> Manager<P> {
             return;
         }
         if let Some(&stale) = self.by_qpn.get(&(req.ca_guid, req.qpn)) {
+            debug_assert!(
+                self.connections.contains_key(&stale),
+                "a peer's queue pair leads nowhere"
+            );
             self.refuse(from, transaction, req.local_id, ABOUT_REQ, STALE);
             self.end_stale(now_ns, stale);
             return;
@@ -94,6 +102,10 @@ impl<P: Clone + Eq> Manager<P> {
     fn wait_in_backlog(&mut self, service_id: u64) {
         if let Some(listener) = self.listeners.get_mut(&service_id) {
             listener.waiting += 1;
+            debug_assert!(
+                listener.waiting <= listener.backlog,
+                "more requests wait than the backlog has room for"
+            );
         }
     }
 
@@ -103,12 +115,12 @@ impl<P: Clone + Eq> Manager<P> {
         let patience = code_ns(mra.service_timeout);
         match (connection.state, mra.about) {
             (State::ReqSent | State::MraReqReceived, ABOUT_REQ) => {
-                connection.state = State::MraReqReceived;
+                connection.enter(State::MraReqReceived);
             }
             (State::RepSent | State::MraRepReceived, ABOUT_REP)
                 if connection.remote_id == mra.local_id =>
             {
-                connection.state = State::MraRepReceived;
+                connection.enter(State::MraRepReceived);
             }
             _ => return,
         }
@@ -174,7 +186,7 @@ impl<P: Clone + Eq> Manager<P> {
                     self.end_stale(now_ns, stale);
                     return;
                 }
-                connection.state = State::RepReceived;
+                connection.enter(State::RepReceived);
                 connection.remote_id = rep.local_id;
                 connection.remote_guid = rep.ca_guid;
                 connection.remote_qpn = rep.qpn;
@@ -202,7 +214,8 @@ impl<P: Clone + Eq> Manager<P> {
         if !matches!(connection.state, State::RepSent | State::MraRepReceived) {
             return;
         }
-        connection.state = State::Established;
+        debug_assert!(!connection.is_active, "an RTU to the end that sent the REQ");
+        connection.enter(State::Established);
         connection.resend = None;
         let is_owned = connection.is_owned;
         self.arm(id, None);
@@ -226,7 +239,7 @@ impl<P: Clone + Eq> Manager<P> {
         let is_owned = connection.is_owned;
         match connection.state {
             State::RepSent | State::MraRepReceived | State::Established | State::RepReceived => {
-                connection.state = State::DreqReceived;
+                connection.enter(State::DreqReceived);
                 connection.transaction = transaction;
                 self.arm(id, None);
                 if is_owned {
@@ -356,7 +369,7 @@ impl<P: Clone + Eq> Manager<P> {
         };
         match connection.state {
             State::Established => {
-                connection.state = State::DreqReceived;
+                connection.enter(State::DreqReceived);
                 if is_owned {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: false });
                 }

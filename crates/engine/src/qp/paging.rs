@@ -14,8 +14,8 @@ use super::responder::{FaultedRead, PlacementTarget};
 use super::{Accept, CopyError, Env, Qp};
 use crate::mr::{self, KeyEntry};
 use crate::odp::{Side, Span};
-use crate::train::Train;
-use crate::vocab::{PdId, Sge};
+use crate::train::{Train, TrainKind};
+use crate::vocab::{PdId, QpType, Sge};
 
 impl Qp {
     /// How much of `room`, the payload that one train may carry, the next request can use if its
@@ -32,7 +32,9 @@ impl Qp {
     #[cold]
     fn limit_to_pages<E: Env>(&mut self, room: u32, env: &mut E) -> Option<u32> {
         let Some((position, offset)) = self.payload_to_send() else { return Some(room) };
-        let left = self.sq.wqe(position).length - offset;
+        let length = self.sq.wqe(position).length;
+        debug_assert!(offset <= length, "a request goes on after its end");
+        let left = length - offset;
         let part = Part {
             pd: self.pd,
             side: Side::Requester,
@@ -55,6 +57,10 @@ impl Qp {
         self.resp.waits_for_page = false;
         let Some(mut read) = self.resp.faulted_read.take() else { return };
         let train = read.train;
+        debug_assert!(
+            train.kind == TrainKind::ReadRequest && read.present < u64::from(train.dma_bytes),
+            "nothing of a faulted READ is missing: {train:?}"
+        );
         let is_next = train.first_psn == self.resp.epsn && self.state.can_receive();
         if !is_next || self.resp.in_flight {
             return;
@@ -81,6 +87,12 @@ impl Qp {
         present: u64,
         repeated: bool,
     ) -> Accept {
+        debug_assert!(self.qp_type == QpType::Rc, "a READ over {:?}", self.qp_type);
+        debug_assert!(present < u64::from(train.dma_bytes), "a READ without a fault: {train:?}");
+        debug_assert!(
+            repeated || train.first_psn == self.resp.epsn,
+            "a new READ is answered out of order"
+        );
         let syndrome = self.rnr_syndrome();
         self.push_nak(train.first_psn, syndrome);
         if !repeated {
@@ -110,6 +122,7 @@ impl Qp {
                 self.present_at((*host_addr, *entry), bytes.into(), message_bytes, env) as u32
             }
             PlacementTarget::Receive { offset } => {
+                debug_assert!(self.resp.holds_receive(), "payload is placed without a receive");
                 let held = &self.resp.held;
                 let part = Part {
                     pd: held.pd,
@@ -151,6 +164,10 @@ impl Qp {
         if bytes == 0 || !env.has_on_demand() {
             return bytes;
         }
+        debug_assert!(
+            position.wrapping_sub(self.sq.oldest) < self.sq.outstanding(),
+            "a response to request {position}, which is complete or not posted"
+        );
         let part = Part {
             pd: self.pd,
             side: Side::Requester,
@@ -195,6 +212,7 @@ impl Part {
                 is_missing |= here < bytes;
                 if left == 0 && !is_missing { Err(CopyError::Length) } else { Ok(()) }
             });
+        debug_assert!(present <= self.bytes, "more is present than is accessed");
         if is_missing { present } else { self.bytes }
     }
 
@@ -205,6 +223,7 @@ impl Part {
         let Ok(host_addr) = mr::check_local(Some(&entry), self.pd, piece, self.writes) else {
             return bytes;
         };
+        debug_assert!(bytes <= piece.length, "an access leaves its piece");
         let span = Span { host_addr, bytes: bytes.into(), message_bytes: u64::from(piece.length) };
         env.access_pages(&entry, &span, self.side) as u32
     }

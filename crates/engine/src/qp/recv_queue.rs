@@ -196,6 +196,7 @@ impl RecvQueue {
     #[inline(always)]
     pub fn fetch_all(&mut self) {
         self.fetched = self.posted;
+        self.assert_cursors();
     }
 
     /// Moves the oldest request into `held`.
@@ -224,6 +225,7 @@ impl RecvQueue {
     pub fn skip_one(&mut self) {
         debug_assert!(self.consumed != self.fetched, "there is no fetched request to drop");
         self.consumed = self.consumed.wrapping_add(1);
+        self.assert_cursors();
     }
 
     /// Moves the waiting requests into a queue of another size, which must hold them. Requests that
@@ -237,6 +239,10 @@ impl RecvQueue {
             debug_assert!(pushed.is_ok(), "a queue shrinks below what waits in it: {pushed:?}");
         }
         other.fetch(self.fetched.wrapping_sub(self.consumed));
+        debug_assert!(
+            (other.len(), other.unfetched()) == (self.len(), self.unfetched()),
+            "a queue of another size holds other requests"
+        );
         other
     }
 }

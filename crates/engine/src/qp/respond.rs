@@ -104,6 +104,7 @@ impl Qp {
         train.flags = TrainFlags(first | if ends { TrainFlags::LAST } else { 0 });
         debug_assert!(self.shape_is_sound(&train), "a response has no such train: {train:?}");
         if !ends {
+            debug_assert!(train.packets < read.packets, "no PSN is left for the rest: {read:?}");
             self.resp.pending.push_front(Pending::Read(PendingRead {
                 addr: read.addr.wrapping_add(bytes as u64),
                 left: read.left - bytes,

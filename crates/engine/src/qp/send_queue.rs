@@ -190,6 +190,10 @@ impl SendQueue {
     #[inline]
     pub fn sges(&self, position: u32) -> &[Sge] {
         let slot = self.slot(position);
+        debug_assert!(
+            self.wqes[slot].sge_count <= self.max_sge,
+            "request {position} has more elements than its place"
+        );
         let start = slot * self.max_sge as usize;
         &self.sges[start..start + self.wqes[slot].sge_count as usize]
     }
@@ -198,6 +202,10 @@ impl SendQueue {
     #[inline]
     pub fn inline(&self, position: u32) -> &[u8] {
         let slot = self.slot(position);
+        debug_assert!(
+            self.wqes[slot].length <= self.max_inline,
+            "request {position} has more inline payload than its place"
+        );
         let start = slot * self.max_inline as usize;
         &self.inline[start..start + self.wqes[slot].length as usize]
     }
@@ -259,6 +267,7 @@ impl SendQueue {
     #[inline(always)]
     pub fn fetch_all(&mut self) {
         self.fetched = self.posted;
+        self.assert_cursors();
     }
 
     /// Queues a request that was checked; `freed` is the position up to which slots are free.
@@ -349,6 +358,7 @@ impl SendQueue {
             "a request that the adapter has read is taken back"
         );
         self.posted = posted;
+        self.assert_cursors();
     }
 }
 
