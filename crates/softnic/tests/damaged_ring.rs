@@ -11,6 +11,7 @@ use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
 use rdmalab_ring::spsc::{Geometry, SLOT_BYTES};
+use rdmalab_testing::seeds_times;
 use support::node::*;
 use support::storm::*;
 use support::*;
@@ -167,7 +168,7 @@ fn damage_traffic(seed: u64, way: Damage) {
 
 #[test]
 fn requests_over_a_damaged_ring_complete() {
-    for seed in seeds(1, 36) {
+    for seed in seeds_times(1, 36) {
         let way = WAYS[seed as usize % WAYS.len()];
         eprintln!("seed {seed}: {way:?}");
         damage_traffic(seed, way);
@@ -228,7 +229,7 @@ fn drain(mut topology: Topology) {
 
 #[test]
 fn messages_without_answers_complete_over_a_damaged_ring() {
-    for seed in seeds(1, 18) {
+    for seed in seeds_times(1, 18) {
         let way = WAYS[seed as usize % WAYS.len()];
         let service: &[u64] = &[seed / 9 % 2];
         eprintln!("seed {seed}: {way:?}, {}", ["UC", "UD"][service[0] as usize]);

@@ -8,6 +8,7 @@ use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
 use rdmalab_softnic::SoftNic;
+use rdmalab_testing::seeds_times;
 use support::node::*;
 use support::*;
 
@@ -356,7 +357,7 @@ fn compare(names: &[&str], args: &[u64]) {
 }
 
 fn compare_seeds(names: &[&str], qp_type: QpType, first: u64, count: u64) {
-    for seed in seeds(first, count) {
+    for seed in seeds_times(first, count) {
         eprintln!("seed {seed}");
         compare(names, &[seed, seed % 2, qp_type as u64]);
     }

@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rdmalab_engine::backend::Backend;
@@ -16,12 +17,13 @@ use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
 use rdmalab_random::Random;
 use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
 use rdmalab_softnic::{SoftNic, network_drops, set_packet_hook};
+use rdmalab_testing::seeds_times;
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 use rdmalab_wire::opcode::Transport;
 use support::net::{MTU_1024, Net, ah_of, connect, enter};
 use support::node::*;
 use support::storm::{ROOM, Storm};
-use support::{Role, Topology, seeds, until};
+use support::{Role, Topology, until};
 
 const ROLES: &[(&str, Role)] = &[
     ("storm", storm),
@@ -124,7 +126,7 @@ fn a_storm_over_a_network() {
 #[test]
 fn a_storm_over_a_network_that_loses_packets() {
     let Some(net) = Net::of("a_storm_over_a_network_that_loses_packets", 2) else { return };
-    for seed in seeds(1, 2) {
+    for seed in seeds_times(1, 2) {
         for (gid_index, lost) in [(1, 10), (2, 30)] {
             let args: &[u64] = &[seed, gid_index, lost];
             net.start(&[("storm", args), ("storm", args)]).finish();
@@ -200,7 +202,7 @@ fn letters(mut topology: Topology) {
 }
 
 /// Exchanges messages over IPv4 without sleeps and over IPv6 with sleeps.
-fn exchange_letters(net: &Net, weather: u64, seeds: Vec<u64>) {
+fn exchange_letters(net: &Net, weather: u64, seeds: Range<u64>) {
     for seed in seeds {
         for (gid_index, sleeps) in [(1, 0), (2, 1)] {
             let args: &[u64] = &[seed, gid_index, sleeps, weather];
@@ -212,7 +214,7 @@ fn exchange_letters(net: &Net, weather: u64, seeds: Vec<u64>) {
 #[test]
 fn every_byte_arrives_however_many_packets_are_lost() {
     let Some(net) = Net::of("every_byte_arrives_however_many_packets_are_lost", 2) else { return };
-    exchange_letters(&net, OUR_WEATHER, seeds(11, 1));
+    exchange_letters(&net, OUR_WEATHER, seeds_times(11, 1));
 }
 
 /// Exchanges messages with `count` seeds while a queue discipline of the kernel drops some packets
@@ -222,7 +224,7 @@ fn letters_through(test: &str, queue: &str, count: u64) {
     if !net.queue(test, queue) {
         return;
     }
-    exchange_letters(&net, THE_KERNELS, seeds(11, count));
+    exchange_letters(&net, THE_KERNELS, seeds_times(11, count));
     let dropped = [1, 2].map(|host| net.dropped(host));
     println!("{queue}: {dropped:?} dropped");
     assert!(dropped.iter().all(|count| *count > 0), "{queue}: {dropped:?} dropped");
@@ -345,7 +347,7 @@ fn packet(random: &mut Random, qpn: u32, addr: u64, rkey: u32) -> Vec<u8> {
 #[test]
 fn packets_of_strangers_do_nothing() {
     let Some(net) = Net::of("packets_of_strangers_do_nothing", 3) else { return };
-    for seed in seeds(1, 1) {
+    for seed in seeds_times(1, 1) {
         let roles: [(&str, &[u64]); 3] =
             [("victim", &[]), ("attacker", &[1, seed]), ("attacker", &[0, seed])];
         net.start(&roles).finish();

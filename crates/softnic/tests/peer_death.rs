@@ -10,6 +10,7 @@ use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
 use rdmalab_softnic::SoftNic;
+use rdmalab_testing::seeds_times;
 use support::node::*;
 use support::storm::*;
 use support::*;
@@ -141,7 +142,7 @@ fn kill_at_random(seed: u64, kind: u64, by_exec: u64) {
 
 #[test]
 fn the_survivor_of_a_kill_goes_on() {
-    for seed in seeds(1, 6) {
+    for seed in seeds_times(1, 6) {
         eprintln!("seed {seed}");
         kill_at_random(seed, seed % 2, 0);
     }
@@ -149,7 +150,7 @@ fn the_survivor_of_a_kill_goes_on() {
 
 #[test]
 fn a_peer_that_executes_another_program_is_gone() {
-    for seed in seeds(11, 2) {
+    for seed in seeds_times(11, 2) {
         eprintln!("seed {seed}");
         kill_at_random(seed, seed % 2, 1);
     }

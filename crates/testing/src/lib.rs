@@ -5,6 +5,7 @@
 mod built;
 mod ports;
 mod process;
+mod seeds;
 mod watch;
 
 use std::io::Write as _;
@@ -12,6 +13,7 @@ use std::io::Write as _;
 pub use built::{built, find};
 pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
+pub use seeds::{only_seed, seeds, seeds_each, seeds_times};
 pub use watch::{Watch, too_busy};
 
 /// The message of perftest when another program took its processor while perftest measured the

@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdmalab_engine::vocab::WcStatus;
+use rdmalab_testing::{only_seed, seeds, seeds_each};
 use rdmalab_testkit::workload::{Player, Scenario, Transcript, run};
 
 /// How many seeds to play without `RDMALAB_SEEDS`. `.ci/run` plays 10 000.
@@ -14,11 +15,6 @@ const SEEDS: u64 = 500;
 
 /// Seeds that once found a bug.
 const REGRESSIONS: &[u64] = &[3229, 1745];
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, but is {text:?}")))
-}
 
 /// Plays a scenario; a failure prints the command that plays it again.
 fn play(scenario: &Scenario) {
@@ -34,7 +30,7 @@ fn play(scenario: &Scenario) {
 
 #[test]
 fn random_workloads() {
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) {
+    for seed in seeds(SEEDS) {
         play(&Scenario::new(seed));
     }
 }
@@ -43,7 +39,7 @@ fn random_workloads() {
 /// order, and atomics are executed once.
 #[test]
 fn random_workloads_with_on_demand_paging() {
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 4 {
+    for seed in seeds_each(SEEDS / 4, 4) {
         play(&Scenario::paged(seed));
     }
 }
@@ -57,11 +53,9 @@ fn seeds_that_found_bugs() {
 
 #[test]
 fn replay() {
-    let seed = number("RDMALAB_SEED").unwrap_or(0);
-    let scenario = match number("RDMALAB_PAGED") {
-        Some(1) => Scenario::paged(seed),
-        _ => Scenario::new(seed),
-    };
+    let seed = only_seed().unwrap_or(0);
+    let is_paged = std::env::var_os("RDMALAB_PAGED").is_some_and(|value| value == "1");
+    let scenario = if is_paged { Scenario::paged(seed) } else { Scenario::new(seed) };
     let mut player = Player::new(&scenario);
     player.pair.world.tracing = true;
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| player.play())) {
@@ -110,7 +104,7 @@ fn without_flushed_receives(mut transcripts: Vec<Transcript>) -> Vec<Transcript>
 /// memory, completions and errors.
 #[test]
 fn lane_and_link_agree() {
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 10 {
+    for seed in seeds_each(SEEDS / 10, 10) {
         let mut scenario = Scenario::one_sided(seed);
         let link = without_flushed_receives(run(&scenario));
         for lane in [1000, 500] {
@@ -125,7 +119,7 @@ fn lane_and_link_agree() {
 /// a seed gives the same run, packet for packet, whichever ends use the fast paths.
 #[test]
 fn the_short_ways_change_nothing() {
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 10 {
+    for seed in seeds_each(SEEDS / 10, 10) {
         let mut scenario = Scenario::new(seed);
         // The fast path for arriving SENDs does both halves of a step at once.
         scenario.knobs.late_retire = 0;

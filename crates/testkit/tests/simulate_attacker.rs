@@ -8,6 +8,7 @@ use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
+use rdmalab_testing::seeds;
 use rdmalab_testkit::sim::{LEFT, Pair, PairConfig, RIGHT, TrainData, blank};
 use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::{Psn, Qpn, RKey};
@@ -36,10 +37,6 @@ const RESPONSES: [(TrainKind, Syndrome); 5] = [
     (TrainKind::ReadResponse, Syndrome::ACK),
     (TrainKind::AtomicResponse, Syndrome::ACK),
 ];
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
 
 struct Attacker {
     random: Random,
@@ -152,10 +149,5 @@ fn play(seed: u64) {
 
 #[test]
 fn an_attacker_who_sees_nothing_changes_nothing() {
-    if let Some(seed) = number("RDMALAB_SEED") {
-        return play(seed);
-    }
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) {
-        play(seed);
-    }
+    seeds(SEEDS).for_each(play);
 }

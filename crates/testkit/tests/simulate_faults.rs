@@ -4,6 +4,7 @@
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::*;
 use rdmalab_link::packet::Class;
+use rdmalab_testing::seeds;
 use rdmalab_testkit::sim::{LEFT, Pair, PairConfig, RIGHT, SentPacket, blank, datagram_to};
 use rdmalab_wire::ids::PathMtu;
 
@@ -209,7 +210,7 @@ fn what_is_overtaken_is_a_gap() {
 /// packet.
 #[test]
 fn what_is_damaged_is_dropped() {
-    for seed in 0..200 {
+    for seed in seeds(200) {
         let mut rc = pair(QpType::Rc, &format!("seed={seed}; corrupt nth 2,5 of request"));
         sends_arrive(&mut rc, &[3 * MTU_BYTES]);
         assert!(rc.injector().met()[0] >= 1);

@@ -4,6 +4,7 @@
 use std::panic::catch_unwind;
 
 use rdmalab_random::Random;
+use rdmalab_testing::seeds;
 use rdmalab_testkit::hostile;
 
 /// How many seeds to play without `RDMALAB_SEEDS`.
@@ -23,8 +24,5 @@ fn play(seed: u64) {
 
 #[test]
 fn nothing_panics_and_nothing_is_granted_beyond_what_was_given() {
-    let seeds = std::env::var("RDMALAB_SEEDS").ok().and_then(|text| text.parse().ok());
-    for seed in REGRESSIONS.iter().copied().chain(0..seeds.unwrap_or(SEEDS)) {
-        play(seed);
-    }
+    REGRESSIONS.iter().copied().chain(seeds(SEEDS)).for_each(play);
 }

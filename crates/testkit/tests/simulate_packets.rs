@@ -13,6 +13,7 @@ use rdmalab_link::address::FourTuple;
 use rdmalab_link::expand;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_random::Random;
+use rdmalab_testing::{only_seed, seeds};
 use rdmalab_testkit::fuzz;
 use rdmalab_trace::file::Capture;
 use rdmalab_wire::frame::{Datagram, EthernetFrame, Network};
@@ -197,24 +198,20 @@ fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool, usize) {
     taken
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
-
 #[test]
 fn no_bytes_are_too_strange() {
     let frames = frames();
-    if let Some(seed) = number("RDMALAB_SEED") {
-        play(&frames, seed);
-        return;
-    }
-    let seeds = number("RDMALAB_SEEDS").unwrap_or(SEEDS);
+    let played = seeds(SEEDS);
+    let seeds = played.end - played.start;
     let (mut parsed, mut taken, mut traced) = (0u64, 0u64, 0usize);
-    for seed in REGRESSIONS.iter().copied().chain(0..seeds) {
+    for seed in REGRESSIONS.iter().copied().chain(played) {
         let (by_parser, by_receiver, by_trace) = play(&frames, seed);
         traced += by_trace;
         parsed += u64::from(by_parser);
         taken += u64::from(by_receiver);
+    }
+    if only_seed().is_some() {
+        return;
     }
     // Otherwise this would test little but refusals.
     assert!(parsed > seeds / 4, "{parsed} of {seeds} parsed");

@@ -2,6 +2,7 @@
 
 use rdmalab_engine::backend::{PostError, SendWr};
 use rdmalab_engine::vocab::*;
+use rdmalab_testing::seeds;
 use rdmalab_testkit::sim::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
 
 use QpState as S;
@@ -290,7 +291,7 @@ fn a_completion_of_before_a_reset_frees_nothing_after_it() {
 /// retry; the sender has none.
 #[test]
 fn late_fetches_delay_messages_and_fail_none() {
-    for seed in 0..100 {
+    for seed in seeds(100) {
         for srq_limit in [None, Some(0)] {
             let mut config = PairConfig { seed, srq_limit, ..PairConfig::new(QpType::Rc) };
             config.attr.rnr_retry = 0;

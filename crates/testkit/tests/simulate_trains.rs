@@ -6,6 +6,7 @@ use rdmalab_engine::qp::{Accept, CopyError, Plan, Qp};
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
+use rdmalab_testing::seeds;
 use rdmalab_testkit::sim::{Knobs, LEFT, Pair, PairConfig, RIGHT, TrainData, blank, cut};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{PathMtu, Psn};
@@ -83,7 +84,7 @@ fn draw_trains(pair: &mut Pair, random: &mut Random, target: (u64, u32)) -> Vec<
 
 #[test]
 fn a_train_and_its_packets_are_the_same_to_a_responder() {
-    for seed in 0..1500 {
+    for seed in seeds(1500) {
         let mut random = Random::new(seed);
         let mut config = PairConfig::new(random.pick(&[QpType::Rc, QpType::Rc, QpType::Uc]));
         config.mtu = PathMtu::Mtu256;
@@ -128,7 +129,7 @@ fn a_train_and_its_packets_are_the_same_to_a_responder() {
 
 #[test]
 fn a_response_and_its_packets_are_the_same_to_a_requester() {
-    for seed in 0..300 {
+    for seed in seeds(300) {
         let mut random = Random::new(seed);
         let mut config = PairConfig::new(QpType::Rc);
         config.mtu = PathMtu::Mtu256;

@@ -316,12 +316,3 @@ pub fn until_stopped(pid: i32) {
         tasks.flatten().all(|task| is_stopped(task.path()))
     });
 }
-
-/// The seeds to run: `RDMALAB_SEED` alone, or `RDMALAB_SEEDS` times `count` from `first` on.
-pub fn seeds(first: u64, count: u64) -> Vec<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    match number("RDMALAB_SEED") {
-        Some(seed) => vec![seed],
-        None => (first..first + count * number("RDMALAB_SEEDS").unwrap_or(1)).collect(),
-    }
-}

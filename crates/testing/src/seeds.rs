@@ -1,0 +1,35 @@
+//! The seeds of randomised tests. `RDMALAB_SEEDS` says how many to play, `RDMALAB_SEED` which one
+//! alone.
+
+use std::ops::Range;
+
+/// The seed that `RDMALAB_SEED` names: the test plays no other.
+pub fn only_seed() -> Option<u64> {
+    number("RDMALAB_SEED")
+}
+
+/// The seeds to play: as many as `RDMALAB_SEEDS` says, or else `usual`.
+pub fn seeds(usual: u64) -> Range<u64> {
+    seeds_each(usual, 1)
+}
+
+/// The same for a test whose seeds are slow: one for each `share` of those of `RDMALAB_SEEDS`.
+pub fn seeds_each(usual: u64, share: u64) -> Range<u64> {
+    let count = number("RDMALAB_SEEDS").map_or(usual, |count| count.div_ceil(share));
+    only_or(0..count)
+}
+
+/// The same for a test whose seeds take seconds: `usual` times the number of `RDMALAB_SEEDS`, from
+/// `first` on.
+pub fn seeds_times(first: u64, usual: u64) -> Range<u64> {
+    only_or(first..first + usual * number("RDMALAB_SEEDS").unwrap_or(1))
+}
+
+fn only_or(seeds: Range<u64>) -> Range<u64> {
+    only_seed().map_or(seeds, |seed| seed..seed + 1)
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, but is {text:?}")))
+}
