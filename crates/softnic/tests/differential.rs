@@ -1,13 +1,16 @@
-//! The local lane compared with the ring: the same random verbs, legal and illegal, must give the
-//! same memory, completions and final QP states. A seed replays a run: `RDMALAB_SEED=N cargo test
-//! -p rdmalab-softnic --test differential`.
+//! Two ways for the same requests: the local lane compared with the ring, and the short way of
+//! SENDs of one packet compared with the general steps. The same random verbs, legal and illegal,
+//! must give the same memory, completions and final QP states. A seed replays a run:
+//! `RDMALAB_SEED=N cargo test -p rdmalab-softnic --test differential`.
 
 mod support;
+
+use std::ops::Range;
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
-use rdmalab_softnic::SoftNic;
+use rdmalab_softnic::{SoftNic, Srq};
 use rdmalab_testing::seeds_times;
 use support::node::*;
 use support::*;
@@ -20,6 +23,18 @@ const RECEIVE: usize = 20_000;
 const RECEIVES: usize = 80;
 /// Connections of one seed.
 const EPISODES: u64 = 6;
+/// The most requests of a batch of small SENDs: as many as a send queue holds.
+const BURST: u64 = 64;
+/// A batch of other requests.
+const BATCH: u64 = 7;
+/// What a seed plays, its fourth number: any verbs, or mostly SENDs of one packet, to a receive
+/// queue of the queue pair or to a shared one.
+const ANY_VERBS: u64 = 0;
+const SMALL_SENDS: u64 = 1;
+const SMALL_SENDS_TO_SRQ: u64 = 2;
+/// Rules that are armed and disturb nothing, for they speak of packets between hosts. With a rule
+/// armed, a process does not use the short way.
+const ARMED: (&str, &str) = ("RDMALAB_FAULTS", "drop over network");
 /// Marks the last message of a UC episode.
 const LAST: u32 = 0x1a57;
 
@@ -111,6 +126,8 @@ struct Author<'a> {
     next_id: u64,
     /// A fence is needed: a READ or atomic may be incomplete, or its target may be sent.
     fence: bool,
+    /// Most requests are SENDs of one packet.
+    is_small: bool,
 }
 
 impl Author<'_> {
@@ -120,7 +137,11 @@ impl Author<'_> {
     }
 
     fn length(&mut self) -> usize {
-        let length = match self.random.below(4) {
+        let length = match self.random.below(if self.is_small { 12 } else { 4 }) {
+            // What a slot of the ring holds, and a little more.
+            4..8 => self.random.below(36),
+            // What a packet holds, and a little more.
+            8.. => self.random.below((128 << self.endpoint.setup.mtu) + 9),
             0 => self.random.below(40),
             1 => self.random.below(1024),
             2 => self.random.below(9000),
@@ -135,8 +156,8 @@ impl Author<'_> {
         let mut left = length;
         let half = ROOM / 2;
         while left > 0 && sges.len() < 4 {
-            let take =
-                if sges.len() == 3 { left } else { 1 + self.random.below(left as u64) as usize };
+            let is_last = sges.len() == 3 || self.is_small && !self.chance(8);
+            let take = if is_last { left } else { 1 + self.random.below(left as u64) as usize };
             // Elements that are written do not overlap: each lies in its own quarter.
             let quarter = half / 4;
             let at = match write {
@@ -173,9 +194,13 @@ impl Author<'_> {
         }
     }
 
-    fn post_one(&mut self) {
+    fn post_one(&mut self, is_signaled: bool) {
         let rc = self.endpoint.setup.qp_type == QpType::Rc;
         let opcode = match self.random.below(if rc { 11 } else { 7 }) {
+            _ if self.is_small && !self.chance(16) => match self.chance(4) {
+                true => WrOpcode::SendImm,
+                false => WrOpcode::Send,
+            },
             0..=3 => WrOpcode::Write,
             4 => WrOpcode::WriteImm,
             5 => WrOpcode::Send,
@@ -195,11 +220,16 @@ impl Author<'_> {
         if atomic && !self.chance(40) {
             addr &= !7;
         }
-        let mut flags = SendFlags::SIGNALED;
+        let mut flags = if is_signaled { SendFlags::SIGNALED } else { SendFlags::NONE };
+        if self.is_small && self.chance(8) {
+            flags = flags | SendFlags::SOLICITED;
+        }
         if !opcode.is_read_or_atomic() && length <= 1024 && self.chance(3) {
             flags = flags | SendFlags::INLINE;
         }
-        if self.fence || self.chance(8) {
+        // No READ or atomic uses the memory of SENDs, which otherwise would not go the short way.
+        let is_small_send = self.is_small && matches!(opcode, WrOpcode::Send | WrOpcode::SendImm);
+        if self.fence && !is_small_send || self.chance(8) {
             flags = flags | SendFlags::FENCE;
         }
         self.fence |= opcode.is_read_or_atomic();
@@ -218,15 +248,23 @@ impl Author<'_> {
     /// Posts batches until a request fails or few receives are left; the completions go into
     /// `report`.
     fn write(&mut self, report: &mut Vec<u64>) {
-        for _ in 0..10 {
-            let batch = 1 + self.random.below(7);
+        while self.next_id < RECEIVES as u64 - BATCH {
+            let most = if self.is_small && self.chance(3) { BURST } else { BATCH };
+            let batch = 1 + self.random.below(most.min(RECEIVES as u64 - BATCH - self.next_id));
             self.fence = false;
-            (0..batch).for_each(|_| self.post_one());
+            for left in (0..batch).rev() {
+                let is_quiet = self.is_small && left > 0 && self.chance(2);
+                self.post_one(!is_quiet);
+            }
             let mut failed = false;
-            for _ in 0..batch {
+            // The last one has a completion in any case, and all others before it.
+            loop {
                 let wc = self.endpoint.send_done();
                 failed |= wc.status != WcStatus::Success;
                 report.extend(essence(&wc));
+                if wc.wr_id == self.next_id {
+                    break;
+                }
             }
             if failed {
                 break;
@@ -255,6 +293,7 @@ fn initiate(link: &Link, args: &[u64]) -> Vec<u64> {
             target: Target { addr: theirs[0], keys },
             next_id: 0,
             fence: false,
+            is_small: args[3] != ANY_VERBS,
         };
         author.write(&mut report);
         if endpoint.setup.qp_type == QpType::Uc {
@@ -290,90 +329,142 @@ fn respond(link: &Link, args: &[u64]) -> Vec<u64> {
     link.put(&words);
     let mut report = Vec::new();
     for episode in 0..EPISODES {
-        let endpoint = node.endpoint(&setup(args, episode, true));
+        let srq = (args[3] == SMALL_SENDS_TO_SRQ).then(|| shared_receives(&node));
+        let setup = setup(args, episode, true);
+        let cqs = (node.cq(setup.cqe, None, 1), node.cq(setup.cqe, None, 2));
+        let endpoint = node.endpoint_on(&setup, &cqs.0, &cqs.1, srq.as_ref());
         endpoint.to_init();
-        (0..RECEIVES).for_each(|at| endpoint.recv(at as u64, &[inbox.sge(at * RECEIVE, RECEIVE)]));
+        let mut random = Random::new(args[0] ^ !episode);
+        for at in 0..RECEIVES {
+            // Of one piece, or of two that are not next to each other.
+            let first = if random.below(8) == 0 { random.below(64) as usize } else { 0 };
+            let base = at * RECEIVE;
+            let sges = [inbox.sge(base, first), inbox.sge(base + first, RECEIVE - first)];
+            let sges = if first == 0 { &sges[1..] } else { &sges[..] };
+            match &srq {
+                Some(srq) => {
+                    let wr = RecvWr { wr_id: at as u64, sges };
+                    SoftNic::post_srq_recv(srq, std::iter::once(wr)).expect("a receive is taken");
+                }
+                None => endpoint.recv(at as u64, sges),
+            }
+        }
         endpoint.connect_from_init_over(link);
-        let seen = collect(link, &endpoint, &mut report);
-        report.extend([seen, endpoint.state() as u64, digest(&mem), digest(&inbox)]);
+        let found = collect(link, &endpoint, srq.is_some());
+        report.extend(found.iter().flat_map(essence));
+        // A message that does not fit may leave its first packets, or nothing.
+        for wc in found.iter().filter(|wc| wc.status != WcStatus::Success) {
+            inbox.fill(wc.wr_id as usize * RECEIVE, RECEIVE, 0);
+        }
+        report.extend([found.len() as u64, endpoint.state() as u64, digest(&mem), digest(&inbox)]);
         SoftNic::destroy_qp(&endpoint.qp).expect("destruction");
+        if let Some(srq) = srq {
+            SoftNic::destroy_srq(&srq).expect("destruction");
+        }
         link.put(&[]);
     }
     report
 }
 
-/// Polls until the initiator has ended the episode and no completion can follow.
-fn collect(link: &Link, endpoint: &Endpoint, report: &mut Vec<u64>) -> u64 {
-    let (mut seen, mut over, mut last) = (0, false, endpoint.setup.qp_type == QpType::Rc);
+fn shared_receives(node: &Node) -> Srq {
+    let init = SrqInit { max_wr: RECEIVES as u32, max_sge: 2, srq_limit: 0, cookie: 1 };
+    SoftNic::create_srq(&node.pd, init).expect("an SRQ").0
+}
+
+/// Polls until the initiator has ended the episode and no completion can follow. Returns the
+/// completions.
+fn collect(link: &Link, endpoint: &Endpoint, is_shared: bool) -> Vec<Wc> {
+    let (mut found, mut over, mut last) = (vec![], false, endpoint.setup.qp_type == QpType::Rc);
     until("the episode ends", || {
         for wc in poll(&endpoint.recv_cq, 16) {
-            report.extend(essence(&wc));
             last |= wc.imm_or_rkey == LAST && wc.wc_flags.contains(WcFlags::WITH_IMM);
-            seen += 1;
+            found.push(wc);
         }
         if !over {
             over = link.ready(0);
             return false;
         }
         // On RC all messages have arrived when the initiator has its completions. A QP in ERR
-        // flushes all receives.
+        // flushes all receives, except those of a shared queue.
         match endpoint.state() {
-            QpState::Err => seen == RECEIVES as u64,
+            QpState::Err if !is_shared => found.len() == RECEIVES,
             _ => last && poll(&endpoint.recv_cq, 0).is_empty(),
         }
     });
-    for wc in poll(&endpoint.recv_cq, RECEIVES) {
-        report.extend(essence(&wc));
-        seen += 1;
-    }
+    found.extend(poll(&endpoint.recv_cq, RECEIVES));
     link.get();
-    seen
+    found
 }
 
-/// The reports of both sides with the lane on or off.
-fn reports(roles: &[(&str, &[u64])], lane: &str) -> Vec<Vec<u64>> {
-    let mut processes =
-        Processes::start_plan(&Plan { roles, links: 1, env: &[("RDMALAB_LANE", lane)] });
+/// The reports of both sides under these environment variables.
+fn reports(roles: &[(&str, &[u64])], env: &[(&str, &str)]) -> Vec<Vec<u64>> {
+    let mut processes = Processes::start_plan(&Plan { roles, links: 1, env });
     let reports = (0..roles.len()).map(|index| processes.link(index).get()).collect();
     (0..roles.len()).for_each(|index| processes.expect_end(index));
     reports
 }
 
-fn compare(names: &[&str], args: &[u64]) {
+/// The environments of the two ways.
+type Ways<'a> = [&'a [(&'a str, &'a str)]; 2];
+
+const LANE_AND_RING: Ways<'_> = [&[("RDMALAB_LANE", "on")], &[("RDMALAB_LANE", "off")]];
+const SHORT_AND_GENERAL: Ways<'_> = [&[("RDMALAB_LANE", "off")], &[("RDMALAB_LANE", "off"), ARMED]];
+
+fn compare(ways: Ways<'_>, names: &[&str], args: &[u64]) {
     let roles: Vec<(&str, &[u64])> = names.iter().map(|name| (*name, args)).collect();
-    let (lane, ring) = (reports(&roles, "on"), reports(&roles, "off"));
+    let [one, other] = ways.map(|env| reports(&roles, env));
     for (index, name) in names.iter().enumerate() {
-        let (lane, ring) = (&lane[index], &ring[index]);
-        let at = lane.iter().zip(ring).position(|(a, b)| a != b);
+        let (one, other) = (&one[index], &other[index]);
+        let at = one.iter().zip(other).position(|(a, b)| a != b);
         let shown = at.map(|at| {
             let around = |words: &[u64]| -> Vec<u64> {
                 words[at.saturating_sub(10)..].iter().take(20).copied().collect()
             };
-            (at, around(lane), around(ring))
+            (at, around(one), around(other))
         });
-        assert!(at.is_none() && lane.len() == ring.len(), "seed {args:?}, {name}: {shown:?}");
-        assert!(lane.len() > 20, "something was reported");
+        assert!(at.is_none() && one.len() == other.len(), "seed {args:?}, {name}: {shown:?}");
+        assert!(one.len() > 20, "something was reported");
     }
 }
 
-fn compare_seeds(names: &[&str], qp_type: QpType, first: u64, count: u64) {
-    for seed in seeds_times(first, count) {
+/// Compares the ways with seeds; their fourth number is `what`.
+fn compare_seeds(ways: Ways<'_>, names: &[&str], qp_type: QpType, what: u64, seeds: Range<u64>) {
+    for seed in seeds {
         eprintln!("seed {seed}");
-        compare(names, &[seed, seed % 2, qp_type as u64]);
+        compare(ways, names, &[seed, seed % 2, qp_type as u64, what]);
     }
 }
+
+const TWO_PROCESSES: &[&str] = &["initiator", "responder"];
+const ONE_PROCESS: &[&str] = &["both"];
 
 #[test]
 fn lane_and_ring_agree_on_rc() {
-    compare_seeds(&["initiator", "responder"], QpType::Rc, 1, 40);
+    compare_seeds(LANE_AND_RING, TWO_PROCESSES, QpType::Rc, ANY_VERBS, seeds_times(1, 40));
 }
 
 #[test]
 fn lane_and_ring_agree_on_uc() {
-    compare_seeds(&["initiator", "responder"], QpType::Uc, 1001, 10);
+    compare_seeds(LANE_AND_RING, TWO_PROCESSES, QpType::Uc, ANY_VERBS, seeds_times(1001, 10));
 }
 
 #[test]
 fn lane_and_ring_agree_within_a_process() {
-    compare_seeds(&["both"], QpType::Rc, 2001, 20);
+    compare_seeds(LANE_AND_RING, ONE_PROCESS, QpType::Rc, ANY_VERBS, seeds_times(2001, 20));
+}
+
+#[test]
+fn the_short_way_and_the_general_one_agree() {
+    compare_seeds(SHORT_AND_GENERAL, TWO_PROCESSES, QpType::Rc, SMALL_SENDS, seeds_times(3001, 30));
+}
+
+#[test]
+fn the_short_way_and_the_general_one_agree_with_a_shared_receive_queue() {
+    let seeds = seeds_times(4001, 20);
+    compare_seeds(SHORT_AND_GENERAL, TWO_PROCESSES, QpType::Rc, SMALL_SENDS_TO_SRQ, seeds);
+}
+
+#[test]
+fn the_short_way_and_the_general_one_agree_within_a_process() {
+    compare_seeds(SHORT_AND_GENERAL, ONE_PROCESS, QpType::Rc, SMALL_SENDS, seeds_times(5001, 20));
 }
