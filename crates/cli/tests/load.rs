@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{rdmalab, said};
-use rdmalab_testing::{Watch, skipped};
+use rdmalab_testing::{Watch, again_until};
 use serde_json::Value;
 
 /// A message of 4096 bytes makes frames of 4160 to 4180, with or without an IPv6 header.
@@ -41,17 +41,14 @@ fn a_sweep_of_rates_finds_the_knee_of_a_line() {
     let near = 0.85 * line..1.25 * line;
     let mut found = Vec::new();
     // On a busy machine, messages may wait at a lower rate, too.
-    let watch = Watch::begin();
-    while found.len() < 2 || !watch.is_over(PATIENCE) {
+    let test = "a_sweep_of_rates_finds_the_knee_of_a_line";
+    again_until(test, &Watch::begin(), PATIENCE, || {
         let (knee, finding) = knee();
         if near.contains(&knee) {
             assert!(finding["sentence"].as_str().unwrap().contains("the knee is"), "{finding:#}");
-            return;
+            return Ok(());
         }
         found.push(finding);
-    }
-    if let Some(reason) = watch.too_busy() {
-        return skipped("a_sweep_of_rates_finds_the_knee_of_a_line", &reason);
-    }
-    panic!("no knee within {near:?} a second: {found:#?}");
+        Err(format!("no knee within {near:?} a second: {found:#?}"))
+    });
 }

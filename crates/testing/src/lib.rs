@@ -9,6 +9,7 @@ mod seeds;
 mod watch;
 
 use std::io::Write as _;
+use std::time::Duration;
 
 pub use built::{built, find};
 pub use ports::{free_port, listens};
@@ -22,6 +23,36 @@ pub const PERFTEST_DISTURBED: &str = "Can't produce a report";
 /// The most attempts of a run that a cause outside the tested code spoils.
 pub const ATTEMPTS: u32 = 5;
 
+/// Measures until a measurement tells what it is for: `look` returns that, or what it found instead.
+/// Repetitions are counted as those of [`again_while`]. Each may add to what was measured before.
+///
+/// `None` if it told nothing until `budget` was over and the machine was too busy since `watch`
+/// began. The test is then skipped.
+///
+/// # Panics
+/// When it told nothing until then on a machine with free processors.
+pub fn again_until<T, E: std::fmt::Display>(
+    test: &str,
+    watch: &Watch,
+    budget: Duration,
+    mut look: impl FnMut() -> Result<T, E>,
+) -> Option<T> {
+    loop {
+        let attempt = Watch::begin();
+        let found = match look() {
+            Ok(told) => return Some(told),
+            Err(found) => found,
+        };
+        if watch.is_over(budget) {
+            let reason = watch.too_busy();
+            let reason = reason.unwrap_or_else(|| panic!("{test}, on a calm machine: {found}"));
+            skipped(test, &reason);
+            return None;
+        }
+        repeated("the measurement left it open", &attempt);
+    }
+}
+
 /// Runs something, and repeats it while `why` gives a cause outside the tested code that spoiled
 /// the run. The last of [`ATTEMPTS`] runs counts in any case. Each repetition prints `REPEATED
 /// TEST: WHY`, with the kernel's counts of the meantime; `.ci/run` adds them up. A test that often
@@ -33,11 +64,17 @@ pub fn again_while<T>(why: &str, mut run: impl FnMut() -> T, is_spoiled: impl Fn
         if !is_spoiled(&found) {
             return found;
         }
-        let thread = std::thread::current();
-        let test = thread.name().unwrap_or("a test");
-        say(&format!("REPEATED {test}: {why} ({watch})\n"));
+        repeated(why, &watch);
     }
     run()
+}
+
+/// Counts a repetition, with what was measured during the attempt before it.
+fn repeated(why: &str, watch: &Watch) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let machine = if watch.was_disturbed() { "busy" } else { "calm" };
+    say(&format!("REPEATED {test}: {why} (the machine was {machine}: {watch})\n"));
 }
 
 /// Says that a test cannot run here, as `SKIPPED NAME: REASON`, which `.ci/run` collects. Such a

@@ -44,13 +44,17 @@ impl Watch {
     /// Why times of messages could not be measured, if other programs took the processors
     /// meanwhile.
     pub fn too_busy(&self) -> Option<String> {
+        self.was_disturbed().then(|| format!("{self}: that leaves it open")).or_else(too_busy)
+    }
+
+    /// Whether other programs, or other guests of the hypervisor, took the processors meanwhile.
+    pub fn was_disturbed(&self) -> bool {
         /// Even at this share of stolen ticks, some messages are late by milliseconds.
         const STOLEN: f64 = 0.02;
         /// Two ends and the test itself stay below this share on two processors.
         const WAITED: f64 = 0.6;
         let (stolen, waited) = self.shares();
-        let is_busy = stolen > STOLEN || waited > WAITED;
-        is_busy.then(|| format!("{self}: that leaves it open")).or_else(too_busy)
+        stolen > STOLEN || waited > WAITED
     }
 
     /// Since it began, the share of all processors that the hypervisor took, and the share of the

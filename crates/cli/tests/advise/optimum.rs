@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::{answers, are_worse};
 
-use rdmalab_testing::{Watch, skipped, too_busy};
+use rdmalab_testing::{Watch, again_until, too_busy};
 
 /// After this time no more rounds are measured to get an answer.
 pub const BUDGET: Duration = Duration::from_secs(120);
@@ -48,22 +48,19 @@ pub fn assert_best(
     (others, factor): (&[&str], f64),
 ) {
     let out = tempfile::tempdir().unwrap();
-    let watch = Watch::begin();
-    loop {
+    let test = format!("advise {question} for {goal}");
+    again_until(&test, &Watch::begin(), BUDGET, || {
         let answer = answer(out.path(), goal, line, faults);
         assert_eq!(answer["question"], question, "{answer:#}");
         if answer["outcome"] != "cannot tell" {
             assert_eq!(answer["outcome"], "best", "{answer:#}");
             assert_eq!(answer["chosen"], json!([best]), "{answer:#}");
             if are_worse(&answer, others, factor) {
-                return;
+                return Ok(());
             }
         }
-        if watch.is_over(BUDGET) {
-            let reason = watch.too_busy().unwrap_or_else(|| panic!("not told: {answer:#}"));
-            return skipped(&format!("advise {question} for {goal}"), &reason);
-        }
-    }
+        Err(format!("{answer:#}"))
+    });
 }
 
 /// A sender that polls each completion waits for each late acknowledgement, in its own round trip.
@@ -140,41 +137,49 @@ const RIGHT: usize = 2;
 /// would give 4 in 100 there.) More rounds in one directory would not help, as misleading rounds
 /// would stay.
 pub fn twice(question: &str, outcome: &str, mut ask: impl FnMut() -> Value) -> Option<Value> {
-    let (mut right, mut wrong) = (0, Vec::new());
-    let watch = Watch::begin();
-    while !watch.is_over(BUDGET) {
-        let answer = ask();
-        assert_eq!(answer["question"], question, "{answer:#}");
+    let mut judge = Judge { question, outcome, wrong: Vec::new() };
+    let (test, watch) = (format!("advise {question}"), Watch::begin());
+    let mut tell = || again_until(&test, &watch, BUDGET, || judge.judge(ask()));
+    (0..RIGHT).map(|_| tell()).collect::<Option<Vec<_>>>()?.pop()
+}
+
+/// Tells answers with the expected outcome from others.
+struct Judge<'a> {
+    question: &'a str,
+    outcome: &'a str,
+    /// Those with another outcome, in a row.
+    wrong: Vec<Value>,
+}
+
+impl Judge<'_> {
+    fn judge(&mut self, answer: Value) -> Result<Value, String> {
+        assert_eq!(answer["question"], self.question, "{answer:#}");
         let told = answer["outcome"].as_str().expect("an outcome");
-        if told == "cannot tell" {
-            wrong.clear();
-        } else if told == outcome {
-            wrong.clear();
-            right += 1;
-            if right == RIGHT {
-                return Some(answer);
-            }
-        } else {
-            wrong.push(answer);
-            assert!(wrong.len() < WRONG, "{outcome} is expected: {wrong:#?}");
+        if told == self.outcome {
+            self.wrong.clear();
+            return Ok(answer);
         }
+        match told {
+            "cannot tell" => self.wrong.clear(),
+            _ => self.wrong.push(answer),
+        }
+        assert!(self.wrong.len() < WRONG, "{} is expected: {:#?}", self.outcome, self.wrong);
+        Err(format!("{} is not told {RIGHT} times: {:#?}", self.outcome, self.wrong))
     }
-    let told = || format!("told {right} times of {RIGHT}; otherwise, at last: {wrong:#?}");
-    let reason = watch.too_busy();
-    let reason = reason.unwrap_or_else(|| panic!("a calm machine tells {outcome}: {}", told()));
-    skipped(&format!("advise {question}"), &reason);
-    None
 }
 
 #[test]
 fn one_wrong_outcome_is_chance_and_three_are_none() {
     let of = |outcomes: &[&str]| {
         let mut all = outcomes.iter();
-        let asked = || json!({ "question": "inline", "outcome": all.next().expect("no more") });
-        let judged = AssertUnwindSafe(|| twice("inline", "no difference", asked));
-        let answer = catch_unwind(judged).ok()?;
+        let mut judge = Judge { question: "inline", outcome: "no difference", wrong: Vec::new() };
+        let mut answer =
+            || json!({ "question": "inline", "outcome": all.next().expect("no more") });
+        let mut told = || std::iter::repeat_with(|| judge.judge(answer())).find_map(Result::ok);
+        let twice = AssertUnwindSafe(|| (0..RIGHT).filter_map(|_| told()).last());
+        let last = catch_unwind(twice).ok()?.expect("an answer");
         assert!(all.next().is_none(), "it ended before");
-        Some(answer.expect("not skipped")["outcome"] == "no difference")
+        Some(last["outcome"] == "no difference")
     };
     let [same, best, open] = ["no difference", "best", "cannot tell"];
     assert_eq!(of(&[same, same]), Some(true));

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::answers;
 use super::optimum::BUDGET;
 
-use rdmalab_testing::{Watch, skipped};
+use rdmalab_testing::{Watch, again_until};
 
 /// The run for each profile's optimum, and the least factor by which the worse ways are worse.
 const RUNS: [(&str, &str, &str, f64); 5] = [
@@ -66,19 +66,13 @@ fn assert_named(profile: &Profile, optimum: &Optimum) {
     let run = RUNS.iter().find(|run| (run.0, run.1) == (name, optimum.ask.as_str()));
     let (_, _, line, factor) = run.unwrap_or_else(|| panic!("{name}: no run for {optimum:?}"));
     let out = tempfile::tempdir().unwrap();
-    let watch = Watch::begin();
-    loop {
+    let test = format!("advise under {name} for {}", optimum.ask);
+    again_until(&test, &Watch::begin(), BUDGET, || {
         let answer = answer(out.path(), name, line, (&optimum.ask, &optimum.goal));
         assert_eq!(answer["profile"], name, "{answer:#}");
         assert!(!contradicts(&answer, optimum), "{name} makes it otherwise: {answer:#}");
-        if names(&answer, optimum, *factor) {
-            return;
-        }
-        if watch.is_over(BUDGET) {
-            let reason = watch.too_busy().unwrap_or_else(|| panic!("{name}: not told: {answer:#}"));
-            return skipped(&format!("advise under {name}: {}", optimum.ask), &reason);
-        }
-    }
+        if names(&answer, optimum, *factor) { Ok(()) } else { Err(format!("{answer:#}")) }
+    });
 }
 
 /// Whether the answer chooses the best way, and the worse ways are certainly worse by the factor:
