@@ -4,6 +4,8 @@ use assert_cmd::Command;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rdmalab_testing::Process;
+
 fn rdmalab(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("rdmalab").expect("the binary is built for its tests");
     command.args(arguments);
@@ -215,12 +217,10 @@ fn clean_keeps_the_libraries_of_running_programs() {
     // A program stands in for a library: its file is mapped too.
     let program = directory.join("program");
     std::fs::copy("/bin/sleep", &program).unwrap();
-    let mut running = std::process::Command::new(&program).arg("600").spawn().unwrap();
+    let running = Process::start(std::process::Command::new(&program).arg("600"));
     let (code, stdout, stderr) = output(clean(&[], home.path()));
     let is_there = program.is_file();
     let (forced, removed, _) = output(clean(&["--force"], home.path()));
-    running.kill().unwrap();
-    running.wait().unwrap();
     assert!(code == Some(1) && is_there, "{stdout}{stderr}");
     let named = format!("{} {} 600", running.id(), program.display());
     assert!(stderr.contains(&named) && stderr.contains("--force"), "{stderr}");

@@ -1,7 +1,7 @@
 //! Simulated devices on the command line.
 
 use rdmalab_experiments::Link;
-use rdmalab_testing::Ended;
+use rdmalab_testing::{Ended, Process};
 
 mod common;
 
@@ -196,15 +196,12 @@ fn a_signal_ends_a_simulation_and_keeps_what_was_measured() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     let arguments = ["run", "ping", "--device", "sim:ideal", "--messages", "5M", "--out", out];
-    let mut command = rdmalab(&arguments);
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
-    let child = command.spawn().unwrap();
+    let running = Process::start(&mut rdmalab(&arguments));
     std::thread::sleep(std::time::Duration::from_secs(1));
-    signal("-INT", child.id());
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(said.contains("interrupted"), "{said}");
+    signal("-INT", running.id());
+    let ended = running.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("interrupted"), "{ended:?}");
 }
 
 #[test]

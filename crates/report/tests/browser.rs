@@ -4,10 +4,11 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rdmalab_record::Record;
+use rdmalab_testing::Process;
 
 /// Widths of the frames that hold a page.
 const WIDTHS: [u32; 4] = [360, 390, 900, 1600];
@@ -85,9 +86,8 @@ fn found(mut dump: impl FnMut() -> Option<String>) -> String {
 /// The document that the browser prints; `None` if the browser hangs.
 fn dump(browser: &Path, file: &Path) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
-    let profile = profile.path();
-    let out = profile.join("dom");
-    let mut child = Command::new(browser)
+    let mut command = Command::new(browser);
+    command
         .args([
             "--headless",
             "--no-sandbox",
@@ -102,23 +102,10 @@ fn dump(browser: &Path, file: &Path) -> Option<String> {
             "--virtual-time-budget=20000",
             "--dump-dom",
         ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}", file.display()))
-        .stdin(Stdio::null())
-        .stdout(std::fs::File::create(&out).unwrap())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let began = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if began.elapsed() > LIMIT {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Some(std::fs::read_to_string(&out).unwrap())
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", file.display()));
+    let ended = Process::start(&mut command).end_by(Instant::now() + LIMIT);
+    ended.status.map(|_| ended.stdout)
 }
 
 /// What the browser found in the page, and the lines that show that it looked.

@@ -88,10 +88,22 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     pub fn start(command: &mut Command) -> Self {
+        Self::spawn(command.stdin(Stdio::null()))
+    }
+
+    /// Starts a command whose standard input is a pipe, `child.stdin`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start_with_input(command: &mut Command) -> Self {
+        Self::spawn(command.stdin(Stdio::piped()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
         let (stdout, stderr) = (nameless_file(), nameless_file());
         let file = |file: &File| Stdio::from(file.try_clone().expect("a second descriptor"));
         let line = line_of(command);
-        command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
+        command.stdout(file(&stdout)).stderr(file(&stderr));
         let child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}"));
         Self { child, line, stdout, stderr }
     }

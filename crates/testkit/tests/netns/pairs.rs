@@ -1,5 +1,7 @@
 //! Two programs on two hosts.
 
+use rdmalab_testkit::programs;
+
 use crate::lab::Lab;
 
 /// The command line of each program, to be followed by a GID index for IPv4 or IPv6, and the least
@@ -181,15 +183,6 @@ while True:
         break
 ";
 
-/// A process that does not outlive its test.
-struct KilledAtEnd(std::process::Child);
-
-impl Drop for KilledAtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-    }
-}
-
 /// Anybody who can reach a host can send it an ICMP message that says that a path has a small MTU.
 /// It must not stop a connection.
 #[test]
@@ -197,8 +190,7 @@ fn forged_reports_of_a_small_path_mtu_change_nothing() {
     let test = "forged_reports_of_a_small_path_mtu_change_nothing";
     let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong", "python3"]) else { return };
     let mut forger = lab.command(1, "python3");
-    forger.args(["-c", FORGER]).stdin(std::process::Stdio::piped());
-    let mut forger = KilledAtEnd(forger.spawn().expect("python3 runs"));
+    let mut forger = programs::Process::start_with_input(forger.args(["-c", FORGER]));
     let pair = |gid: u32| {
         let call = format!("ibv_rc_pingpong -c -g {gid} -m 1024 -s 65536 -n 300");
         lab.pair(&call, &call).unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -215,6 +207,7 @@ fn forged_reports_of_a_small_path_mtu_change_nothing() {
         pair(1);
     }
     (1..=2).for_each(pair);
-    drop(forger.0.stdin.take());
-    assert!(forger.0.wait().expect("it ends").success(), "the messages were not sent");
+    drop(forger.child.stdin.take());
+    let ended = forger.end();
+    assert!(ended.succeeded(), "the messages were not sent: {}", ended.report());
 }
