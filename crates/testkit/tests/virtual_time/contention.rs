@@ -31,6 +31,8 @@ impl Message {
 /// How many random cases there are.
 const SEEDS: u64 = 200;
 const MTU: f64 = 4096.0;
+/// Time between two looks for a message: far less than what results may differ by, a packet.
+const LOOK_NS: u64 = 100;
 const LINK: (&str, f64) = ("link_mb_per_s", 1000.0);
 
 /// When each message is there, in nanoseconds from a common begin.
@@ -84,7 +86,7 @@ fn ends_ns(changes: &[(&str, f64)], ranks: usize, messages: &[Message]) -> Vec<f
                 found[*index] = (rank.now().0 - begin) as f64 / 1e3;
                 false
             });
-            rank.think(20)?;
+            rank.think(LOOK_NS)?;
         }
         rank.barrier()?;
         Ok(found)
