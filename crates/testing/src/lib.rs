@@ -23,8 +23,9 @@ pub const PERFTEST_DISTURBED: &str = "Can't produce a report";
 /// The most attempts of a run that a cause outside the tested code spoils.
 pub const ATTEMPTS: u32 = 5;
 
-/// Measures until a measurement tells what it is for: `look` returns that, or what it found instead.
-/// Repetitions are counted as those of [`again_while`]. Each may add to what was measured before.
+/// Measures until a measurement tells what it is for: `look` returns that, or what it found
+/// instead. Repetitions are counted as those of [`again_while`]. Each may add to what was measured
+/// before.
 ///
 /// `None` if it told nothing until `budget` was over and the machine was too busy since `watch`
 /// began. The test is then skipped.
