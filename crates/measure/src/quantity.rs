@@ -4,50 +4,30 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a number is. Results of different quantities are not compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Quantity {
-    /// From the stamp before the post at the sender to the stamp after the arrival at the
-    /// receiver. Needs one clock, or two and the error between them.
-    OneWay,
-    /// From the moment when the adapter copied the payload to the stamp after the arrival. A thread
-    /// keeps writing the time into the payload, so the received payload holds the time of the copy.
-    OneWayFromCopy,
-    /// From the stamp before the post to the arrival of the answer, at one end.
-    RoundTrip,
-    /// Half of [`Quantity::RoundTrip`]: equals the one-way time only where both ways are alike.
-    HalfRoundTrip,
-    /// Messages or operations per second, counted where they arrive.
-    Rate,
-    /// Bytes per second, counted where they arrive.
-    Bandwidth,
-    /// The time that a post call takes, until it returns.
-    PostCost,
-    /// From the stamp before the post to the completion polled at the same end.
-    CompletionTime,
-    /// From the stamp before the first post of several operations until the last of them, or the
-    /// operation that a label names, is done. Of a program: from its start to the end of its first
-    /// process.
-    ExecutionTime,
-    /// The time of the whole run over the number of messages: the reciprocal of the rate.
-    MessageTime,
-    /// The time of a call that is not a post, until it returns.
-    CallCost,
-    /// From the begin of making something, such as a connection, until it can be used.
-    SetupTime,
-    /// How long something waits for an answer before it acts, as measured.
-    Timeout,
-    /// The share of trials in which an adapter waited for a time-out.
-    TimeoutShare,
-    /// How many messages go by until a series repeats itself.
-    Period,
-    /// By how much a repeating pattern stands out at most.
-    PeakHeight,
-    /// How evenly several are served: the index of Jain, Chiu and Hawe; 1 where all are alike.
-    Fairness,
-    /// Processor time, user and system, over elapsed time, of one rank: 1 is one busy core.
-    CpuShare,
+/// Declares the quantities, each with all that is known of it. A new quantity is one entry here:
+/// records, tables, charts and expectations take everything from it.
+macro_rules! quantities {
+    ($($(#[$doc:meta])* $name:ident = $facts:expr;)+) => {
+        /// What a number is. Results of different quantities are not compared.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+        )]
+        #[serde(rename_all = "snake_case")]
+        pub enum Quantity {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Quantity {
+            /// All of them, in the order of declaration.
+            pub const ALL: [Self; [$(stringify!($name)),+].len()] = [$(Self::$name),+];
+
+            const fn facts(self) -> &'static Facts {
+                match self {
+                    $(Self::$name => const { &$facts },)+
+                }
+            }
+        }
+    };
 }
 
 /// Which way a quantity is better.
@@ -61,75 +41,179 @@ pub enum Better {
     Neither,
 }
 
-impl Quantity {
-    /// All of them, in the order of declaration.
-    pub const ALL: [Self; 18] = [
-        Self::OneWay,
-        Self::OneWayFromCopy,
-        Self::RoundTrip,
-        Self::HalfRoundTrip,
-        Self::Rate,
-        Self::Bandwidth,
-        Self::PostCost,
-        Self::CompletionTime,
-        Self::ExecutionTime,
-        Self::MessageTime,
-        Self::CallCost,
-        Self::SetupTime,
-        Self::Timeout,
-        Self::TimeoutShare,
-        Self::Period,
-        Self::PeakHeight,
-        Self::Fairness,
-        Self::CpuShare,
-    ];
+/// All that is known of a quantity.
+struct Facts {
+    /// The name for tables.
+    name: &'static str,
+    /// The name of a field that holds it.
+    field: &'static str,
+    /// The unit that this name ends with.
+    suffix: &'static str,
+    /// Which way it is better.
+    better: Better,
+    /// What it means, for readers who did not measure it: a part of a sentence.
+    meaning: &'static str,
+    /// Whether it begins at one end and is over at the other.
+    is_between_ends: bool,
+    /// Whether a share is shown in percent.
+    is_percent: bool,
+    /// Whether a report also shows its values side by side, since they are of several ranks.
+    is_ranked: bool,
+}
 
-    /// All that is known of it: the name for tables, the name of a field that holds it, the unit
-    /// that this ends with, and which way it is better. A processor that polls is no worse off
-    /// than one that sleeps, a true time-out may be longer or shorter than the nominal one, and a
-    /// pattern is a finding.
-    const fn facts(self) -> (&'static str, &'static str, &'static str, Better) {
-        use Better::{Less, More, Neither};
-        match self {
-            Self::OneWay => ("one-way", "one_way_ns", "ns", Less),
-            Self::OneWayFromCopy => ("one-way from copy", "one_way_from_copy_ns", "ns", Less),
-            Self::RoundTrip => ("round trip", "round_trip_ns", "ns", Less),
-            Self::HalfRoundTrip => ("RTT/2", "half_round_trip_ns", "ns", Less),
-            Self::Rate => ("rate", "rate_per_s", "per_s", More),
-            Self::Bandwidth => ("bandwidth", "bandwidth_bytes_per_s", "bytes_per_s", More),
-            Self::PostCost => ("post cost", "post_cost_ns", "ns", Less),
-            Self::CompletionTime => ("completion time", "completion_time_ns", "ns", Less),
-            Self::ExecutionTime => ("execution time", "execution_time_ns", "ns", Less),
-            Self::MessageTime => ("time per message", "message_time_ns", "ns", Less),
-            Self::CallCost => ("call cost", "call_cost_ns", "ns", Less),
-            Self::SetupTime => ("set-up time", "setup_time_ns", "ns", Less),
-            Self::Timeout => ("time-out", "timeout_ns", "ns", Neither),
-            Self::TimeoutShare => {
-                ("share of trials with a time-out", "timeout_share", "share", Less)
-            }
-            Self::Period => ("period", "period_messages", "messages", Neither),
-            Self::PeakHeight => ("peak height", "peak_height_ns", "ns", Neither),
-            Self::Fairness => ("fairness (Jain)", "fairness_share", "share", More),
-            Self::CpuShare => ("CPU", "cpu_share", "share", Neither),
-        }
+impl Facts {
+    const fn of(
+        better: Better,
+        name: &'static str,
+        field: &'static str,
+        suffix: &'static str,
+        meaning: &'static str,
+    ) -> Self {
+        let (is_between_ends, is_percent, is_ranked) = (false, false, false);
+        Self { name, field, suffix, better, meaning, is_between_ends, is_percent, is_ranked }
     }
+}
 
+use Better::{Less, More, Neither};
+
+quantities! {
+    /// From the stamp before the post at the sender to the stamp after the arrival at the
+    /// receiver. Needs one clock, or two and the error between them.
+    OneWay = Facts {
+        is_between_ends: true,
+        ..Facts::of(
+            Less, "one-way", "one_way_ns", "ns",
+            "from the stamp before the post at the sender to the stamp after the arrival at the \
+             receiver",
+        )
+    };
+    /// From the moment when the adapter copied the payload to the stamp after the arrival. A thread
+    /// keeps writing the time into the payload, so the received payload holds the time of the copy.
+    OneWayFromCopy = Facts {
+        is_between_ends: true,
+        ..Facts::of(
+            Less, "one-way from copy", "one_way_from_copy_ns", "ns",
+            "from the moment when the payload was copied for sending to the stamp after the \
+             arrival",
+        )
+    };
+    /// From the stamp before the post to the arrival of the answer, at one end.
+    RoundTrip = Facts::of(
+        Less, "round trip", "round_trip_ns", "ns",
+        "from the stamp before the post to the arrival of the answer",
+    );
+    /// Half of [`Quantity::RoundTrip`]: equals the one-way time only where both ways are alike.
+    HalfRoundTrip = Facts::of(
+        Less, "RTT/2", "half_round_trip_ns", "ns",
+        "half of a round trip: the one-way time only where both ways are alike",
+    );
+    /// Messages or operations per second, counted where they arrive.
+    Rate = Facts::of(
+        More, "rate", "rate_per_s", "per_s",
+        "messages per second, counted where they arrive",
+    );
+    /// Bytes per second, counted where they arrive.
+    Bandwidth = Facts::of(
+        More, "bandwidth", "bandwidth_bytes_per_s", "bytes_per_s",
+        "bytes per second, counted where they arrive",
+    );
+    /// The time that a post call takes, until it returns.
+    PostCost = Facts::of(
+        Less, "post cost", "post_cost_ns", "ns",
+        "the time that a post call takes until it returns",
+    );
+    /// From the stamp before the post to the completion polled at the same end.
+    CompletionTime = Facts::of(
+        Less, "completion time", "completion_time_ns", "ns",
+        "from the stamp before the post to the completion polled at the same end",
+    );
+    /// From the stamp before the first post of several operations until the last of them, or the
+    /// operation that a label names, is done. Of a program: from its start to the end of its first
+    /// process.
+    ExecutionTime = Facts::of(
+        Less, "execution time", "execution_time_ns", "ns",
+        "from the stamp before the first post until the last operation, or a named one, is done; \
+         of a program, from its start to the end of its first process",
+    );
+    /// The time of the whole run over the number of messages: the reciprocal of the rate.
+    MessageTime = Facts::of(
+        Less, "time per message", "message_time_ns", "ns",
+        "the time of the whole run over the number of messages",
+    );
+    /// The time of a call that is not a post, until it returns.
+    CallCost = Facts::of(
+        Less, "call cost", "call_cost_ns", "ns",
+        "the time of a call that is not a post, until it returns",
+    );
+    /// From the begin of making something, such as a connection, until it can be used.
+    SetupTime = Facts::of(
+        Less, "set-up time", "setup_time_ns", "ns",
+        "from the begin of making something until it can be used",
+    );
+    /// How long something waits for an answer before it acts, as measured. It may be longer or
+    /// shorter than the nominal time.
+    Timeout = Facts::of(
+        Neither, "time-out", "timeout_ns", "ns",
+        "how long something waits for an answer before it acts",
+    );
+    /// The share of trials in which an adapter waited for a time-out.
+    TimeoutShare = Facts {
+        is_percent: true,
+        ..Facts::of(
+            Less, "share of trials with a time-out", "timeout_share", "share",
+            "trials with an operation that took longer than the least time-out, over all trials",
+        )
+    };
+    /// How many messages go by until a series repeats itself.
+    Period = Facts::of(
+        Neither, "period", "period_messages", "messages",
+        "messages until the round trips repeat themselves",
+    );
+    /// By how much a repeating pattern stands out at most.
+    PeakHeight = Facts::of(
+        Neither, "peak height", "peak_height_ns", "ns",
+        "by how much the highest peak of what repeats itself stands out",
+    );
+    /// How evenly several are served: the index of Jain, Chiu and Hawe; 1 where all are alike.
+    Fairness = Facts::of(
+        More, "fairness (Jain)", "fairness_share", "share",
+        "how evenly all are served: 1 is alike, 1/n is one of n alone",
+    );
+    /// Processor time, user and system, over elapsed time, of one rank: 1 is one busy core. A
+    /// processor that polls is no worse off than one that sleeps.
+    CpuShare = Facts {
+        is_percent: true,
+        is_ranked: true,
+        ..Facts::of(
+            Neither, "CPU", "cpu_share", "share",
+            "processor time over elapsed time: 100 % is one busy core",
+        )
+    };
+}
+
+impl Quantity {
     /// The name for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.facts().0
+        self.facts().name
     }
 
     /// The name of a field that holds it, with its unit: for records.
     #[must_use]
     pub const fn field(self) -> &'static str {
-        self.facts().1
+        self.facts().field
+    }
+
+    /// What it means, for readers who did not measure it: a part of a sentence.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        self.facts().meaning
     }
 
     /// The unit as names of fields end with it, see [`crate::unit::SUFFIXES`].
     #[must_use]
     pub const fn suffix(self) -> &'static str {
-        self.facts().2
+        self.facts().suffix
     }
 
     /// The unit of its values: `ns`, `1/s`, `B/s`, `messages`, or `1` for a share.
@@ -146,14 +230,21 @@ impl Quantity {
     /// Which way it is better.
     #[must_use]
     pub const fn better(self) -> Better {
-        self.facts().3
+        self.facts().better
     }
 
     /// Whether it begins at one end and is over at the other, so that the difference of the two
     /// clocks is in the value.
     #[must_use]
     pub const fn is_between_ends(self) -> bool {
-        matches!(self, Self::OneWay | Self::OneWayFromCopy)
+        self.facts().is_between_ends
+    }
+
+    /// Whether a report shows its values side by side, since they are of several ranks, beside the
+    /// curve over what varies.
+    #[must_use]
+    pub const fn is_ranked(self) -> bool {
+        self.facts().is_ranked
     }
 
     /// Whether more is better; else less is, or neither: see [`Quantity::better`].
@@ -165,12 +256,12 @@ impl Quantity {
     /// A value, kept in [`Quantity::unit`], for people.
     #[must_use]
     pub fn format(self, value: f64) -> String {
-        match self {
-            Self::Rate => fmt_rate(value),
-            Self::Bandwidth => fmt_bandwidth(value),
-            Self::CpuShare | Self::TimeoutShare => format!("{:.0} %", value * 100.0),
-            Self::Period => format!("{value:.0}"),
-            Self::Fairness => format!("{value:.3}"),
+        match self.suffix() {
+            "per_s" => fmt_rate(value),
+            "bytes_per_s" => fmt_bandwidth(value),
+            "share" if self.facts().is_percent => format!("{:.0} %", value * 100.0),
+            "share" => format!("{value:.3}"),
+            "messages" => format!("{value:.0}"),
             _ => fmt_ns(value),
         }
     }
@@ -265,6 +356,7 @@ mod tests {
                 assert_ne!(a.field(), b.field());
             }
             assert_eq!(crate::unit::of_name(a.field()), Some(a.suffix()), "{a:?}");
+            assert!(!a.meaning().is_empty() && !a.meaning().ends_with('.'), "{a:?}");
             let is_time = a.suffix() == "ns";
             assert!(a.more_is_better() || !a.suffix().ends_with("per_s"), "{a:?}");
             let is_bad = is_time || *a == Quantity::TimeoutShare;

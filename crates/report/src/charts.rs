@@ -346,9 +346,9 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
     let map = labels.first().filter(|_| labels.len() == 1);
     let map_id = format!("{id}-2");
     let map = map.and_then(|l| curves::heat_of_figure(model, quantity, l, &map_id, scope));
-    let bars = match quantity {
-        Quantity::CpuShare => figure_ranking(model, quantity, &labels, &format!("{id}-b"), scope),
-        _ => Vec::new(),
+    let bars = match quantity.is_ranked() {
+        true => figure_ranking(model, quantity, &labels, &format!("{id}-b"), scope),
+        false => Vec::new(),
     };
     let title = format!("{} over {}", sentence(quantity.name()), heading(x));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

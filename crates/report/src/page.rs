@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::text::plural;
-use rdmalab_measure::{Quantity, unit};
+use rdmalab_measure::unit;
 use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
 use serde_json::Value;
 
@@ -249,11 +249,11 @@ fn times(model: &Model, group: &Group, id: &str) -> Markup {
         cells.extend(time_cells(group, merged));
         cells
     });
-    let caption = format!("{name}: {}", meaning(group.quantity));
+    let caption = format!("{name}: {}", group.quantity.meaning());
     html! {
         section {
             h2 { (name) }
-            p.meaning { (sentence(meaning(group.quantity))) "." }
+            p.meaning { (sentence(group.quantity.meaning())) "." }
             (figures_of(&charts::of_group(model, group, id, &Scope::default())))
             (table(&caption, &heads, parameters, rows))
             (outliers(model, group))
@@ -468,43 +468,5 @@ fn repeat(record: &Record) -> Markup {
                 "fewer than ten samples are expected beyond the percentile."
             }
         }
-    }
-}
-
-/// The meaning of a quantity, for readers who did not measure it.
-fn meaning(quantity: Quantity) -> &'static str {
-    match quantity {
-        Quantity::OneWay => {
-            "from the stamp before the post at the sender to the stamp after the arrival at the \
-             receiver"
-        }
-        Quantity::OneWayFromCopy => {
-            "from the moment when the payload was copied for sending to the stamp after the arrival"
-        }
-        Quantity::RoundTrip => "from the stamp before the post to the arrival of the answer",
-        Quantity::HalfRoundTrip => {
-            "half of a round trip: the one-way time only where both ways are alike"
-        }
-        Quantity::Rate => "messages per second, counted where they arrive",
-        Quantity::Bandwidth => "bytes per second, counted where they arrive",
-        Quantity::PostCost => "the time that a post call takes until it returns",
-        Quantity::CompletionTime => {
-            "from the stamp before the post to the completion polled at the same end"
-        }
-        Quantity::ExecutionTime => {
-            "from the stamp before the first post until the last operation, or a named one, is \
-             done; of a program, from its start to the end of its first process"
-        }
-        Quantity::MessageTime => "the time of the whole run over the number of messages",
-        Quantity::CallCost => "the time of a call that is not a post, until it returns",
-        Quantity::SetupTime => "from the begin of making something until it can be used",
-        Quantity::Timeout => "how long something waits for an answer before it acts",
-        Quantity::TimeoutShare => {
-            "trials with an operation that took longer than the least time-out, over all trials"
-        }
-        Quantity::Period => "messages until the round trips repeat themselves",
-        Quantity::PeakHeight => "by how much the highest peak of what repeats itself stands out",
-        Quantity::Fairness => "how evenly all are served: 1 is alike, 1/n is one of n alone",
-        Quantity::CpuShare => "processor time over elapsed time: 100 % is one busy core",
     }
 }
