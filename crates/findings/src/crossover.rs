@@ -112,8 +112,17 @@ mod tests {
     }
 
     #[test]
-    fn other_records_have_none() {
-        assert!(of("ping", sizes("device", &[1024, 4096])).is_empty());
+    fn a_record_without_both_costs_has_none() {
+        let mut points = sizes("device", &[1024, 4096]);
+        assert_eq!(of("mr", points.clone()).len(), 1);
+        points.iter_mut().for_each(|(_, outcome)| outcome.series.truncate(1));
+        assert!(of("mr", points).is_empty());
         assert!(of("mr", Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn what_was_measured_counts_and_not_the_name_of_the_experiment() {
+        let points = sizes("device", &[1024, 4096]);
+        assert_eq!(of("of_a_program", points.clone()), of("mr", points));
     }
 }

@@ -1,5 +1,7 @@
 //! Points that differ in one parameter only, as a curve over that parameter.
 
+use std::collections::BTreeSet;
+
 use rdmalab_record::{Finding, Object, Point, Record};
 use serde_json::Value;
 
@@ -39,6 +41,13 @@ pub fn prefix(parameters: &Object) -> String {
     if each.is_empty() { String::new() } else { format!("{}: ", each.join(", ")) }
 }
 
+/// The parameters that differ between the whole points of a record.
+pub fn varying_names(record: &Record) -> BTreeSet<&str> {
+    let names = record.whole_points().flat_map(|point| point.parameters.keys());
+    let all: BTreeSet<&str> = names.map(String::as_str).collect();
+    all.into_iter().filter(|name| varies(record, name)).collect()
+}
+
 /// Whether a parameter differs between the whole points of a record.
 fn varies(record: &Record, name: &str) -> bool {
     let mut values = record.whole_points().map(|p| p.parameters.get(name));
@@ -46,19 +55,19 @@ fn varies(record: &Record, name: &str) -> bool {
     values.any(|value| Some(value) != first)
 }
 
-/// The parameters of a point that vary in its record, without `except`.
-pub fn varying(record: &Record, point: &Point, except: Option<&str>) -> Object {
-    let is_meant = |name: &str| Some(name) != except && varies(record, name);
+/// The parameters of a point that are among `names`, without `except`.
+pub fn varying(names: &BTreeSet<&str>, point: &Point, except: Option<&str>) -> Object {
+    let is_meant = |name: &str| Some(name) != except && names.contains(name);
     let named = point.parameters.iter().filter(|(name, _)| is_meant(name));
     named.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The whole points of a record as curves over a parameter.
-pub fn curves<'a>(record: &'a Record, x: &'a str) -> Vec<Curve<'a>> {
+/// The whole points of a record as curves over a parameter. `names` are the parameters that vary.
+pub fn curves<'a>(record: &'a Record, x: &'a str, names: &BTreeSet<&str>) -> Vec<Curve<'a>> {
     let mut curves: Vec<Curve> = Vec::new();
     for point in record.whole_points() {
         let Some(value) = point.parameters.get(x).and_then(Value::as_f64) else { continue };
-        let fixed = varying(record, point, Some(x));
+        let fixed = varying(names, point, Some(x));
         let known = curves.iter().position(|curve| curve.fixed == fixed);
         let curve = match known {
             Some(known) => &mut curves[known],

@@ -16,21 +16,21 @@ mod testing;
 
 use rdmalab_record::{Finding, Record};
 
-use curve::{Curve, curves};
+use curve::{Curve, curves, varying_names};
 
-/// The findings of a record; none if its experiment has nothing to compare.
+/// The findings of a record; none if it has nothing to compare. Each kind of finding looks for the
+/// quantities and labels that it needs, so what a record has follows from what was measured.
 #[must_use]
 pub fn find(record: &Record) -> Vec<Finding> {
+    let names = varying_names(record);
     let along = |x: &str, find: fn(&Curve) -> Vec<Finding>| -> Vec<Finding> {
-        curves(record, x).iter().flat_map(find).collect()
+        curves(record, x, &names).iter().flat_map(find).collect()
     };
-    match record.header.experiment.as_str() {
-        "mr" => along("size_bytes", crossover::registering),
-        "timeout" => along("timeout", codes::effective),
-        "oneway" | "ping" | "blast" => along("rate_per_s", knee::knee),
-        "recvq" => pattern::all(record),
-        _ => Vec::new(),
-    }
+    let mut found = along("size_bytes", crossover::registering);
+    found.extend(along("timeout", codes::effective));
+    found.extend(along("rate_per_s", knee::knee));
+    found.extend(pattern::all(record, &names));
+    found
 }
 
 /// The record with its findings, which are computed if the record has none.

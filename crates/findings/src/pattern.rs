@@ -1,5 +1,7 @@
 //! Patterns of round-trip times as numbers: the period and its peaks.
 
+use std::collections::BTreeSet;
+
 use rdmalab_measure::Quantity;
 use rdmalab_measure::pattern::{Pattern, find};
 use rdmalab_record::{Finding, Number, Point, Record};
@@ -11,11 +13,11 @@ const GROUPS: usize = 3;
 /// Peaks belong to one group if their heights differ by at most this share.
 const ALIKE: f64 = 0.2;
 
-/// The period of each series that has one.
-pub fn all(record: &Record) -> Vec<Finding> {
+/// The period of each series that has one. `names` are the parameters that vary.
+pub fn all(record: &Record, names: &BTreeSet<&str>) -> Vec<Finding> {
     let mut found = Vec::new();
     for point in record.whole_points() {
-        let parameters = varying(record, point, None);
+        let parameters = varying(names, point, None);
         for figure in point.figures.iter().filter(|f| f.quantity == Quantity::Period) {
             let name = format!("pattern_{}", figure.label.replace(' ', "_"));
             let Some(sentence) = point.fact(&name) else { continue };
