@@ -9,7 +9,7 @@ use crate::decide::{
 };
 use crate::goal::{Goal, is_paced, round_trip, tail_ratio};
 use crate::groups::{Group, Round, WayRuns, groups};
-use crate::question::{Question, fewer_of_large};
+use crate::question::{Experiments, Question, fewer_of_large};
 
 /// Least number of runs in a command for what is missing.
 const RUNS: usize = 12;
@@ -88,11 +88,12 @@ pub struct Missing {
     pub command: String,
 }
 
-/// The answers of the records to these questions, for these goals. `sizes` is for the commands that
-/// would measure missing answers.
+/// The answers of the records to these questions, for these goals: of those records that these
+/// experiments measured. `sizes` is for the commands that would measure missing answers.
 #[must_use]
 pub fn answers(
     records: &[Record],
+    experiments: Experiments<'_>,
     questions: &[&'static Question],
     goals: &[Goal],
     sizes: &str,
@@ -106,12 +107,12 @@ pub fn answers(
     let given = records.first().map_or_else(String::new, device_options);
     let mut advice = Advice { devices, answers: Vec::new(), missing: Vec::new() };
     for question in questions {
-        let groups = groups(records, question);
+        let groups = groups(records, experiments, question);
         for goal in goals {
             let told = groups.iter().filter(|group| is_answered(question, *goal, group));
             advice.answers.extend(told.filter_map(|group| answer(question, *goal, group)));
         }
-        missing(&mut advice, question, goals, (sizes, &given), &groups);
+        missing(&mut advice, question, goals, (sizes, &given), (&groups, experiments));
     }
     // The answers are sorted by goal, then question, then size.
     let place = |key: &str| questions.iter().position(|question| question.key == key);
@@ -122,8 +123,7 @@ pub fn answers(
 }
 
 fn is_answered(question: &Question, goal: Goal, group: &Group) -> bool {
-    let experiment = group.context.get("experiment").and_then(Value::as_str).unwrap_or_default();
-    question.is_answered_by(goal, experiment, is_paced(&group.context))
+    question.is_answered_by(goal, group.method, is_paced(&group.context))
 }
 
 /// `None` if the group has no number for the goal.
@@ -172,17 +172,17 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
         ways,
         not_offered,
         without_number,
-        usual_messages: usual_messages(question, goal, &group.context),
+        usual_messages: usual_messages(question, goal, group),
         decision,
         command: repeat_command(&group.record.header.command, enough),
     })
 }
 
 /// Messages of a run of the question's short sweep, if these runs have fewer.
-fn usual_messages(question: &Question, goal: Goal, context: &Object) -> Option<u64> {
-    let experiment = context.get("experiment").and_then(Value::as_str)?;
+fn usual_messages(question: &Question, goal: Goal, group: &Group) -> Option<u64> {
+    let context = &group.context;
     let has = messages(context)?;
-    let usual = question.least_messages(goal, experiment, is_paced(context))?;
+    let usual = question.least_messages(goal, group.method, is_paced(context))?;
     let size_bytes = context.get("size_bytes").and_then(Value::as_u64).unwrap_or(1);
     Some(fewer_of_large(usual, size_bytes)).filter(|usual| has < *usual)
 }
@@ -215,7 +215,7 @@ fn missing(
     question: &'static Question,
     goals: &[Goal],
     (sizes, given): (&str, &str),
-    groups: &[Group],
+    (groups, experiments): (&[Group], Experiments<'_>),
 ) {
     for sweep in question.sweeps {
         let is_open = |goal: &&Goal| {
@@ -226,11 +226,14 @@ fn missing(
         if open.is_empty() {
             continue;
         }
+        let Some((experiment, _)) = experiments.iter().find(|(_, m)| *m == sweep.method) else {
+            continue;
+        };
         let words = sweep.words(sizes, false);
         let values = words.iter().filter(|(name, _)| question.options.contains(&name.as_str()));
         let ways = values.map(|(_, list)| list.split(',').count()).product();
         let runs = RUNS.max(runs_needed(ways, CONFIDENCE));
-        let mut command = format!("rdmalab run {}", sweep.experiment);
+        let mut command = format!("rdmalab run {experiment}");
         for (name, value) in &words {
             command.push_str(&format!(" --{name} {value}"));
         }
@@ -247,7 +250,7 @@ fn missing(
         } else if let (true, [goal]) = (is_short, open.as_slice()) {
             format!("the runs have no {}: raise --messages", goal.measure())
         } else {
-            format!("no record has such runs of {}", sweep.experiment)
+            format!("no record has such runs of {experiment}")
         };
         advice.missing.push(Missing { question, goals: open, why, command });
     }

@@ -3,15 +3,18 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use rdmalab_measure::Method;
 use rdmalab_record::{Object, Point, Record, word};
 use serde_json::{Value, json};
 
-use crate::question::Question;
+use crate::question::{Experiments, Question};
 
 /// Points that differ in a question's parameters only.
 pub(crate) struct Group<'a> {
     /// The first record with these points.
     pub record: &'a Record,
+    /// How they were measured.
+    pub method: Method,
     /// All other parameters.
     pub context: Object,
     /// Fault rules that disturbed packets; empty: none.
@@ -38,10 +41,14 @@ pub(crate) type Round = (usize, u32);
 
 /// All groups of all records. Ways alternate within a record, but not between records, so the
 /// groups of two records are joined only if both have the same ways.
-pub(crate) fn groups<'a>(records: &'a [Record], question: &Question) -> Vec<Group<'a>> {
+pub(crate) fn groups<'a>(
+    records: &'a [Record],
+    experiments: Experiments<'_>,
+    question: &Question,
+) -> Vec<Group<'a>> {
     let mut all: Vec<Group> = Vec::new();
     for (number, record) in records.iter().enumerate() {
-        for mut group in of_record(number, record, question) {
+        for mut group in of_record(number, record, experiments, question) {
             group.ways.sort_by(|a, b| in_order(question, &a.values, &b.values));
             let is_same = |other: &&mut Group| {
                 let names = |g: &Group| g.ways.iter().map(|w| w.name.clone()).collect::<Vec<_>>();
@@ -61,19 +68,24 @@ pub(crate) fn groups<'a>(records: &'a [Record], question: &Question) -> Vec<Grou
     all
 }
 
-fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<Group<'a>> {
+fn of_record<'a>(
+    number: usize,
+    record: &'a Record,
+    experiments: Experiments<'_>,
+    question: &Question,
+) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
-    let experiments: Vec<&str> = question.sweeps.iter().map(|sweep| sweep.experiment).collect();
     for point in record.whole_points() {
         let Some((values, context)) = split(&point.parameters, question) else { continue };
-        if !experiments.iter().any(|name| context.get("experiment") == Some(&json!(name))) {
+        let Some(method) = method(&context, experiments) else { continue };
+        if !question.sweeps.iter().any(|sweep| sweep.method == method) {
             continue;
         }
         let (key, faults) = (key(record, &context), faults(point));
         let found = groups.iter_mut().position(|g| g.key == key && g.faults == faults);
         let at = found.unwrap_or_else(|| {
             let (ways, not_offered) = (Vec::new(), Vec::new());
-            groups.push(Group { record, context, faults, ways, not_offered, key });
+            groups.push(Group { record, method, context, faults, ways, not_offered, key });
             groups.len() - 1
         });
         let round = (number, point.repetition);
@@ -98,6 +110,12 @@ fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<
         }
     }
     groups
+}
+
+/// How points with these parameters were measured, if by one of the experiments.
+fn method(context: &Object, experiments: Experiments<'_>) -> Option<Method> {
+    let name = context.get("experiment")?.as_str()?;
+    experiments.iter().find(|(known, _)| *known == name).map(|(_, method)| *method)
 }
 
 /// The values of the question's parameters (`None` if one is missing), and all other parameters.

@@ -8,7 +8,8 @@
 //! * [`text`], [`json`]: the answers for people and for programs.
 //!
 //! This crate runs nothing and knows no experiment: a question names its sweeps as options of
-//! `rdmalab run`. Records that were made for advice and other records are treated alike.
+//! `rdmalab run`, and the kind of measurement that they need. The caller says which experiments
+//! measure so. Records that were made for advice and other records are treated alike.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -25,5 +26,7 @@ pub use decide::{
 };
 pub use goal::Goal;
 pub use json::json;
-pub use question::{MESSAGES_OF_P99, Pick, QUESTIONS, Question, Sweep, fewer_of_large, question};
+pub use question::{
+    Experiments, MESSAGES_OF_P99, Pick, QUESTIONS, Question, Sweep, fewer_of_large, question,
+};
 pub use text::text;

@@ -1,6 +1,12 @@
 //! The questions that can be asked, as data.
 
+use rdmalab_measure::Method;
+
 use crate::goal::Goal;
+
+/// The experiments that measure for advice, by their names in commands and records, each with its
+/// method.
+pub type Experiments<'a> = &'a [(&'a str, Method)];
 
 /// A question about a way of sending.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +47,8 @@ pub enum Pick {
 /// A sweep, as options of `rdmalab run`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
-    /// The experiment.
-    pub experiment: &'static str,
+    /// How it measures; the [`Experiments`] say which experiment does.
+    pub method: Method,
     /// The goals for which it measures numbers.
     pub goals: &'static [Goal],
     /// Options and their values; `--size` comes from the command line unless it is in this list.
@@ -65,12 +71,12 @@ type Options = &'static [(&'static str, &'static str)];
 
 /// Round trips, which measure times.
 const fn trips(options: Options, quick: Options) -> Sweep {
-    Sweep { experiment: "ping", goals: TIMES, options, quick }
+    Sweep { method: Method::RoundTrips, goals: TIMES, options, quick }
 }
 
 /// Messages sent at the highest rate.
 const fn floods(options: Options, quick: Options) -> Sweep {
-    Sweep { experiment: "blast", goals: FLOODS, options, quick }
+    Sweep { method: Method::Flood, goals: FLOODS, options, quick }
 }
 
 /// All questions, in the order of the answers.
@@ -187,13 +193,13 @@ const POLLING: Question = Question {
             &[("poll", "busy,event"), FEW_TRIPS],
         ),
         Sweep {
-            experiment: "blast",
+            method: Method::Flood,
             goals: &[Goal::Rate],
             options: &[("poll", "busy,event"), FLOOD, ONCE],
             quick: &[("poll", "busy,event"), SMALL_FLOOD, ONCE],
         },
         Sweep {
-            experiment: "ping",
+            method: Method::RoundTrips,
             goals: &[Goal::Cpu],
             options: &[("poll", "busy,event"), ("rate", "2000"), ("messages", "2000")],
             quick: &[("poll", "busy,event"), ("rate", "2000"), ("messages", "400")],
@@ -220,23 +226,23 @@ impl Question {
         self.note.filter(|(goals, _)| goals.contains(&goal)).map(|(_, note)| note)
     }
 
-    /// Whether points of an experiment, with or without a rate, measure the goal's number.
+    /// Whether points of a method, with or without a rate, measure the goal's number.
     #[must_use]
-    pub fn is_answered_by(&self, goal: Goal, experiment: &str, is_paced: bool) -> bool {
-        self.varying(goal, experiment, is_paced).is_some()
+    pub fn is_answered_by(&self, goal: Goal, method: Method, is_paced: bool) -> bool {
+        self.varying(goal, method, is_paced).is_some()
     }
 
     /// Messages of a run of the short sweep with such points.
     #[must_use]
-    pub fn least_messages(&self, goal: Goal, experiment: &str, is_paced: bool) -> Option<u64> {
-        let options = self.varying(goal, experiment, is_paced)?.quick;
+    pub fn least_messages(&self, goal: Goal, method: Method, is_paced: bool) -> Option<u64> {
+        let options = self.varying(goal, method, is_paced)?.quick;
         options.iter().find(|(name, _)| *name == "messages")?.1.parse().ok()
     }
 
-    fn varying(&self, goal: Goal, experiment: &str, is_paced: bool) -> Option<&Sweep> {
+    fn varying(&self, goal: Goal, method: Method, is_paced: bool) -> Option<&Sweep> {
         let is_it = |sweep: &&Sweep| {
             let at_rate = sweep.options.iter().any(|(name, _)| *name == "rate");
-            sweep.experiment == experiment && at_rate == is_paced && sweep.goals.contains(&goal)
+            sweep.method == method && at_rate == is_paced && sweep.goals.contains(&goal)
         };
         self.sweeps.iter().find(is_it)
     }

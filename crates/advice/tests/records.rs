@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rdmalab_advice::{Advice, Goal, Outcome, QUESTIONS, answers, json, question, text};
-use rdmalab_measure::{Outcome as Measured, Quantity};
+use rdmalab_measure::{Method, Outcome as Measured, Quantity};
 use rdmalab_record::{
     Device, DeviceKind, Environment, Header, Object, PointId, Record, Skipped, Writer,
 };
@@ -78,13 +78,15 @@ fn ping(op: &str, transport: &str, size: u64) -> Value {
     json!({ "experiment": "ping", "op": op, "transport": transport, "size_bytes": size, "seed": 1 })
 }
 
+const EXPERIMENTS: [(&str, Method); 2] = [("ping", Method::RoundTrips), ("blast", Method::Flood)];
+
 fn all(records: &[Record]) -> Advice {
     let questions: Vec<_> = QUESTIONS.iter().collect();
-    answers(records, &questions, &Goal::ALL, "32")
+    answers(records, &EXPERIMENTS, &questions, &Goal::ALL, "32")
 }
 
 fn of(records: &[Record], key: &str, goal: Goal) -> Advice {
-    answers(records, &[question(key).unwrap()], &[goal], "32")
+    answers(records, &EXPERIMENTS, &[question(key).unwrap()], &[goal], "32")
 }
 
 /// Twelve rounds: write is a third faster than send, with a tail half as long again.

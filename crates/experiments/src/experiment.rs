@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::ops::RangeInclusive;
 
-use rdmalab_measure::Quantity;
+use rdmalab_measure::{Method, Quantity};
 
 use crate::common::limits::Limits;
 use crate::common::option::{Choice, Opt};
@@ -25,6 +25,8 @@ struct About {
     waits: bool,
     samples_each: bool,
     samples_runs: bool,
+    method: Option<Method>,
+    calibrates: &'static [&'static str],
     options: fn() -> Vec<&'static Opt>,
     defaults: fn() -> (Common, Own),
 }
@@ -38,6 +40,8 @@ impl About {
             waits: W::WAITS,
             samples_each: W::SAMPLES_EACH,
             samples_runs: W::SAMPLES_RUNS,
+            method: W::METHOD,
+            calibrates: W::CALIBRATES,
             options: || W::OPTIONS.iter().map(|choice| choice.opt()).collect(),
             defaults: || (W::COMMON, Own::new(W::OWN)),
         }
@@ -103,6 +107,18 @@ impl Experiment {
     #[must_use]
     pub fn samples_runs(self) -> bool {
         self.0.samples_runs
+    }
+
+    /// The kind of measurement for which `rdmalab advise` uses it.
+    #[must_use]
+    pub fn method(self) -> Option<Method> {
+        self.0.method
+    }
+
+    /// The sweeps of it that `rdmalab calibrate` measures, each as options of a command line.
+    #[must_use]
+    pub fn calibrates(self) -> &'static [&'static str] {
+        self.0.calibrates
     }
 
     /// Its options, in the order of a help text.

@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use rdmalab_measure::Method;
 use rdmalab_rank::Rank;
 use rdmalab_rank::process::ProcessRank;
 
@@ -117,6 +118,16 @@ impl Experiment {
     pub fn all() -> impl Iterator<Item = Self> {
         Self::STANDARD.iter().copied().chain(added().iter().map(Runner::experiment))
     }
+
+    /// The one that `rdmalab advise` uses for this kind of measurement.
+    ///
+    /// # Panics
+    /// Never: a test holds that there is one for each kind.
+    #[must_use]
+    pub fn of_method(method: Method) -> Self {
+        let mut standard = Self::STANDARD.iter().copied();
+        standard.find(|one| one.method() == Some(method)).expect("each method has an experiment")
+    }
 }
 
 impl std::str::FromStr for Experiment {
@@ -210,6 +221,16 @@ mod tests {
         says(other!("other", "number", Some('s')), "is another option than");
         says(other!("other", "a_number", None), "cannot be an option");
         says(other!("other", "experiment", None), "cannot be an option");
+    }
+
+    #[test]
+    fn each_method_has_one_experiment() {
+        for method in Method::ALL {
+            let all = Experiment::all().filter(|one| one.method() == Some(method));
+            assert_eq!(all.collect::<Vec<_>>(), [Experiment::of_method(method)], "{method:?}");
+            // `advise` measures all of them with the same ranks.
+            assert_eq!(Experiment::of_method(method).ranks(), 2..=2, "{method:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_measure::{Method, Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
@@ -37,6 +37,10 @@ pub trait Workload: Clone + Send + Sync + 'static {
     const SAMPLES_EACH: bool = false;
     /// Whether each run is one sample, so that a shorter measurement keeps the number of runs.
     const SAMPLES_RUNS: bool = false;
+    /// The kind of measurement for which `rdmalab advise` uses it.
+    const METHOD: Option<Method> = None;
+    /// The sweeps of it that `rdmalab calibrate` measures, each as options of a command line.
+    const CALIBRATES: &'static [&'static str] = &[];
 
     /// Rejects options that no device could measure.
     ///

@@ -5,6 +5,7 @@
 //!   the distribution. Pure functions.
 //! * [`curve`]: what a curve of medians says: where it crosses another.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
+//! * [`method`]: the kinds of measurement, for those who need one and know no experiment.
 //! * [`pattern`]: whether a series repeats itself, where it stands out, and how sure that is.
 //! * [`outcome`]: the results of a rank at one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
@@ -22,6 +23,7 @@ pub mod clock;
 pub mod curve;
 pub mod group;
 pub mod limits;
+pub mod method;
 pub mod outcome;
 pub mod pattern;
 pub mod quantity;
@@ -33,6 +35,7 @@ pub mod two_groups;
 pub mod unit;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
+pub use method::Method;
 pub use outcome::{Outcome, Series, at_rank};
 pub use quantity::{Better, Quantity};
 pub use summary::Summary;

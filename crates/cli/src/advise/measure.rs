@@ -6,7 +6,7 @@ use std::time::Instant;
 use rdmalab_advice::{MESSAGES_OF_P99, answers};
 use rdmalab_experiments::{Experiment, Limits};
 use rdmalab_measure::quantity::fmt_ns;
-use rdmalab_measure::{Clock, text};
+use rdmalab_measure::{Clock, Method, text};
 
 use super::args::AdviseArgs;
 use super::fit::{Shortened, allowed_s, shorten};
@@ -27,8 +27,8 @@ use crate::table::Rows;
 pub fn run(args: &AdviseArgs) -> Outcome {
     let mut parts = parts::of(args)?;
     let how = args.how()?;
-    // Both experiments have two ranks.
-    let ends = Ends::of(Experiment::PING, &how)?;
+    // All experiments of a method have as many ranks.
+    let ends = Ends::of(Experiment::of_method(Method::RoundTrips), &how)?;
     if let Some(followed) = ends.follow() {
         return followed;
     }
@@ -63,7 +63,8 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     lab.session = None;
     // There are no records if the first part failed before its first run.
     let records = open_below(&records_dir.path).unwrap_or_default();
-    let advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
+    let advice =
+        answers(&records, &parts::experiments(), &args.questions(), &args.goals(), args.sizes());
     show::answers(args, &advice, &records);
     for file in lab.ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());

@@ -10,6 +10,7 @@ mod show;
 
 use rdmalab_advice::answers;
 use rdmalab_experiments::{Experiment, sweep};
+use rdmalab_measure::Method;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::records::open_below;
@@ -38,7 +39,8 @@ pub fn run(args: &AdviseArgs) -> Outcome {
                 .retain(|p| is_asked(p.parameters.get("size_bytes").and_then(|v| v.as_u64())));
         }
     }
-    let advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
+    let advice =
+        answers(&records, &parts::experiments(), &args.questions(), &args.goals(), args.sizes());
     show::answers(args, &advice, &records);
     match advice.answers.is_empty() {
         true => Err(failed("these records answer none of the questions")),
@@ -49,6 +51,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
 /// The sizes from the command line.
 fn sizes(args: &AdviseArgs) -> Outcome<Option<Vec<u64>>> {
     let Some(text) = &args.size else { return Ok(None) };
-    let points = sweep(Experiment::PING, &[("size", text)]).map_err(usage)?;
+    let points =
+        sweep(Experiment::of_method(Method::RoundTrips), &[("size", text)]).map_err(usage)?;
     Ok(Some(points.iter().map(|point| point.common.size_bytes).collect()))
 }

@@ -2,6 +2,7 @@
 
 use rdmalab_advice::{CONFIDENCE, Goal, Question, Sweep, fewer_of_large, runs_needed};
 use rdmalab_experiments::{Experiment, Limits, Point, check, sweep};
+use rdmalab_measure::Method;
 
 use super::args::AdviseArgs;
 use crate::failure::{Outcome, usage};
@@ -55,13 +56,18 @@ pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
     Ok(parts)
 }
 
+/// The experiments that measure for advice.
+pub fn experiments() -> Vec<(&'static str, Method)> {
+    Experiment::all().filter_map(|one| Some((one.name(), one.method()?))).collect()
+}
+
 fn concerns(sweep: &Sweep, goals: &[Goal]) -> bool {
     sweep.goals.iter().any(|goal| goals.contains(goal))
 }
 
 fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<Part> {
     let mut words = of.words(args.sizes(), args.quick);
-    let experiment: Experiment = of.experiment.parse().map_err(usage)?;
+    let experiment = Experiment::of_method(of.method);
     let mut points = sweep(experiment, &words).map_err(usage)?;
     let messages = messages_of(&points);
     if let Some((_, value)) = words.iter_mut().find(|(name, _)| name == "messages") {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rdmalab_experiments::sweep;
+use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_measure::{Outcome as Measured, Quantity, stats};
 use rdmalab_sim::Profile;
 use serde::Serialize;
@@ -44,9 +44,8 @@ impl LogGp {
         let large = [&short[..1], &short[2..], &large[..]].concat();
         let mut tasks = Vec::new();
         let model = Arc::new(profile.clone());
-        for (name, options) in [("oneway", &one[..]), ("oneway", &large[..]), ("blast", &many[..])]
-        {
-            let experiment = name.parse().map_err(failed)?;
+        let (ways, rates) = (Experiment::ONEWAY, Experiment::BLAST);
+        for (experiment, options) in [(ways, &one[..]), (ways, &large[..]), (rates, &many[..])] {
             let points = sweep(experiment, options).map_err(usage)?;
             tasks.extend(points.into_iter().map(|point| (model.clone(), 2, point)));
         }

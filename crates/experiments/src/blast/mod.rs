@@ -11,7 +11,7 @@ mod part;
 pub(crate) mod receive;
 mod send;
 
-use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_measure::{Method, Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
@@ -50,6 +50,12 @@ impl Workload for Blast {
     };
     const OWN: Self = Self { buffers: 64, stamp_every: 0 };
     const SAMPLES_RUNS: bool = true;
+    const METHOD: Option<Method> = Some(Method::Flood);
+    const CALIBRATES: &'static [&'static str] = &[
+        // Rates.
+        "--size 8 --inline off,on --list 1,16 --messages 2000 --runs 1",
+        "--size 4K,64K --inline off --messages 2000 --runs 1",
+    ];
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(common.op != Op::WriteRead, "op", || {

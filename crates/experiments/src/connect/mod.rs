@@ -49,6 +49,7 @@ impl Workload for Connect {
     };
     const OWN: Self = Self { by: By::Plain };
     const WAITS: bool = false;
+    const CALIBRATES: &'static [&'static str] = &[""];
 
     fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
         must(common.transport != Transport::Ud, "transport", || {

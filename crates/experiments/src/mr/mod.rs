@@ -39,6 +39,7 @@ impl Workload for Mr {
     };
     const OWN: Self = Self;
     const WAITS: bool = false;
+    const CALIBRATES: &'static [&'static str] = &["--size 4K,64K,1M"];
 
     fn series(&self, _: &Common) -> u64 {
         4

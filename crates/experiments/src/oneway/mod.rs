@@ -52,6 +52,10 @@ impl Workload for Oneway {
     const OWN: Self =
         Self { burst: 0, stamps: Stamps { send: false, recv: true, comp: true, post: false } };
     const SAMPLES_EACH: bool = true;
+    const CALIBRATES: &'static [&'static str] = &[
+        // One-way times, and completions of short messages and of long ones.
+        "--size 8,4K --inline off --messages 100 --runs 5",
+    ];
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(!common.op.reads(), "op", || {

@@ -43,6 +43,11 @@ impl Workload for Overhead {
     const COMMON: Common = Common { messages: 10_000, tx_depth: 512, ..Common::DEFAULT };
     const OWN: Self = Self;
     const WAITS: bool = false;
+    const CALIBRATES: &'static [&'static str] = &[
+        // What calls cost, alone and in lists; posts with inline data of one and of four pieces.
+        "--size 32 --list 1,16 --inline off,on --messages 1000",
+        "--size 256 --inline on --messages 1000",
+    ];
 
     /// Lists have a fixed length, and the next one is posted when all of it is through.
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {

@@ -11,7 +11,7 @@ mod options;
 mod passive;
 mod trips;
 
-use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_measure::{Method, Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
@@ -45,6 +45,18 @@ impl Workload for Ping {
     const COMMON: Common = Common::DEFAULT;
     const OWN: Self = Self { unsignalled: Unsignalled::Write };
     const SAMPLES_EACH: bool = true;
+    const METHOD: Option<Method> = Some(Method::RoundTrips);
+    const CALIBRATES: &'static [&'static str] = &[
+        // Latency: inline or read over the bus, short and long.
+        "--size 8,64,256 --inline off,on --messages 1000",
+        "--size 1K,4K,16K,64K --inline off --messages 1000",
+        // A target that looks at memory, and one that only answers.
+        "--op write --size 8,4K --inline off --messages 1000",
+        "--op read --size 8,4K,64K --messages 1000",
+        // Events, and with a pause those of a processor that fell asleep.
+        "--poll event --size 8 --messages 1000",
+        "--poll event --size 8 --pause 500us --messages 100 --warm-up 10",
+    ];
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         if common.threads > 1 {

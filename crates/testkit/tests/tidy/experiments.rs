@@ -1,6 +1,6 @@
-//! Where an experiment is named: in its folder, in the list, and in what is about this one
-//! experiment. All else takes experiments from the list, so that a new one is a folder, a line of
-//! the list (with its `mod`), and a chapter.
+//! Where an experiment is named, as a constant or as a text: in its folder, in the list, and in
+//! what is about this one experiment. All else takes experiments from the list, so that a new one
+//! is a folder, a line of the list (with its `mod`), and a chapter.
 
 use crate::mask::{is_word, word_offsets};
 use crate::tree::{Offence, SourceFile, Tree};
@@ -11,13 +11,23 @@ const LIST: &str = "crates/experiments/src/list.rs";
 const FOLDERS: &str = "crates/experiments/src/";
 
 /// Files that name experiments for a reason. The list may only shrink.
-const NAMED: [(&str, &str); 6] = [
-    ("crates/cli/src/advise/mod.rs", "sizes are read as an option of `ping`"),
-    ("crates/cli/src/advise/measure.rs", "its ranks are those of `ping`"),
+const NAMED: [(&str, &str); 5] = [
     ("crates/cli/src/perftest/args.rs", "perftest's programs are two experiments"),
     ("crates/cli/src/perftest/mod.rs", "perftest's programs are two experiments"),
+    ("crates/cli/src/simulated/loggp.rs", "LogGP is defined by one-way times and a rate"),
     ("crates/cli/src/study/program.rs", "calls of perftest's programs are read as `ping`"),
     ("crates/cli/src/tour/mod.rs", "a tour is of chosen experiments"),
+];
+
+/// Texts that are the name of an experiment and mean something else. The list may only shrink.
+const ALIKE: [(&str, &str, &str); 7] = [
+    ("crates/cli/src/exec/trials/vary.rs", "odp", "a word of `--vary`"),
+    ("crates/cli/src/perftest/args.rs", "odp", "an option of perftest"),
+    ("crates/cli/src/perftest/args.rs", "timeout", "the option `--timeout`"),
+    ("crates/experiments/src/common/options.rs", "timeout", "the option `--timeout`"),
+    ("crates/experiments/src/odp/mod.rs", "timeout", "the option `--timeout`"),
+    ("crates/findings/src/lib.rs", "timeout", "the option `--timeout`"),
+    ("crates/verbs/src/mock.rs", "mr", "a memory region"),
 ];
 
 /// One folder that uses another one's.
@@ -46,6 +56,7 @@ pub fn offences(tree: &Tree) -> Vec<Offence> {
             found.push(Offence::new(&file.path, 0, "names no experiment: take it from `NAMED`"));
         }
         found.extend(named.into_iter().filter(|_| !is_known));
+        found.extend(texts(file, &all));
         found.extend(folders(file, &all));
     }
     found
@@ -97,6 +108,47 @@ fn constants(file: &SourceFile, all: &[(String, String)]) -> Vec<Offence> {
     found
 }
 
+/// Texts in a file that begin a command line of an experiment, or are its name.
+fn texts(file: &SourceFile, all: &[(String, String)]) -> Vec<Offence> {
+    let lines = shipped(file).lines().count();
+    let mut left: Vec<&str> =
+        ALIKE.iter().filter(|alike| alike.0 == file.path).map(|alike| alike.1).collect();
+    let mut found = Vec::new();
+    for ((number, code), (_, line)) in file.code_lines().zip(file.lines()).take(lines) {
+        for text in literals(code, line) {
+            let (word, rest) = text.split_once(' ').unwrap_or((&text, "--"));
+            let is_name = |(_, folder): &&(String, String)| folder == word;
+            let Some((_, folder)) = all.iter().find(is_name).filter(|_| rest.starts_with("--"))
+            else {
+                continue;
+            };
+            let is_alike = ALIKE.iter().any(|(path, text, _)| *path == file.path && text == folder);
+            left.retain(|text| text != folder);
+            if !is_alike && !file.path.starts_with(&format!("{FOLDERS}{folder}/")) {
+                let what = format!(
+                    "has the name of `{folder}` as a text: ask `Workload`, or the quantities"
+                );
+                found.push(Offence::new(&file.path, number, what));
+            }
+        }
+    }
+    let unused = |text: &str| format!("has no text {text:?}: take it from `ALIKE`");
+    found.extend(left.into_iter().map(|text| Offence::new(&file.path, 0, unused(text))));
+    found
+}
+
+/// The insides of the string literals that begin and end in a line. In `code` they are blank.
+fn literals(code: &str, line: &str) -> Vec<String> {
+    let (code, line): (Vec<char>, Vec<char>) = (code.chars().collect(), line.chars().collect());
+    let quotes: Vec<usize> = (0..code.len()).filter(|at| code[*at] == '"').collect();
+    let inside = |two: &[usize]| two[0] + 1..two[1];
+    let pairs = quotes
+        .windows(2)
+        .map(inside)
+        .filter(|inside| code[inside.clone()].iter().all(|c| *c == ' '));
+    pairs.map(|inside| line[inside].iter().collect()).collect()
+}
+
 /// Folders of experiments that a file names and is not in.
 fn folders(file: &SourceFile, all: &[(String, String)]) -> Vec<Offence> {
     let Some(inside) = file.path.strip_prefix(FOLDERS) else { return Vec::new() };
@@ -130,6 +182,7 @@ fn lines_of(path: &str, text: &str) -> Vec<(String, usize)> {
     ];
     let named = NAMED.map(|(path, _)| (path, "let a = Experiment::PING;\n"));
     files.extend(named);
+    files.retain(|(known, _)| !ALIKE.iter().any(|(alike, _, _)| alike == known));
     files.retain(|(known, _)| *known != path);
     files.push((path, text));
     offences(&Tree::of(&files)).into_iter().map(|o| (o.path, o.line)).collect()
@@ -140,6 +193,10 @@ fn an_experiment_is_named_where_it_is_at_home() {
     let path = "crates/cli/src/run/plan.rs";
     assert_eq!(lines_of(path, "\nmatch e {\n    Experiment::RPC => 1,\n}\n"), [(path.into(), 3)]);
     assert!(lines_of(path, "// Experiment::RPC\nlet a = \"Experiment::RPC\";\n").is_empty());
+    assert_eq!(lines_of(path, "\nf(\"\u{e4}\", \"rpc\");\n"), [(path.into(), 2)]);
+    assert_eq!(lines_of(path, "let a = \"rpc --size 8\";\n"), [(path.into(), 1)]);
+    assert!(lines_of(path, "// \"rpc\"\nlet a = \"rpc is\", rpc, \"an rpc\";\n").is_empty());
+    assert!(lines_of("crates/experiments/src/rpc/mod.rs", "let a = \"rpc\";\n").is_empty());
     assert!(lines_of(path, "#[cfg(test)]\nmod tests {\n    Experiment::RPC;\n}\n").is_empty());
     assert!(lines_of("crates/cli/tests/run.rs", "Experiment::RPC;\n").is_empty());
     let path = "crates/cli/src/study/tests.rs";
@@ -155,7 +212,9 @@ fn an_experiment_is_named_where_it_is_at_home() {
 
 #[test]
 fn what_needs_no_exception_has_none() {
-    let (path, _) = NAMED[0];
+    let (path, _) = NAMED[2];
+    assert_eq!(lines_of(path, "let a = 1;\n"), [(path.to_owned(), 0)]);
+    let (path, _, _) = ALIKE[0];
     assert_eq!(lines_of(path, "let a = 1;\n"), [(path.to_owned(), 0)]);
 }
 
