@@ -1,4 +1,6 @@
 //! One end of a row. Its hot loops take no time stamps, because the bare limits take none either.
+//! Its loops and credits are not those of the experiments, which serve several queue pairs, all
+//! transports and losses, and ask on the way whether they should stop: that work would be measured.
 
 mod datagrams;
 mod endpoint;
