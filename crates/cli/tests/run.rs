@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Ended, Process, endless, rdmalab, said, signal, workers};
-use rdmalab_experiments::{Experiment, option};
+use rdmalab_experiments::{Experiment, Opt, Point, option};
 use rdmalab_testing::free_port;
 use serde_json::Value;
 
@@ -42,9 +42,9 @@ fn points(value: &Value) -> &Vec<Value> {
 
 const SHORT: [&str; 6] = ["--messages", "60", "--warm-up", "10", "--runs", "2"];
 
-/// For options without listed values: a value besides the default, and the options it needs.
-fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
-    match option {
+/// A value besides the default, and the options it needs.
+fn other_value(option: &Opt, default: &str) -> (&'static str, &'static [&'static str]) {
+    match option.name {
         "size" => ("300", &[]),
         "messages" => ("50", &["--runs", "2", "--warm-up", "10"]),
         "runs" => ("3", &["--messages", "20", "--warm-up", "10"]),
@@ -105,7 +105,11 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "second-op" => ("send", &[]),
         "second-page" => ("other", &[]),
         "warm" => ("but_first", &["--second-page", "other"]),
-        other => panic!("--{other} is new: give it a value here"),
+        _ => {
+            let mut listed = option.words.iter().chain(&["2", "3"]).copied();
+            let other = listed.find(|value| *value != default);
+            (other.expect("one of the two is another one"), &[])
+        }
     }
 }
 
@@ -118,7 +122,7 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
                 // Experiments that wait for answers or receives need a transport without losses.
                 ("recvq" | "rpc", "transport") => ("rc", &[][..]),
                 ("odp", "op") => ("write", &[][..]),
-                (_, name) => other_value(name),
+                _ => other_value(opt, &opt.get(&Point::default_for(experiment))),
             };
             // Only `blast` has this option.
             let with: &[&str] = if with == ["--buffers", "8"] && experiment != Experiment::BLAST {
@@ -152,7 +156,9 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
 #[test]
 fn a_sweep_measures_what_is_possible_and_lists_the_rest() {
     let words = ["--transport", "rc,uc,ud", "--op", "send,write,read", "--size", "16,8K"];
-    for experiment in ["oneway", "ping", "blast"] {
+    // The experiments that send messages all the time, over any transport.
+    let is_traffic = |e: &Experiment| option(*e, "threads").is_ok();
+    for experiment in Experiment::all().filter(is_traffic).map(Experiment::name) {
         let all = [&[experiment, "--repeat", "2"], &SHORT[..], &words[..]].concat();
         let result = json(&all);
         let skipped = result["skipped"].as_array().unwrap();

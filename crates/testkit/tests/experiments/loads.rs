@@ -3,7 +3,7 @@
 use rdmalab_experiments::{Experiment, load_rates};
 use rdmalab_measure::{Outcome, Quantity, Series};
 
-use crate::two::{TRAFFIC, Table, at_both, measure, point, refused};
+use crate::two::{Table, at_both, measure, point, refused, traffic};
 
 const DUE: &str = "from the intended start";
 
@@ -300,7 +300,7 @@ fn messages_take_several_queue_pairs_in_turns() {
 
 #[test]
 fn who_is_interrupted_keeps_what_all_threads_have() {
-    for experiment in TRAFFIC {
+    for experiment in traffic() {
         let table = Table { stop_in_round: 8, ..Table::default() };
         let point = point(experiment, "messages=100 runs=1000 warm-up=0 size=64 threads=2");
         let [here, there] = at_both(&table, [&point, &point]);

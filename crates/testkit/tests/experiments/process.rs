@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rdmalab_experiments::{Experiment, run};
+use rdmalab_experiments::{Experiment, option, run};
 use rdmalab_measure::Outcome;
 use rdmalab_rank::process::{
     Cause, ProcessRank, RankSpec, TeamEvent, WorkerCommand, WorkerGroup, WorkerGroupError,
@@ -12,7 +12,7 @@ use rdmalab_rank::process::{
 use rdmalab_testkit::programs::library_dir;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::two::{TRAFFIC, device, point};
+use crate::two::{device, is_traffic, point, traffic};
 
 /// An environment variable that marks worker processes.
 const MARK: &str = "RDMALAB_TEST_EXPERIMENT_WORKER";
@@ -122,9 +122,19 @@ fn endless(experiment: Experiment) -> String {
         "connect" => "qps=20 runs=1000000",
         "odp" => "fault=none runs=1000000",
         "timeout" => "messages=100000 timeout=12 retry-cnt=0",
-        _ => "messages=1000 runs=4000 warm-up=0 size=64",
+        _ => return endless_by_its_options(experiment),
     };
     format!("{experiment} {options}")
+}
+
+/// The same, with those of the usual options that the experiment has.
+fn endless_by_its_options(experiment: Experiment) -> String {
+    let has = |name: &str| option(experiment, name).is_ok();
+    let messages = if has("runs") { "1000" } else { "4000000" };
+    let usual = [("messages", messages), ("runs", "4000"), ("warm-up", "0"), ("size", "64")];
+    let own = usual.into_iter().filter(|(name, _)| has(name));
+    let words: String = own.map(|(name, value)| format!(" {name}={value}")).collect();
+    format!("{experiment}{words}")
 }
 
 /// Checks a few cases at a time, beside each other. Most of their time they wait.
@@ -212,7 +222,7 @@ fn threads_run_between_two_processes_and_end_together() {
     assert!(found.contains("count sent 2400\n") && found.contains("figure rate thread 2\n"));
     assert!(found.ends_with("cut short: no\n"), "{found}");
     let _turn = crate::turn();
-    for experiment in TRAFFIC {
+    for experiment in traffic() {
         let error = hit(experiment, "threads=2", Signal::KILL, LONG);
         let kept = text(error.partial[0].as_deref().unwrap_or_default());
         assert!(kept.contains("SIGKILL") && kept.contains("thread 1"), "{experiment}: {kept}");
@@ -254,7 +264,7 @@ fn an_interrupted_team_brings_home_what_both_ends_have() {
         });
         let found = text(&result.unwrap_or_else(|e| panic!("{experiment}: {e}"))[0]);
         assert!(found.ends_with("cut short: interrupted\n"), "{experiment}: {found}");
-        if TRAFFIC.contains(&experiment) {
+        if is_traffic(experiment) {
             assert!(found.contains("figure CPU rank 1"), "{experiment}: {found}");
         }
         assert!(found.contains("series "), "{experiment}: {found}");
@@ -283,7 +293,7 @@ fn a_long_wait_keeps_the_other_end_patient() {
 
 /// The ranks that spin while they measure.
 fn spinning(experiment: Experiment) -> std::ops::Range<usize> {
-    if TRAFFIC.contains(&experiment) { 0..2 } else { 0..1 }
+    if is_traffic(experiment) { 0..2 } else { 0..1 }
 }
 
 /// Sends `signal` to rank 1 while an endless job runs.

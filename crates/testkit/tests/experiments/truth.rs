@@ -4,7 +4,7 @@ use rdmalab_experiments::{Experiment, Limits, Point, check};
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::Stopped;
 
-use crate::two::{TRAFFIC, Table, at_both, device, measure, point};
+use crate::two::{Table, at_both, device, measure, point, traffic};
 
 /// The shortest sample: other load on the machine only adds time.
 fn shortest(outcome: &Outcome, quantity: Quantity) -> f64 {
@@ -78,7 +78,7 @@ fn a_pause_takes_its_time_and_is_in_no_sample() {
 
 #[test]
 fn who_is_interrupted_keeps_what_was_measured() {
-    for experiment in TRAFFIC {
+    for experiment in traffic() {
         // Three exchanges come first (options, kind of address, connection), then one before each
         // part. In the sixth exchange at least one part is done.
         let table = Table { stop_in_round: 6, ..Table::default() };

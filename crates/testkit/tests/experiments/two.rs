@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdmalab_experiments::{Experiment, Limits, Point, check, run, sweep};
+use rdmalab_experiments::{Experiment, Limits, Point, check, option, run, sweep};
 use rdmalab_measure::{Clock, Outcome, Stamp};
 use rdmalab_rank::{CpuTime, Locks, Rank, Stopped};
 use rdmalab_softnic::{SoftNic, management_c};
@@ -19,8 +19,15 @@ use rdmalab_verbs::{CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, 
 /// A limit that no wait of a test reaches unless something is broken.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
-/// The experiments that send messages between the ranks.
-pub const TRAFFIC: [Experiment; 3] = [Experiment::ONEWAY, Experiment::PING, Experiment::BLAST];
+/// The experiments that send messages between the ranks all the time, by any number of threads.
+pub fn traffic() -> impl Iterator<Item = Experiment> {
+    Experiment::all().filter(|experiment| is_traffic(*experiment))
+}
+
+/// Whether an experiment is one of [`traffic`].
+pub fn is_traffic(experiment: Experiment) -> bool {
+    option(experiment, "threads").is_ok()
+}
 
 /// The state that the two ranks share, and the test's settings.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use rdmalab_rank::Rank;
 use rdmalab_sim::{Breakdown, Component, Profile, Ps, Report, find};
 use rdmalab_verbs::{RecvRequest, SendRequest};
 
-use crate::experiments::CASES;
+use crate::experiments::cases;
 use crate::lab::{Shape, connect, device_of, lab, model, wait};
 
 const MESSAGES: usize = 10;
@@ -118,10 +118,10 @@ fn each_part_is_what_its_parameters_say() {
 /// The sum is exact whatever is measured, and the results are those without a timeline.
 #[test]
 fn looking_changes_nothing() {
-    for (experiment, ranks, options) in CASES {
-        let points = sweep(*experiment, options).unwrap();
+    for (experiment, ranks, options) in cases() {
+        let points = sweep(experiment, options).unwrap();
         let run = |watched: Option<usize>| {
-            let (simulation, _) = lab(&find("connectx4").unwrap(), *ranks);
+            let (simulation, _) = lab(&find("connectx4").unwrap(), ranks);
             let simulation = simulation.with_seed(points[0].common.stream_seed());
             let device = device_of(&simulation);
             let simulation = match watched {
