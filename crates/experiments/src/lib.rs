@@ -1,7 +1,7 @@
 //! The workloads of the studies, each in a folder: what it measures, its options as data, and how
 //! it runs. `list.rs` lists them, `workload.rs` has the trait that each implements, and `common`
 //! has the parts that they share. An experiment uses only `verbs` and [`rdmalab_rank::Rank`], so
-//! that it runs unchanged on adapters, on the soft device and, later, in virtual time.
+//! that it runs unchanged on adapters, on the soft device and in virtual time.
 //!
 //! A measurement is a [`Point`]; [`options`] lists the options of a point, [`sweep`] makes many
 //! points from a short text, [`check`] rejects a point that cannot be measured, and [`run`]

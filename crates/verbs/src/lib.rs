@@ -1,5 +1,5 @@
-//! Safe verbs over any [`VerbsTable`]: the system's libibverbs, the soft
-//! device, later the simulator. An experiment is written once against this crate.
+//! Safe verbs over any [`VerbsTable`]: the system's libibverbs, the soft device, the simulator. An
+//! experiment is written once against this crate.
 //!
 //! ```no_run
 //! use rdmalab_verbs::{Access, Library, QpType, Qp, SendRequest};
