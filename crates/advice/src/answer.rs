@@ -246,11 +246,11 @@ fn missing(
         });
         let options = question.options.join(" and --");
         let why = if is_alone {
-            format!("no record varies --{options} alone, in turns")
+            format!("no record varies only --{options}, in turns")
         } else if let (true, [goal]) = (is_short, open.as_slice()) {
             format!("the runs have no {}: raise --messages", goal.measure())
         } else {
-            format!("no record has such runs of {experiment}")
+            format!("no record has comparable runs of {experiment}")
         };
         advice.missing.push(Missing { question, goals: open, why, command });
     }

@@ -119,7 +119,7 @@ impl FromStr for Goal {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|goal| goal.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("{text:?} is no goal: choose one of {names}")
+            format!("{text:?} is not a goal: choose one of {names}")
         })
     }
 }

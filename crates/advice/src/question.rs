@@ -269,6 +269,6 @@ impl Sweep {
 pub fn question(key: &str) -> Result<&'static Question, String> {
     QUESTIONS.iter().find(|question| question.key == key).ok_or_else(|| {
         let keys: Vec<&str> = QUESTIONS.iter().map(|question| question.key).collect();
-        format!("{key:?} is no question: choose one of {}", keys.join(", "))
+        format!("{key:?} is not a question: choose one of {}", keys.join(", "))
     })
 }

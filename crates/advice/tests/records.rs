@@ -165,7 +165,7 @@ fn ways_that_did_not_take_turns_are_not_compared() {
     let advice = of(&records, "opcode", Goal::Latency);
     assert!(advice.answers.is_empty(), "{advice:?}");
     let [missing] = advice.missing.as_slice() else { panic!("{advice:?}") };
-    assert!(missing.why.contains("--op alone, in turns"), "{missing:?}");
+    assert!(missing.why.contains("only --op, in turns"), "{missing:?}");
     assert!(missing.command.starts_with("rdmalab run ping --size 32 --op send,"), "{missing:?}");
     assert!(missing.command.contains(" --device soft0 --faults 'drop 1%' --"), "{missing:?}");
     assert!(missing.command.ends_with(" --repeat 12"), "{missing:?}");

@@ -94,8 +94,8 @@ fn sides(records: Vec<Record>) -> Outcome<[(String, Vec<Record>); 2]> {
     for record in records {
         let Some(condition) = record.header.condition.clone() else {
             return Err(usage(format!(
-                "{} has no condition: each of more than two records needs one, as `run --condition \
-                 NAME` sets it",
+                "{} has no condition: with more than two records each needs one, which `run \
+                 --condition NAME` sets",
                 record.dir.display()
             )));
         };
@@ -107,7 +107,7 @@ fn sides(records: Vec<Record>) -> Outcome<[(String, Vec<Record>); 2]> {
     let names: Vec<String> = sides.iter().map(|(name, _)| name.clone()).collect();
     <[(String, Vec<Record>); 2]>::try_from(sides).map_err(|_| {
         usage(format!(
-            "two conditions are compared, and these records have {}: {}",
+            "compare needs exactly two conditions, and these records have {}: {}",
             names.len(),
             names.join(", ")
         ))

@@ -106,7 +106,8 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         Ok(Some(library)) => list_system(&library, &mut remarks),
         Ok(None) => {
             remarks.push(
-                "libibverbs.so.1 is ours here (LD_LIBRARY_PATH), so adapters are not listed".into(),
+                "LD_LIBRARY_PATH names rdmalab's libibverbs.so.1, so adapters are not listed"
+                    .into(),
             );
             Vec::new()
         }
@@ -138,7 +139,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         outln!("    {name}: {title}");
     }
     remarks.iter().for_each(|remark| outln!("{remark}"));
-    if reports.is_empty() { Err(failed("there is no device")) } else { Ok(()) }
+    if reports.is_empty() { Err(failed("there are no devices")) } else { Ok(()) }
 }
 
 /// Prints a line for each device, at the beginning of the tour.
@@ -250,8 +251,8 @@ fn print(report: &Report) {
         .flatten()
         .collect();
         outln!(
-            "    {} QPs, {} requests a queue, {} pieces a request, {} completions a CQ, \
-             {} READs at once",
+            "    {} QPs, {} requests per queue, {} scatter/gather entries per request, {} \
+             completions per CQ, {} outstanding READs",
             grouped(can.max_qp.into()),
             grouped(can.max_qp_wr.into()),
             can.max_sge,

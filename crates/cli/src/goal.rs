@@ -47,7 +47,7 @@ pub struct GoalArgs {
 pub fn run(args: &GoalArgs) -> Outcome {
     let Some(profile) = simulated::profile(&args.device)? else {
         return Err(usage(format!(
-            "--device {}: schedules are replayed on simulated devices only, as {}",
+            "--device {}: schedules are replayed on simulated devices only: choose {}",
             args.device,
             simulated::names().join(", ")
         )));

@@ -52,9 +52,9 @@ impl Hold {
         let wrong = |e: std::io::Error| {
             let hint = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "only root may write to it, or users to whom an administrator gave the right"
+                    "only root may write to it, unless an administrator grants the right"
                 }
-                std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or /dev hides it",
+                std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or it is not in /dev",
                 _ => "leave the option out",
             };
             failed(format!("--hold-dma-latency {us}: {}: {e}; {hint}", path.display()))

@@ -197,8 +197,8 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
         _ => "; packets of an adapter are captured with ibdump or tcpdump",
     };
     Err(format!(
-        "{option}: {name} is not a soft device, and this option is for soft devices only: name one \
-         (--device soft0), or leave {option} out{instead}"
+        "{option} works on soft devices only, and {name} is not one: name one (--device soft0), \
+         or leave {option} out{instead}"
     ))
 }
 
@@ -242,12 +242,18 @@ mod tests {
         };
         assert_eq!(link.check(&device(Kind::Soft)), Ok(()));
         let said = link.check(&device(Kind::System)).unwrap_err();
-        assert!(said.starts_with("--faults: soft0 is not a soft device"), "{said}");
+        assert!(
+            said.starts_with("--faults works on soft devices only, and soft0 is not one"),
+            "{said}"
+        );
         assert_eq!(LinkArgs::default().check(&device(Kind::System)), Ok(()));
         assert_eq!(link.check(&device(Kind::Sim)), Ok(()));
         let link = LinkArgs { udp_port: Some(4791), ..link };
         let said = link.check(&device(Kind::Sim)).unwrap_err();
-        assert!(said.starts_with("--udp-port: soft0 is not a soft device"), "{said}");
+        assert!(
+            said.starts_with("--udp-port works on soft devices only, and soft0 is not one"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn print(text: fmt::Arguments<'_>) {
 pub fn finish() -> Result<(), String> {
     note(io::stdout().flush());
     let error = ERROR.lock().unwrap_or_else(PoisonError::into_inner).take();
-    error.map_or(Ok(()), |error| Err(format!("standard output is not whole: {error}")))
+    error.map_or(Ok(()), |error| Err(format!("could not write all output: {error}")))
 }
 
 fn note(result: io::Result<()>) {

@@ -40,7 +40,7 @@ pub fn list() -> Outcome {
     for slot in slots {
         let (pid, command) = match holders.get(&slot.inode) {
             Some(process) => (process.pid.to_string(), process.command.clone()),
-            None => ("?".to_owned(), "(of another user, or just gone)".to_owned()),
+            None => ("?".to_owned(), "(of another user, or it has just ended)".to_owned()),
         };
         let start = [slot.slot.to_string(), slot.uid.to_string(), slot.version.to_string()];
         rows.push(&[&start[..], &[pid, command]].concat());
@@ -91,7 +91,8 @@ pub fn clean(args: &CleanArgs) -> Outcome {
             users.iter().map(|user| format!("  {} {}", user.pid, user.command)).collect();
         return Err(failed(format!(
             "clean: nothing was removed, because processes use the libraries:\n{}\nend them, or \
-             use --force: they go on, but programs that they start will not find the libraries",
+             use --force: they keep running, but programs that they start will not find the \
+             libraries",
             shown.join("\n")
         )));
     }
@@ -104,7 +105,7 @@ pub fn clean(args: &CleanArgs) -> Outcome {
     }
     removed.iter().for_each(|path| outln!("removed {}", path.display()));
     if removed.is_empty() {
-        outln!("nothing is left over");
+        outln!("there is nothing to remove");
     }
     if !live.is_empty() {
         outln!(

@@ -50,8 +50,9 @@ impl RecordsDir {
     /// Why it cannot be made.
     pub fn new(out: Option<&Path>, is_temporary: bool, prefix: &str) -> Outcome<Self> {
         if is_temporary {
-            let temporary = tempfile::tempdir()
-                .map_err(|e| failed(format!("no directory for temporary records: {e}")))?;
+            let temporary = tempfile::tempdir().map_err(|e| {
+                failed(format!("cannot make a directory for temporary records: {e}"))
+            })?;
             return Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) });
         }
         let utc = rdmalab_record::utc(SystemTime::now());

@@ -36,8 +36,8 @@ pub fn run(args: &ReportArgs) -> Outcome {
         return match args.dirs.as_slice() {
             [_] => study::run(dir, output),
             _ => Err(usage(format!(
-                "{} is the directory of a study, which can only be reported alone; name the \
-                 directories of records in it instead",
+                "{} is the directory of a study: report it alone, or name the directories of its \
+                 records",
                 dir.display()
             ))),
         };

@@ -39,7 +39,8 @@ pub fn run(args: &ServeArgs) -> Outcome {
     outln!("rdmalab {} serves at {address}", env!("CARGO_PKG_VERSION"));
     if args.bind.is_none() {
         outln!(
-            "only this machine can connect; --bind ADDRESS admits others, which have to be trusted"
+            "only this machine can connect; --bind ADDRESS admits other machines, which must be \
+             trusted"
         );
     }
     server.run(&interrupt.flag(), |event| outln!("{}", text(&event))).map_err(failed)

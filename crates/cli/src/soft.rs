@@ -34,7 +34,7 @@ fn load_cm() -> Result<CmTable, LoadError> {
     let refused = |reason| LoadError::Open { library: runtime::CM.soname.to_owned(), reason };
     let path = runtime::as_file(&runtime::CM).map_err(refused)?;
     let path = CString::new(path.into_os_string().into_encoded_bytes());
-    let path = path.map_err(|_| refused("its path contains a zero byte".to_owned()))?;
+    let path = path.map_err(|_| refused("its path contains a NUL byte".to_owned()))?;
     let mads = MadPort {
         open: management_c::open,
         send: management_c::send,
@@ -82,8 +82,8 @@ pub fn find(name: &str) -> Result<Device, Failure> {
 pub fn between_processes(name: &str, what: &str) -> Result<Device, Failure> {
     if name_of_device(name).is_some() {
         return Err(usage(format!(
-            "--device {name}: {what} is between processes, and all ranks of a simulated device are \
-             in one: choose another device, or use `rdmalab run EXPERIMENT --device {name}`"
+            "--device {name}: {what} needs several processes, but all ranks of a simulated device \
+             are in one: choose another device, or use `rdmalab run EXPERIMENT --device {name}`"
         )));
     }
     find(name)

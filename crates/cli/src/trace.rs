@@ -50,7 +50,7 @@ pub fn run(args: &TraceArgs) -> Outcome {
     let of_qp = |c: &&Conversation| args.qp.is_none_or(|qp| has(c, qp));
     let shown: Vec<&Conversation> = trace.conversations.iter().filter(of_qp).collect();
     if let (Some(qp), true) = (args.qp, shown.is_empty()) {
-        return Err(usage(format!("--qp {qp:#x}: no conversation of this capture has it")));
+        return Err(usage(format!("--qp {qp:#x}: no conversation of this capture has this QP")));
     }
     for (i, conversation) in shown.iter().enumerate() {
         outln!();
@@ -82,8 +82,8 @@ fn overview(trace: &Trace) {
     }
     if trace.crowded_psns > 0 {
         outln!(
-            "  {} PSNs are used by more than {SHARERS_MAX} queue pairs of a host: they do not tell \
-             which directions belong together",
+            "  {} PSNs are used by more than {SHARERS_MAX} queue pairs of a host: they cannot \
+             show which directions belong together",
             trace.crowded_psns
         );
     }

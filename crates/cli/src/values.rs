@@ -6,8 +6,9 @@ use rdmalab_report::expect::share_of;
 
 /// `median` or `p99.9`.
 pub fn quantile(text: &str) -> Result<f64, String> {
-    let wrong =
-        || format!("{text:?} is no quantile: write median, or p and a percentage, as p99.9");
+    let wrong = || {
+        format!("{text:?} is not a quantile: write median, or p and a percentage, such as p99.9")
+    };
     if text == "median" {
         return Ok(0.5);
     }
@@ -17,7 +18,7 @@ pub fn quantile(text: &str) -> Result<f64, String> {
 
 /// A percentage such as `5%` or `5`.
 pub fn percentage(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no percentage from 0 to 1000, as 5%");
+    let wrong = || format!("{text:?} is not a percentage from 0 to 1000: write it as 5%");
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     let percent: f64 = number.parse().map_err(|_| wrong())?;
     if (0.0..=1000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(wrong()) }
@@ -25,7 +26,7 @@ pub fn percentage(text: &str) -> Result<f64, String> {
 
 /// A time such as `90s`, `10m`, `2h`; seconds without a unit.
 pub fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time: write it as 90s, 10m or 2h");
+    let wrong = || format!("{text:?} is not a time: write it as 90s, 10m or 2h");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let factor = match &text[end..] {
         "" | "s" => 1.0,

@@ -209,13 +209,13 @@ fn mistakes_are_told() {
         (&["--size", "huge"], "--size"),
         (&["--ask", "opcode", "--repeat", "3"], "choose 6 or more"),
         (&["--ask", "buffers", "--for", "latency"], "leave --ask out"),
-        (&["--hosts", "a,b,c"], "name two hosts"),
+        (&["--hosts", "a,b,c"], "needs two hosts"),
         (&["/nowhere"], "/nowhere"),
         (&["/proc"], "/proc has no record"),
         (&["/nowhere", "--quick"], "cannot be used with"),
         (&["/nowhere", "--max-time", "9s"], "cannot be used with"),
         (&["--max-time", "soon"], "write it as 90s, 10m or 2h"),
-        (&["/nowhere", "--faults", "drop"], "this option is for a measurement"),
+        (&["/nowhere", "--faults", "drop"], "this option applies to measurements"),
         (&["--device", "nic9"], "there is no such device"),
     ] {
         let wrong = advise(words);

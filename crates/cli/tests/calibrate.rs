@@ -190,15 +190,15 @@ fn wrong_calls_say_what_to_do() {
     let ping = ["ping", "--messages", "20", "--device", "sim:ideal", "--timeout", "4"];
     record(dir.path(), "lost", &[&ping[..], &["--faults", "drop nth 9 of send"]].concat());
     let wrong: [(&[&str], &str); 12] = [
-        (&["lost"], "its packets were disturbed on purpose"),
+        (&["lost"], "recorded under --faults"),
         (&[], "name directories, or a device to measure (--device NAME)"),
         (&["nowhere"], "there is no such directory"),
         (&["none"], "nothing can be fitted"),
-        (&["two"], "points of several models"),
-        (&["one", "other"], "records of several devices"),
+        (&["two"], "points come from several models"),
+        (&["one", "other"], "records come from several devices"),
         (&["one", "--fit", "bus_reed_ns"], "did you mean bus_read_ns?"),
-        (&["one", "--fit", "blue_flame"], "only times and rates are fitted"),
-        (&["one", "--fit", "register_ns"], "the points do not depend on the parameters in --fit"),
+        (&["one", "--fit", "blue_flame"], "only times and rates can be fitted"),
+        (&["one", "--fit", "register_ns"], "no point depends on the parameters in --fit"),
         (&["one", "--profile", "connectx9"], "there are ideal, connectx2"),
         (&["--device", "foo0"], "soft0, soft1"),
         (&["one", "--output", "no/such/file.toml"], "there is no directory no/such"),

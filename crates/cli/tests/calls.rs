@@ -320,7 +320,7 @@ fn a_full_disk_under_standard_output_is_no_success() {
         let output = plain(words).stdout(full).output().expect("it starts");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {stderr}");
-        assert!(stderr.contains("standard output is not whole: "), "{words:?}: {stderr}");
+        assert!(stderr.contains("could not write all output: "), "{words:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
     }
 }

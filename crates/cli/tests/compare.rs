@@ -101,8 +101,8 @@ fn a_wrong_call_is_told_in_a_line() {
     for (words, part) in [
         (&["compare", "one"][..], "2 values required"),
         (&["compare", "no", "where"], "no such directory"),
-        (&["compare", "a", "b", "--at", "p101"], "no quantile"),
-        (&["compare", "a", "b", "--threshold=-3"], "no percentage"),
+        (&["compare", "a", "b", "--at", "p101"], "not a quantile"),
+        (&["compare", "a", "b", "--threshold=-3"], "not a percentage"),
     ] {
         let found = said(rdmalab(words).current_dir(home.path()));
         assert_eq!(found.code, Some(2), "{words:?}: {}", found.stderr);

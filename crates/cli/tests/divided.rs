@@ -251,7 +251,7 @@ fn a_study_on_a_device_leaves_out_what_takes_other_ranks() {
     let more = ["clusterperf,max-sge", "--max-time", "4s", "--out", &out];
     let ended = ends(tasks("device", 2, &[&study[..], &more].concat()));
     assert!(ended.succeeded(), "{}", ended.report());
-    let left = "clusterperf.read-3: it takes 5 ranks, and srun started 2";
+    let left = "clusterperf.read-3: it needs 5 ranks, but srun started 2";
     assert!(ended.stdout.contains(left), "{}", ended.report());
     let study = only(directory.path());
     assert_eq!(points(&study.join("max-sge")).len(), 8);

@@ -87,7 +87,7 @@ fn runs_go_on_until_the_median_is_known() {
     let words = ["--messages", "100", "--no-record", "--max-time", "1", "--until"];
     let found = run(&[&words[..], &["median±0.0001%"]].concat());
     assert_eq!(found.code, Some(0), "{}", found.stderr);
-    assert!(found.stderr.contains("--max-time 1 s is over"), "{}", found.stderr);
+    assert!(found.stderr.contains("--max-time 1 s has passed"), "{}", found.stderr);
     for wrong in [&["--until", "median"][..], &["--max-time", "5"]] {
         assert_eq!(run(wrong).code, Some(2), "{wrong:?}");
     }

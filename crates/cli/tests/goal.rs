@@ -130,7 +130,7 @@ fn wrong_schedules_and_calls_end_with_2_and_say_where() {
     };
     for (text, says) in [
         (two("send 8b to 1", ""), "wrong.goal:3: send 8b to 1 tag 0: rank 1 has no receive"),
-        (two("a: calc 1\na requires a", ""), "wrong.goal:3: this operation waits"),
+        (two("a: calc 1\na requires a", ""), "wrong.goal:3: this operation requires itself"),
         (two("calc", ""), "wrong.goal:3: \"calc\": write"),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -65,11 +65,11 @@ fn a_killed_run_loses_the_running_point_only() {
     let document: Value = serde_json::from_str(&torn.stdout).unwrap();
     assert_eq!(document["points"].as_array().unwrap().len(), kept);
     let warnings = document["warnings"].to_string();
-    assert!(warnings.contains(&missing) && warnings.contains("is torn"), "{warnings}");
+    assert!(warnings.contains(&missing) && warnings.contains("is incomplete"), "{warnings}");
     let page = out.path().join("page.html");
     let written = report(&dir, &["--html", page.to_str().unwrap()]);
     assert_eq!(written.code, Some(0), "{written:?}");
-    assert!(fs::read_to_string(page).unwrap().contains("is torn"));
+    assert!(fs::read_to_string(page).unwrap().contains("is incomplete"));
     a_disk_that_lost_the_end_of_some_samples(&dir);
 }
 
@@ -124,7 +124,7 @@ fn a_killed_server_takes_its_worker_along_and_its_client_says_so() {
     // Neither the client nor the server waits for the 10000 runs to end.
     let ended = client.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("lost the server that had started it"), "{ended:?}");
+    assert!(ended.stderr.contains("lost the server that started it"), "{ended:?}");
     assert!(ended.stderr.contains("rank 1"), "{ended:?}");
     server.within("the end of the worker", |_| workers().is_empty().then_some(()));
     let [dir] = <[PathBuf; 1]>::try_from(names(out.path())).expect("the record and nothing else");

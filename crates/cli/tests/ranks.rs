@@ -89,7 +89,10 @@ fn ranks_that_the_experiment_does_not_take_are_refused() {
     let Some(mut command) = mpirun("ranks_that_the_experiment_does_not_take", 3) else { return };
     let found = said(command.args(SHORT));
     assert!(found.code != Some(0) && found.stdout.is_empty(), "{found:?}");
-    assert!(found.stderr.contains("rdmalab: mpirun: ping is run by 2 ranks, not 3"), "{found:?}");
+    assert!(
+        found.stderr.contains("rdmalab: mpirun: ping needs exactly 2 ranks, not 3"),
+        "{found:?}"
+    );
     let Some(mut command) = mpirun("ranks_that_the_experiment_does_not_take", 2) else { return };
     let found = said(command.args(SHORT).args(["--ranks", "3"]));
     assert!(found.stderr.contains("leave --ranks out"), "{found:?}");

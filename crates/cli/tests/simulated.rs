@@ -79,7 +79,7 @@ fn the_steps_of_a_message_are_shown() {
         assert!(shown.stdout.contains(component), "{}", shown.stdout);
     }
     let beyond = ping(&["--timeline", "1000000"]);
-    assert!(beyond.stderr.contains("rank 0 has not posted so many"), "{}", beyond.stderr);
+    assert!(beyond.stderr.contains("rank 0 posted fewer messages"), "{}", beyond.stderr);
     let other = ping(&["--timeline", "5", "--timeline-rank", "1"]);
     assert!(other.stdout.contains("from post 5 of rank 1 to its next one"), "{}", other.stdout);
     let none = ping(&["--timeline", "5", "--timeline-rank", "2"]);
@@ -104,14 +104,14 @@ fn the_time_of_all_messages_is_in_the_record_by_component() {
 
 #[test]
 fn what_is_between_processes_is_refused() {
-    let between = "is between processes";
+    let between = "needs several processes";
     let calls: [(&[&str], &str); 7] = [
         (&["serve", "--device", "sim:ideal"], between),
         (&["bench", "self", "--device", "sim:ideal"], between),
         (&["exec", "--device", "sim:ideal", "--", "true"], "in virtual time only"),
         (&["exec", "-d", "sim:ideal", "true"], "use `rdmalab run EXPERIMENT --device sim:ideal`"),
         (&["exec", "--repeat", "2", "--device", "sim:ideal", "--", "true"], "virtual time only"),
-        (&["exec", "--device", "soft0", "--", "true"], "a program finds soft0 and soft1"),
+        (&["exec", "--device", "soft0", "--", "true"], "every program can use soft0 and soft1"),
         (&["ib_send_lat", "-d", "sim:ideal", "host"], "leave host out"),
     ];
     for (arguments, why) in calls {
@@ -159,8 +159,11 @@ fn wrong_calls_say_what_there_is() {
         (&["run", "ping", "--device", "soft0", "--timeline", "1"], "soft0 is not simulated"),
         (&["run", "ping", "--device", "soft0", "--link", "sdr"], "soft0 is not simulated"),
         (&["run", "ping", "--device", "sim:ideal", "--link", "sdrr"], "sdr"),
-        (&["run", "ping", "--device", "sim:ideal", "--interface", "lo"], "is not a soft device"),
-        (&["run", "ping", "--device", "sim:ideal", "--faults", "dorp"], "is no action"),
+        (
+            &["run", "ping", "--device", "sim:ideal", "--interface", "lo"],
+            "works on soft devices only",
+        ),
+        (&["run", "ping", "--device", "sim:ideal", "--faults", "dorp"], "is not an action"),
     ];
     for (arguments, expected) in wrong {
         let ended = run(arguments);
@@ -222,7 +225,11 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     let mut own = rdmalab(&["study", "mordkovich2013", "--device", "sim", "--plan", "--studies"]);
     let none = said(own.arg(home.path()));
     assert_eq!(none.code, Some(2), "{}", none.stdout);
-    assert!(none.stderr.contains("no profile stands for the hardware"), "{}", none.stderr);
+    assert!(
+        none.stderr.contains("there is no simulated adapter for the hardware"),
+        "{}",
+        none.stderr
+    );
 }
 
 /// Pauses of a second take no time here, so a plan of many virtual hours is not shortened.

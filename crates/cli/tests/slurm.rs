@@ -141,7 +141,7 @@ fn srun_starts_the_ranks_and_ends_them() {
     // Started as one task, it starts the ranks itself.
     assert_measured(&said(&mut slurm.srun(1, &ping)));
     let found = said(&mut slurm.srun(3, &ping));
-    assert!(found.stderr.contains("rdmalab: srun: ping is run by 2 ranks, not 3"), "{found:?}");
+    assert!(found.stderr.contains("rdmalab: srun: ping needs exactly 2 ranks, not 3"), "{found:?}");
 
     // Processes share simulated points, however many ranks each point has.
     let sweep = ["run", "ping", "--messages", "60", "--format", "json", "--size", "1..4*2"];

@@ -220,10 +220,7 @@ fn a_study_is_reported_again() {
     assert_eq!(report(&["--expect", "round trip median<1ns"]).code, Some(1));
     let Ended { code, stderr, .. } = report(&[&dir.join("f").display().to_string()]);
     assert_eq!(code, Some(2));
-    assert!(
-        stderr.contains("is the directory of a study, which can only be reported alone"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("is the directory of a study: report it alone"), "{stderr}");
     // Without the study's files there is no report on it.
     fs::remove_dir_all(studies.path().join("own")).unwrap();
     assert_eq!(report(&[]).code, Some(2));

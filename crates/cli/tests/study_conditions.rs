@@ -74,7 +74,7 @@ fn conditions_of_a_plan_are_those_of_its_own_simulation_only() {
         let Ended { code, stdout, stderr, .. } = study(&out, &call);
         assert_eq!(code, Some(0), "{stdout}{stderr}");
         assert!(!stdout.contains("--link") && !stdout.contains("the plan has"), "{stdout}");
-        let left = "not available: g.there: it is for sim:connectx4: choose --device sim";
+        let left = "not available: g.there: it applies to sim:connectx4 only: choose --device sim";
         assert!(stdout.contains(left), "{stdout}");
     }
 }

@@ -60,7 +60,8 @@ fn ranges(point: &Point) -> Result<(), Fault> {
     let series = point.own.erased().series(common) + u64::from(common.rate_per_s > 0);
     must(series == 0 || samples <= SAMPLES_MAX, "messages", || {
         format!(
-            "{samples} samples with all runs and threads, at most {SAMPLES_MAX} fit: take fewer"
+            "all runs and threads together take {samples} samples; the limit is {SAMPLES_MAX}: \
+             choose fewer"
         )
     })?;
     // With several threads, each series exists per thread and once for all threads together.
@@ -69,12 +70,13 @@ fn ranges(point: &Point) -> Result<(), Fault> {
     must(bytes <= RESULT_MAX_BYTES, "messages", || {
         format!(
             "{samples} samples with all runs and threads, in {series} series, are {bytes} bytes; \
-             an end hands in at most {RESULT_MAX_BYTES}: take fewer, or fewer of them"
+             one rank can return at most {RESULT_MAX_BYTES} bytes of samples: choose fewer \
+             messages, runs or series"
         )
     })?;
     // The message number travels in the 32-bit immediate data.
     must(samples < 1 << 32, "messages", || {
-        format!("{samples} with all runs: at most {}; take fewer", u32::MAX)
+        format!("{samples} messages with all runs; the limit is {}: choose fewer", u32::MAX)
     })
 }
 
@@ -90,7 +92,7 @@ fn ops(common: &Common) -> Result<(), Fault> {
 
 fn port(common: &Common, limits: &Limits) -> Result<(), Fault> {
     must((1..=limits.ports).contains(&common.port), "port", || {
-        format!("{} has ports 1 to {}", limits.device, limits.ports)
+        format!("{} has the ports 1 to {}: choose one of them", limits.device, limits.ports)
     })?;
     let index = common.gid_index.map_or(0, u32::from);
     must(common.gid_index.is_none() || index < limits.gids, "gid-index", || {
@@ -100,7 +102,7 @@ fn port(common: &Common, limits: &Limits) -> Result<(), Fault> {
         )
     })?;
     must(common.mtu_bytes <= limits.active_mtu_bytes, "mtu", || {
-        format!("the port uses packets of at most {} bytes", limits.active_mtu_bytes)
+        format!("the port's MTU is {} bytes: choose that or less", limits.active_mtu_bytes)
     })
 }
 
@@ -111,14 +113,18 @@ fn sizes(common: &Common, own: &dyn Erased, limits: &Limits) -> Result<(), Fault
         format!("a datagram is one packet, of at most {mtu} bytes here: choose --transport rc")
     })?;
     must(size <= limits.max_msg_bytes, "size", || {
-        format!("the port carries messages of at most {} bytes", limits.max_msg_bytes)
+        format!(
+            "the port carries messages of at most {} bytes: choose a smaller size",
+            limits.max_msg_bytes
+        )
     })?;
     let places = own.memory(common);
     let bytes = size.saturating_mul(places.count).saturating_mul(common.threads.into());
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
     must(bytes <= most, if places.count > 1 { places.option } else { "size" }, || {
         format!(
-            "{} x {size} bytes of memory, at most {most}: take fewer or smaller ones",
+            "{} buffers of {size} bytes are needed, but memory is limited to {most} bytes: choose \
+             fewer or smaller ones",
             places.count
         )
     })
@@ -131,14 +137,21 @@ fn inline(common: &Common, limits: &Limits) -> Result<(), Fault> {
         Inline::Auto | Inline::Off => Ok(()),
         Inline::On => {
             must(common.op != Op::Read, "inline", || {
-                "a READ brings data and takes none along: choose off".to_owned()
+                "READs cannot be inline: choose --inline off".to_owned()
             })?;
             must(size <= most.into(), "inline", || {
-                format!("{size} bytes; {} grants at most {most}: choose auto", limits.device)
+                format!(
+                    "{} grants at most {most} bytes inline, and the size is {size}: choose \
+                     --inline auto",
+                    limits.device
+                )
             })
         }
         Inline::Bytes(bytes) => must(bytes <= most, "inline", || {
-            format!("{} grants at most {most} bytes inline", limits.device)
+            format!(
+                "{} grants at most {most} bytes inline: choose {most} or less, or auto",
+                limits.device
+            )
         }),
     }
 }
@@ -147,29 +160,42 @@ fn depths(common: &Common, limits: &Limits) -> Result<(), Fault> {
     let most = limits.max_qp_wr;
     for (option, depth) in [("tx-depth", common.tx_depth), ("rx-depth", common.rx_depth)] {
         must(depth <= most, option, || {
-            format!("a queue of {} holds at most {most} requests", limits.device)
+            format!(
+                "a queue of {} holds at most {most} requests: choose {most} or less",
+                limits.device
+            )
         })?;
         let together = u64::from(depth) * u64::from(common.qps);
         must(together <= limits.max_cqe.into(), option, || {
             format!(
                 "{} queue pairs have {together} completions together; a completion queue of {} \
-                 holds at most {}: choose fewer of either",
+                 holds at most {}: reduce --qps or the queue depths",
                 common.qps, limits.device, limits.max_cqe
             )
         })?;
     }
     // One queue pair each; the device needs some itself.
     must(common.qps < limits.max_qp, "qps", || {
-        format!("{} has at most {} queue pairs", limits.device, limits.max_qp)
+        format!(
+            "{} has at most {} queue pairs, and needs some itself: choose fewer",
+            limits.device, limits.max_qp
+        )
     })?;
     let all = u64::from(common.qps) * u64::from(common.threads / common.sharers());
     must(all < limits.max_qp.into(), "threads", || {
-        format!("{all} queue pairs of all threads; {} has {}", limits.device, limits.max_qp)
+        format!(
+            "all threads together have {all} queue pairs, but {} has at most {}: choose fewer \
+             --threads or --qps",
+            limits.device, limits.max_qp
+        )
     })?;
     let reads = u32::from(common.outstanding_reads);
     let most = limits.max_rd_atomic;
     must(!common.op.reads() || reads <= most, "outstanding-reads", || {
-        format!("a queue pair of {} has at most {most} READs under way", limits.device)
+        format!(
+            "a queue pair of {} has at most {most} outstanding READs: choose {most} or less",
+            limits.device
+        )
     })?;
     Ok(())
 }
@@ -180,30 +206,33 @@ fn sharing(common: &Common, own: &dyn Erased) -> Result<(), Fault> {
         return Ok(());
     }
     must(common.threads > 1, "share-qp", || {
-        "one thread has nobody to share with: choose --threads 2 or more".to_owned()
+        "--share-qp needs at least two threads: choose --threads 2 or more".to_owned()
     })?;
     must(!common.tags_payload() || common.size_bytes >= NUMBER_BYTES, "size", || {
         format!(
-            "a receive of a shared queue pair takes whichever thread's message comes next, and \
-             its payload has to say whose it is: choose {NUMBER_BYTES} or more, or --op send_imm"
+            "with --share-qp the payload carries the number of its thread, in {NUMBER_BYTES} \
+             bytes: choose {NUMBER_BYTES} or more, or --op send_imm"
         )
     })?;
     must(!common.op.has_imm() || common.total() < NUMBERS, "messages", || {
         format!(
-            "{} with all runs: immediate data that says whose a message is has room for {NUMBERS} \
-             of a thread; take fewer, or --op send",
+            "{} messages with all runs; immediate data that also carries the number of the thread \
+             can count {NUMBERS}: choose fewer, or --op send",
             common.total()
         )
     })?;
     share_of_send_queue(common, 1)?;
     let share = common.of_a_thread();
     must(share.rx_depth >= 1, "rx-depth", || {
-        format!("{0} threads share it, and each needs one: choose {0} or more", common.threads)
+        format!(
+            "{0} threads share the receive queue, and each needs one receive: choose {0} or more",
+            common.threads
+        )
     })?;
     // The limits of whole queues apply to a thread's share, too.
     own.check_queues(&share)
         .and_then(|()| signals(&share))
-        .map_err(|(option, why)| (option, format!("of each thread's share: {why}")))
+        .map_err(|(option, why)| (option, format!("in the share of each thread: {why}")))
 }
 
 fn signals(common: &Common) -> Result<(), Fault> {

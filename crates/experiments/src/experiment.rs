@@ -86,8 +86,10 @@ impl Experiment {
         let (least, most) = self.ranks().into_inner();
         match count {
             count if (least..=most).contains(&count) => Ok(()),
-            count if least == most => Err(format!("{self} is run by {least} ranks, not {count}")),
-            count => Err(format!("{self} is run by {least} to {most} ranks, not {count}")),
+            count if least == most => {
+                Err(format!("{self} needs exactly {least} ranks, not {count}"))
+            }
+            count => Err(format!("{self} needs {least} to {most} ranks, not {count}")),
         }
     }
 

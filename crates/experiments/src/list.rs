@@ -70,7 +70,8 @@ fn fits(new: Experiment, known: &[Experiment]) -> Result<(), String> {
     }
     if !is_word(new.name(), '_') || new.name() == "help" {
         return Err(format!(
-            "{:?} cannot be the name of an experiment: choose lower-case letters, digits and _",
+            "{:?} is not allowed as the name of an experiment: use lower-case letters, digits and \
+             _",
             new.name()
         ));
     }
@@ -79,13 +80,13 @@ fn fits(new: Experiment, known: &[Experiment]) -> Result<(), String> {
         // A record has the experiment under that name, beside the options.
         if !is_word(option.name, '-') || option.name == "experiment" {
             return Err(format!(
-                "--{} of {new} cannot be an option: choose lower-case letters, digits and -",
+                "--{} of {new} is not allowed as an option: use lower-case letters, digits and -",
                 option.name
             ));
         }
         if let Some(other) = all.iter().find(|other| other.clashes_with(option)) {
             return Err(format!(
-                "--{} of {new} is another option than --{} of other experiments: choose another \
+                "--{} of {new} differs from the option --{} of other experiments: choose another \
                  name and letter",
                 option.name, other.name
             ));
@@ -166,7 +167,7 @@ mod tests {
         }
         let unknown = "pong".parse::<Experiment>().unwrap_err();
         assert!(
-            unknown.contains("\"pong\" is no experiment") && unknown.contains("ping"),
+            unknown.contains("\"pong\" is not a valid experiment") && unknown.contains("ping"),
             "{unknown}"
         );
     }
@@ -214,13 +215,13 @@ mod tests {
             assert!(why.contains(what), "{why}");
         };
         says(other!("ping", "number", None), "two experiments ping");
-        says(other!("help", "number", None), "cannot be the name");
-        says(other!("other-one", "number", None), "cannot be the name");
-        says(other!("Other", "number", None), "cannot be the name");
-        says(other!("other", "qps", None), "another option than --qps");
-        says(other!("other", "number", Some('s')), "is another option than");
-        says(other!("other", "a_number", None), "cannot be an option");
-        says(other!("other", "experiment", None), "cannot be an option");
+        says(other!("help", "number", None), "is not allowed as the name");
+        says(other!("other-one", "number", None), "is not allowed as the name");
+        says(other!("Other", "number", None), "is not allowed as the name");
+        says(other!("other", "qps", None), "differs from the option --qps");
+        says(other!("other", "number", Some('s')), "differs from the option");
+        says(other!("other", "a_number", None), "is not allowed as an option");
+        says(other!("other", "experiment", None), "is not allowed as an option");
     }
 
     #[test]
@@ -238,6 +239,6 @@ mod tests {
         assert_eq!(Experiment::RPC.ranks(), 2..=5);
         assert_eq!(Experiment::RPC.takes(5), Ok(()));
         assert!(Experiment::RPC.takes(6).unwrap_err().contains("2 to 5 ranks, not 6"));
-        assert!(Experiment::PING.takes(3).unwrap_err().contains("by 2 ranks, not 3"));
+        assert!(Experiment::PING.takes(3).unwrap_err().contains("exactly 2 ranks, not 3"));
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn unused(experiment: Experiment, name: &str) -> OptionError {
     let others = users(name);
     let reason = if others.is_empty() {
         let names: Vec<&str> = experiment.options().iter().map(|o| o.name).collect();
-        format!("there is no such option; there are {}", names.join(", "))
+        format!("there is no such option; the options are {}", names.join(", "))
     } else {
         let do_it = text::plural(others.len(), "does", "do");
         format!("{experiment} does not use it; {} {do_it}", text::and(&others))
@@ -128,7 +128,7 @@ mod tests {
         let mut point = Point::default_for(Experiment::PING);
         let of = |name| option(Experiment::PING, name).unwrap();
         let text = of("transport").set(&mut point, "xrc").unwrap_err().to_string();
-        assert_eq!(text, "--transport: \"xrc\" is no transport: choose one of rc, uc, ud");
+        assert_eq!(text, "--transport: \"xrc\" is not a valid transport: choose one of rc, uc, ud");
         let text = of("mtu").set(&mut point, "1500").unwrap_err().to_string();
         assert!(text.starts_with("--mtu: ") && text.contains("4096"), "{text}");
         let text = option(Experiment::PING, "stamps").unwrap_err().to_string();

@@ -31,7 +31,7 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
     let experiment = point.experiment();
     let all = standard();
     let runner = all.iter().find(|runner| runner.experiment() == experiment);
-    let unknown = || failed(format!("a rank of this kind runs no {experiment}"));
+    let unknown = || failed(format!("{experiment} cannot run on a rank of this kind"));
     measure(runner.ok_or_else(unknown)?, rank, device, point)
 }
 
@@ -63,7 +63,9 @@ fn measure<R: Rank + Sync>(
     let limits = Limits::query(&context, point.common.port).map_err(failed)?;
     check(point, &limits).map_err(failed)?;
     if point.common.rate_per_s == Point::SWEEP {
-        return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
+        return Err(failed(
+            "a single point needs one rate; --rate sweep works only in `rdmalab run`",
+        ));
     }
     let common = &gid::chosen(rank, &context, &limits, &point.common)?;
     let mut outcome = runner.run(&point.own, common, rank, &context, &limits)?;
@@ -87,15 +89,15 @@ fn agree<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
         let pair = text.lines().zip(other.lines()).find(|(a, b)| a != b);
         if let Some((ours, theirs)) = pair {
             return Err(failed(format!(
-                "the two ends differ: {ours} at rank {}, {theirs} at rank {index}: start both with \
+                "the ranks differ: {ours} at rank {}, {theirs} at rank {index}: start all with \
                  the same version and options",
                 rank.index()
             )));
         }
         if text.lines().count() != other.lines().count() {
             return Err(failed(format!(
-                "the two ends differ: rank {index} has other options than rank {}: install the \
-                 same version on both",
+                "the ranks differ: rank {index} has other options than rank {}: install the same \
+                 version on both hosts",
                 rank.index()
             )));
         }

@@ -24,7 +24,7 @@ impl<R: Rank + Sync> Runner<R> {
             experiment: Experiment::of::<W>(),
             run: |own, common, rank, context, limits| match own.downcast::<W>() {
                 Some(own) => own.run(common, rank, context, limits),
-                None => Err(failed(format!("these are no options of {}", W::NAME))),
+                None => Err(failed(format!("these are not options of {}", W::NAME))),
             },
         }
     }

@@ -26,8 +26,8 @@ impl fmt::Display for SweepError {
             Self::Option(error) => error.fmt(f),
             Self::TooMany(points) => write!(
                 f,
-                "a sweep of {points} points or more: at most {MAX_POINTS}; shorten a list, or take \
-                 larger steps in a range"
+                "the sweep has {points} points or more; the limit is {MAX_POINTS}: shorten a \
+                 list, or use larger steps in a range"
             ),
         }
     }
@@ -67,7 +67,7 @@ pub fn sweep_from<N: AsRef<str>, T: AsRef<str>>(
     for (name, text) in options {
         let option = option(base.experiment(), name.as_ref())?;
         if seen.contains(&option.name) {
-            let reason = "it is there twice: give it once, with a list of values".to_owned();
+            let reason = "it is given twice: give it once, with a list of values".to_owned();
             return Err(OptionError { option: option.name.to_owned(), reason }.into());
         }
         seen.push(option.name);
@@ -159,11 +159,11 @@ mod tests {
         let error = |options: &[(&str, &str)]| {
             sweep(Experiment::PING, options).expect_err("an error").to_string()
         };
-        assert!(error(&[("size", "8"), ("size", "9")]).starts_with("--size: it is there twice"));
-        assert!(error(&[("size", "8,,9")]).starts_with("--size: \"\" is no number"));
+        assert!(error(&[("size", "8"), ("size", "9")]).starts_with("--size: it is given twice"));
+        assert!(error(&[("size", "8,,9")]).starts_with("--size: \"\" is not a number"));
         assert!(error(&[("transport", "rc..ud")]).contains("choose one of"));
         let many = error(&[("size", "1..1000+1"), ("messages", "1..1000+1")]);
-        assert!(many.contains("at most 4096"), "{many}");
+        assert!(many.contains("the limit is 4096"), "{many}");
     }
 
     #[test]

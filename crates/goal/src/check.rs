@@ -21,7 +21,7 @@ pub fn check(schedule: &Schedule, eager_bytes: u64) -> Result<Pairs, ScheduleErr
         Some(lines) => {
             let all: Vec<String> = lines.iter().map(usize::to_string).collect();
             let what = match all.len() {
-                1 => "this operation waits for itself".to_owned(),
+                1 => "this operation requires itself".to_owned(),
                 _ => format!("the operations in lines {} wait for each other", all.join(", ")),
             };
             Err(ScheduleError::new(lines[0], what))
@@ -59,7 +59,10 @@ fn pairs(schedule: &Schedule) -> Result<Pairs, ScheduleError> {
         for (send, receive) in sends.into_iter().zip(receives) {
             let (a, b) = (&sender[send], &receiver[receive]);
             if a.message().map(|m| m.bytes) != b.message().map(|m| m.bytes) {
-                let what = format!("{b}: the message for it is that of line {}, {a}", a.line);
+                let what = format!(
+                    "{b}: it would receive the message of line {}, {a}, whose size differs",
+                    a.line
+                );
                 return Err(ScheduleError::new(b.line, what));
             }
             pairs.insert((to, receive), (from, send));
@@ -159,7 +162,7 @@ mod tests {
             ("send 8b to 1", "", 3, "rank 1 has no receive"),
             ("send 8b to 1", "recv 8b from 0 tag 1", 3, "no receive"),
             ("", "recv 8b from 0", 6, "rank 0 sends no such message"),
-            ("send 8b to 1", "recv 9b from 0", 6, "that of line 3"),
+            ("send 8b to 1", "recv 9b from 0", 6, "the message of line 3"),
         ] {
             let error = checked(zero, one, 0).unwrap_err();
             assert!(error.line == line && error.what.contains(says), "{zero}; {one}: {error}");

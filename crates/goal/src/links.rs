@@ -134,7 +134,7 @@ impl Links {
         };
         let (send_cq, recv_cq) = (cq(room.sends)?, cq(room.receives)?);
         let bytes = room.bytes(peers.len()).max(64);
-        let no_memory = |e| failed(format!("no {bytes} bytes for messages: {e}"));
+        let no_memory = |e| failed(format!("cannot allocate {bytes} bytes for messages: {e}"));
         let buffer = context.alloc_buffer(bytes).map_err(no_memory)?;
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let mr = pd.register(&buffer, rights).map_err(failed)?;

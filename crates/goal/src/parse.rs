@@ -26,16 +26,20 @@ impl Schedule {
             last = at;
             match (&mut schedule, &mut open, &words[..]) {
                 (None, _, ["num_ranks", count]) => schedule = Some(Reading::of(at, count)?),
-                (None, ..) => return Err(wrong(at, "begin with `num_ranks N`")),
+                (None, ..) => return Err(wrong(at, "the schedule must begin with `num_ranks N`")),
                 (Some(all), None, ["rank", rank, "{"]) => open = Some(all.begin(at, rank)?),
-                (Some(_), None, _) => return Err(wrong(at, "`rank N {` has to come here")),
+                (Some(_), None, _) => return Err(wrong(at, "expected `rank N {`")),
                 (Some(all), Some(_), ["}"]) => all.end(open.take())?,
                 (Some(all), Some(block), words) => block.read(at, words, all.count)?,
             }
         }
         match (schedule, open) {
-            (_, Some(block)) => Err(wrong(block.line, "this rank has no `}`")),
-            (None, None) => Err(wrong(1, "the schedule is empty: begin with `num_ranks N`")),
+            (_, Some(block)) => {
+                Err(wrong(block.line, "the block of this rank is not closed: `}` is missing"))
+            }
+            (None, None) => {
+                Err(wrong(1, "the schedule is empty: it must begin with `num_ranks N`"))
+            }
             (Some(all), None) => all.whole(last),
         }
     }
@@ -57,8 +61,9 @@ fn without_comments(text: &str) -> Result<String> {
             continue;
         };
         let line = kept.matches('\n').count() + 1;
-        let (comment, after) =
-            comment.split_once("*/").ok_or_else(|| wrong(line, "this comment has no `*/`"))?;
+        let (comment, after) = comment
+            .split_once("*/")
+            .ok_or_else(|| wrong(line, "this comment is not closed: `*/` is missing"))?;
         kept.extend(comment.chars().filter(|c| *c == '\n'));
         rest = after;
     }
@@ -75,7 +80,7 @@ impl Reading {
     fn of(at: usize, count: &str) -> Result<Reading> {
         let count = number(at, "num_ranks", count, MAX_RANKS as u64)? as usize;
         match count {
-            0 => Err(wrong(at, "num_ranks 0: a schedule has a rank at least")),
+            0 => Err(wrong(at, "num_ranks 0: a schedule needs at least one rank")),
             _ => Ok(Reading { count, ranks: BTreeMap::new() }),
         }
     }
@@ -83,7 +88,7 @@ impl Reading {
     fn begin(&self, at: usize, rank: &str) -> Result<RankBlock> {
         let rank = rank_of(at, rank, self.count)?;
         if self.ranks.contains_key(&rank) {
-            return Err(wrong(at, format!("rank {rank} was there before")));
+            return Err(wrong(at, format!("rank {rank} is defined twice")));
         }
         Ok(RankBlock { rank, line: at, ..RankBlock::default() })
     }
@@ -131,7 +136,7 @@ impl RankBlock {
             [label, rest @ ..] if label.ends_with(':') => {
                 let label = label.trim_end_matches(':').to_owned();
                 if self.labels.contains_key(&label) {
-                    return Err(wrong(at, format!("label {label} was there before in this rank")));
+                    return Err(wrong(at, format!("label {label} is defined twice in this rank")));
                 }
                 self.labels.insert(label, self.ops.len());
                 self.push(at, rest, ranks)?;
@@ -177,7 +182,7 @@ impl RankBlock {
         let bytes = number(at, "the length of a message", digits, MAX_BYTES)?;
         let peer = rank_of(at, peer, ranks)?;
         if peer == self.rank {
-            return Err(wrong(at, format!("rank {peer} has a message with itself")));
+            return Err(wrong(at, format!("rank {peer} cannot exchange a message with itself")));
         }
         Ok(Message { bytes, peer, tag: options(at, rest)? })
     }
@@ -187,7 +192,7 @@ impl RankBlock {
         for (at, op, other, is_end) in std::mem::take(&mut self.waits) {
             let find = |label: &str| {
                 let known = self.labels.get(label).copied();
-                known.ok_or_else(|| wrong(at, format!("rank {} has no {label}", self.rank)))
+                known.ok_or_else(|| wrong(at, format!("rank {} has no label {label}", self.rank)))
             };
             let (op, other) = (find(&op)?, find(&other)?);
             match is_end {
@@ -209,12 +214,15 @@ fn options(at: usize, words: &[&str]) -> Result<u32> {
             [name @ ("cpu" | "nic"), value] => {
                 return Err(wrong(
                     at,
-                    format!("{name} {value}: a rank has one processor and one adapter here"),
+                    format!("{name} {value}: here each rank has one processor and one adapter, 0"),
                 ));
             }
             other => {
                 let other = other.join(" ");
-                return Err(wrong(at, format!("{other:?}: only `tag T`, `cpu 0`, `nic 0` follow")));
+                return Err(wrong(
+                    at,
+                    format!("{other:?} is not allowed here: only `tag T`, `cpu 0` and `nic 0` are"),
+                ));
             }
         }
     }
@@ -223,12 +231,14 @@ fn options(at: usize, words: &[&str]) -> Result<u32> {
 
 fn number(at: usize, what: &str, text: &str, most: u64) -> Result<u64> {
     let found = text.parse::<u64>().ok().filter(|number| *number <= most);
-    found.ok_or_else(|| wrong(at, format!("{what} {text}: a whole number, up to {most}")))
+    found.ok_or_else(|| wrong(at, format!("{what} {text}: use a whole number of at most {most}")))
 }
 
 fn rank_of(at: usize, text: &str, ranks: usize) -> Result<usize> {
     let found = text.parse::<usize>().ok().filter(|rank| *rank < ranks);
-    found.ok_or_else(|| wrong(at, format!("rank {text}: there are ranks 0 to {}", ranks - 1)))
+    found.ok_or_else(|| {
+        wrong(at, format!("rank {text} does not exist: the ranks are 0 to {}", ranks - 1))
+    })
 }
 
 #[cfg(test)]
@@ -256,21 +266,21 @@ mod tests {
         for (text, line, says) in [
             (String::new(), 1, "num_ranks N"),
             ("rank 0 {\n}\n".to_owned(), 1, "begin with"),
-            ("num_ranks 0\n".to_owned(), 1, "a rank at least"),
-            ("num_ranks 5000\n".to_owned(), 1, "up to 1024"),
+            ("num_ranks 0\n".to_owned(), 1, "at least one rank"),
+            ("num_ranks 5000\n".to_owned(), 1, "at most 1024"),
             ("num_ranks 2\nrank 0 {\n}\n".to_owned(), 3, "rank 1 is missing"),
-            ("num_ranks 1\nrank 0 {\n".to_owned(), 2, "no `}`"),
-            ("num_ranks 1\nrank 1 {\n}\n".to_owned(), 2, "ranks 0 to 0"),
+            ("num_ranks 1\nrank 0 {\n".to_owned(), 2, "`}` is missing"),
+            ("num_ranks 1\nrank 1 {\n}\n".to_owned(), 2, "ranks are 0 to 0"),
             (rank("l: calc"), 3, "write `calc NS`"),
-            (rank("l: calc 1\nl: calc 2"), 4, "label l was there"),
-            (rank("l: calc 1\nl requires m"), 4, "has no m"),
+            (rank("l: calc 1\nl: calc 2"), 4, "label l is defined twice"),
+            (rank("l: calc 1\nl requires m"), 4, "has no label m"),
             (rank("send 8 to 1"), 3, "write the length"),
-            (rank("send 8b to 2"), 3, "ranks 0 to 1"),
+            (rank("send 8b to 2"), 3, "ranks are 0 to 1"),
             (rank("send 8b to 0"), 3, "with itself"),
-            (rank("send 8b to 1 tag 2000000000"), 3, "up to 1073741823"),
+            (rank("send 8b to 1 tag 2000000000"), 3, "at most 1073741823"),
             (rank("calc 1 cpu 1"), 3, "one processor"),
             (rank("calc 1 at 2"), 3, "only `tag T`"),
-            (rank("calc 1 /* two"), 3, "no `*/`"),
+            (rank("calc 1 /* two"), 3, "`*/` is missing"),
             (rank("// from schedules/*.goal\ncalc"), 4, "write `calc NS`"),
             (rank("cal/* */c 1"), 3, "cal c"),
         ] {

@@ -47,19 +47,19 @@ drops! {
     /// The invariant CRC is wrong: the packet was damaged or forged.
     Icrc = "invariant CRC",
     /// The engine dropped it: out of order, no receive posted, a duplicate.
-    Engine = "not taken by the queue pair",
+    Engine = "not accepted by the queue pair",
     /// For another process of the host, which has exited or whose ring is full.
     Forward = "not forwarded",
     /// Another process took over the socket while this one was stopped after it read the packet.
     Turn = "read after another process took over the socket",
     /// The kernel truncated the datagram, or did not report its addresses.
-    Kernel = "incomplete from the kernel",
+    Kernel = "truncated by the kernel",
     /// Sending failed: no route, a full device queue, or a path MTU that is too small.
     Send = "not sent",
     /// A fault rule or a quirk dropped it.
-    Hook = "taken by a rule",
+    Hook = "dropped by a fault rule",
     /// The management queue is full, or no process reads it.
-    Management = "no room in the management queue",
+    Management = "management queue full",
 }
 
 /// A counter for each reason. The counters are relaxed atomics: only their sums are exact.

@@ -68,7 +68,9 @@ impl Specification {
             read.add(part).map_err(at)?;
         }
         if read.rule_parts.is_empty() && read.quirk_parts.is_empty() {
-            return Err(SpecError(format!("there is no rule in {text:?}: a rule is {ACTIONS}")));
+            return Err(SpecError(format!(
+                "{text:?} contains no rule; a rule begins with one of {ACTIONS}"
+            )));
         }
         Ok(read)
     }
@@ -76,13 +78,13 @@ impl Specification {
     fn add(&mut self, part: &str) -> Result<(), String> {
         if let Some(seed) = part.strip_prefix("seed") {
             let seed = seed.trim_start().trim_start_matches('=').trim();
-            let wrong = || format!("{seed:?} is no seed: a number below 2^64 is");
+            let wrong = || format!("{seed:?} is not a seed: choose a number below 2^64");
             self.draws = Draws::new(seed.parse().map_err(|_| wrong())?);
             return Ok(());
         }
         let number = self.rule_parts.len() + self.quirk_parts.len();
         if number == MAX_LABELS {
-            return Err(format!("there can be {MAX_LABELS} rules"));
+            return Err(format!("too many rules: the limit is {MAX_LABELS}"));
         }
         let words: Vec<&str> = part.split_whitespace().collect();
         let name = words.first().copied().unwrap_or_default();
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn mistakes_teach() {
         for (text, part) in [
-            ("damming soon", "no window of time"),
+            ("damming soon", "not a time range"),
             ("drop; drop-response", "part 2 (drop-response): drop-response needs one number"),
             ("dam", "drop-response N, damming"),
         ] {

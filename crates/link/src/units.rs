@@ -22,7 +22,7 @@ pub fn time(text: &str) -> Option<u64> {
 /// # Errors
 /// The reason, for the user.
 pub fn window(text: &str) -> Result<(u64, u64), String> {
-    let wrong = || format!("{text:?} is no window of time: 1s..2s, ..500ms or 3s.. is");
+    let wrong = || format!("{text:?} is not a time range: write 1s..2s, ..500ms or 3s..");
     let (from, before) = text.split_once("..").ok_or_else(wrong)?;
     let bound = |text: &str, none: u64| match text {
         "" => Ok(none),
@@ -30,7 +30,7 @@ pub fn window(text: &str) -> Result<(u64, u64), String> {
     };
     let (from, before) = (bound(from, 0)?, bound(before, u64::MAX)?);
     if from >= before {
-        return Err(format!("{text} is empty: it ends before it begins"));
+        return Err(format!("{text} is an empty range: write the earlier time first"));
     }
     Ok((from, before))
 }

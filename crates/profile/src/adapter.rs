@@ -42,7 +42,7 @@ macro_rules! adapter {
                         let name = stringify!($name);
                         return Err((
                             start,
-                            format!("{name} {value}: it may be {} to {}", $least, $most),
+                            format!("{name} {value}: choose {} to {}", $least, $most),
                         ));
                     }
                     adapter.$name = value;

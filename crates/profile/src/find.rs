@@ -30,7 +30,7 @@ pub fn find(asked: &str, most: &Limits) -> Result<Profile, Error> {
     // Results under it would be mistaken for results under the shipped profile.
     match SHIPPED.iter().any(|(name, _)| *name == profile.name) {
         true => Err(Error(format!(
-            "{asked}: a profile that is shipped has the name {}: choose another",
+            "{asked}: its name {} is that of a shipped profile: choose another name",
             profile.name
         ))),
         false => Ok(profile),
@@ -44,7 +44,9 @@ fn read(path: &str) -> Result<String, Error> {
     let mut most = file.take(MAX_FILE_BYTES + 1);
     most.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong(format!("no profile is longer than {MAX_FILE_BYTES} bytes")));
+        return Err(wrong(format!(
+            "the file is too large: a profile has at most {MAX_FILE_BYTES} bytes"
+        )));
     }
     Ok(text)
 }
@@ -59,8 +61,8 @@ fn unknown(asked: &str) -> Error {
         _ => ".".to_owned(),
     };
     Error(format!(
-        "there is no profile {asked:?}{meant} There are {} (`rdmalab devices --profiles` tells \
-         more); a file's path has a slash, or ends with .toml",
+        "there is no profile {asked:?}{meant} The profiles are {} (`rdmalab devices --profiles` \
+         tells more); a file's path has a slash, or ends with .toml",
         names().collect::<Vec<_>>().join(", ")
     ))
 }
@@ -81,7 +83,10 @@ mod tests {
             assert!(wrong(slip).contains("is late-ack meant?"), "{}", wrong(slip));
         }
         let said = wrong("bluefield");
-        assert!(!said.contains("meant") && said.contains("There are ideal, connectx4,"), "{said}");
+        assert!(
+            !said.contains("meant") && said.contains("The profiles are ideal, connectx4,"),
+            "{said}"
+        );
         assert!(wrong(&"x".repeat(10_000)).contains("there is no profile"));
     }
 
@@ -99,8 +104,8 @@ mod tests {
         assert_eq!(find(&mine, &MOST).unwrap().name, "mine");
         assert!(wrong(&put("a", text)).contains("choose another"));
         assert!(wrong(&put("b.toml", "=")).contains("b.toml: line 1: "));
-        assert!(wrong(&put("c.toml", &"#".repeat(70_000))).contains("longer than 65536"));
+        assert!(wrong(&put("c.toml", &"#".repeat(70_000))).contains("at most 65536"));
         assert!(wrong("./nowhere.toml").contains("No such file"));
-        assert!(wrong("/dev/zero").contains("longer"));
+        assert!(wrong("/dev/zero").contains("too large"));
     }
 }

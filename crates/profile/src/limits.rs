@@ -68,12 +68,12 @@ fn check(name: &str, number: u32, most: u32) -> Result<(), String> {
     let least = u32::from(name != "max_inline_data");
     if !(least..=most).contains(&number) {
         return Err(format!(
-            "{name} {number}: it may be {least} to {most}, since a profile takes from the soft \
-             device and cannot add to it"
+            "{name} {number}: choose {least} to {most}; a profile can only lower the soft \
+             device's limits"
         ));
     }
     if name == "active_mtu" && PathMtu::from_bytes(number).is_none() {
-        return Err(format!("active_mtu {number}: it may be 256, 512, 1024, 2048 or 4096"));
+        return Err(format!("active_mtu {number}: choose 256, 512, 1024, 2048 or 4096"));
     }
     Ok(())
 }

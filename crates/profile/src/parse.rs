@@ -101,12 +101,15 @@ fn named(name: Spanned<String>) -> Result<String, Wrong> {
     let is_letter = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
     // Labels use `none` for an end without a profile.
     if name == "none" {
-        return Err((start, "name \"none\": that is what labels call no profile".to_owned()));
+        return Err((
+            start,
+            "name \"none\" is reserved: labels use it where there is no profile".to_owned(),
+        ));
     }
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_letter) {
         return Err((
             start,
-            format!("name {name:?}: it has 1 to {MAX_NAME} of the letters a-z, 0-9 and -"),
+            format!("name {name:?}: use 1 to {MAX_NAME} characters of a-z, 0-9 and -"),
         ));
     }
     Ok(name)
@@ -116,21 +119,29 @@ fn named(name: Spanned<String>) -> Result<String, Wrong> {
 fn sentence(key: &str, text: Spanned<String>) -> Result<String, Wrong> {
     let (start, text) = (text.span().start, text.into_inner());
     match text.trim() {
-        "" => Err((start, format!("{key} is empty: say it in a few words"))),
-        trimmed if trimmed.contains('\n') => Err((start, format!("{key} has more than one line"))),
+        "" => Err((start, format!("{key} is empty: describe it in a few words"))),
+        trimmed if trimmed.contains('\n') => {
+            Err((start, format!("{key} has more than one line: use one")))
+        }
         trimmed => Ok(trimmed.to_owned()),
     }
 }
 
 fn rules(all: Vec<Spanned<String>>) -> Result<Vec<String>, Wrong> {
     if let Some(more) = all.get(MAX_RULES) {
-        return Err((more.span().start, format!("a profile can have {MAX_RULES} rules")));
+        return Err((
+            more.span().start,
+            format!("too many rules: a profile has at most {MAX_RULES}"),
+        ));
     }
     let one = |rule: Spanned<String>| {
         let (start, text) = (rule.span().start, rule.into_inner());
         // Only the user sets the seed of the random numbers.
         if text.contains([';', '\n']) || text.trim_start().starts_with("seed") {
-            return Err((start, format!("rule {text:?}: one rule in each, and no seed")));
+            return Err((
+                start,
+                format!("rule {text:?}: write each rule as an entry of its own, without a seed"),
+            ));
         }
         match Specification::parse(&text) {
             Ok(_) => Ok(text.trim().to_owned()),
@@ -181,16 +192,16 @@ mod tests {
     #[test]
     fn a_mistake_is_told_with_its_line_and_what_is_allowed() {
         for (rest, parts) in [
-            ("[limits]\nmax_qp = 0", ["line 6", "max_qp 0: it may be 1 to"]),
+            ("[limits]\nmax_qp = 0", ["line 6", "max_qp 0: choose 1 to"]),
             ("[limits]\nmax_inline_data = 1025", ["line 6", "0 to 1024"]),
             ("[limits]\nmax_sge = -1", ["line 6", "u32"]),
             ("[limits]\nactive_mtu = 1500", ["line 6", "256, 512, 1024, 2048 or 4096"]),
             ("[limits]\n\nmax_wr = 5", ["line 7", "expected one of `max_qp`, `max_qp_wr`"]),
-            ("[adapter]\nack_timeout_min_code = 32", ["line 6", "it may be 0 to 31"]),
+            ("[adapter]\nack_timeout_min_code = 32", ["line 6", "choose 0 to 31"]),
             ("[adapter]\nodp = 1", ["line 6", "expected one of `ack_timeout_min_code`"]),
             ("rules = [\n\"drop 1%\",\n\"slow 2us\"]", ["line 7", "slow"]),
-            ("rules = [\"drop 1%; drop 2%\"]", ["line 5", "one rule in each"]),
-            ("rules = [\" seed=7\"]", ["line 5", "no seed"]),
+            ("rules = [\"drop 1%; drop 2%\"]", ["line 5", "as an entry of its own"]),
+            ("rules = [\" seed=7\"]", ["line 5", "without a seed"]),
             ("colour = 3", ["line 5", "unknown field `colour`, expected one of `name`"]),
             ("title = \"again\"", ["line 5", "duplicate key"]),
             ("[[optimum]]\nask=\"a\"\nfor=\"b\"\nbecause=\"c\"", ["line 5", "best = "]),
@@ -203,9 +214,9 @@ mod tests {
         assert!(said("").contains("missing field `name`"), "{}", said(""));
         let named = |name: &str| said(&HEAD.replace("mine", name));
         for wrong in ["", "Mine", "a b", "a/b", &"x".repeat(25)] {
-            assert!(named(wrong).contains("letters a-z"), "{}", named(wrong));
+            assert!(named(wrong).contains("characters of a-z"), "{}", named(wrong));
         }
-        assert!(named("none").contains("line 1: name \"none\": "), "{}", named("none"));
+        assert!(named("none").contains("line 1: name \"none\" is reserved"), "{}", named("none"));
         assert!(said(&HEAD.replace("\"t\"", "\" \"")).contains("line 2: title is empty"));
     }
 
@@ -213,6 +224,6 @@ mod tests {
     fn rules_have_a_bound() {
         let with = |count| format!("rules = [{}]", "\"drop 1%\",".repeat(count));
         assert_eq!(parsed(&with(MAX_RULES)).unwrap().rules.len(), MAX_RULES);
-        assert!(parsed(&with(MAX_RULES + 1)).unwrap_err().contains("32 rules"));
+        assert!(parsed(&with(MAX_RULES + 1)).unwrap_err().contains("at most 32"));
     }
 }

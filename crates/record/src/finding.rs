@@ -103,7 +103,7 @@ pub(crate) fn parse_findings(line: &Value) -> Result<(u64, Vec<Finding>), String
 fn parse(value: &Value) -> Result<Finding, String> {
     let text = |name: &str| -> Result<String, String> {
         let text = value.get(name).and_then(Value::as_str);
-        text.map(str::to_owned).ok_or_else(|| format!("a finding has no {name}"))
+        text.map(str::to_owned).ok_or_else(|| format!("a finding lacks the field {name}"))
     };
     let unit = text("unit")?;
     let number = |name: &str| value.get(format!("{name}_{unit}")).and_then(Value::as_f64);

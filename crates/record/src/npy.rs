@@ -67,7 +67,7 @@ pub(crate) fn regular(path: &Path) -> io::Result<File> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     // This check is before the open, since opening a pipe without a writer would block.
     if !std::fs::symlink_metadata(path)?.is_file() {
-        return Err(wrong("it is no ordinary file"));
+        return Err(wrong("it is not a regular file"));
     }
     File::open(path)
 }
@@ -88,19 +88,20 @@ fn header(bytes: &[u8]) -> Result<(usize, usize), String> {
     if length > MAX_HEADER || length > rest.len() {
         return Err("a header without an end".to_owned());
     }
-    let header = std::str::from_utf8(&rest[..length]).map_err(|_| "a header that is no text")?;
+    let header = std::str::from_utf8(&rest[..length]).map_err(|_| "its header is not text")?;
     if !header.contains("'descr': '<f8'") {
         return Err("not an array of little-endian f64".to_owned());
     }
     let shape = header.split_once("'shape': (").and_then(|(_, s)| s.split_once(",)"));
-    let n: usize = shape.and_then(|(n, _)| n.parse().ok()).ok_or("not one dimension")?;
+    let n: usize =
+        shape.and_then(|(n, _)| n.parse().ok()).ok_or("it does not have one dimension")?;
     Ok((bytes.len() - rest.len() + length, n))
 }
 
 fn fits(data_bytes: u64, n: usize) -> Result<(), String> {
     match (n as u64).checked_mul(8) == Some(data_bytes) {
         true => Ok(()),
-        false => Err(format!("{data_bytes} bytes for {n} samples")),
+        false => Err(format!("it has {data_bytes} bytes for {n} samples")),
     }
 }
 

@@ -244,7 +244,7 @@ fn quantity(value: &Value) -> Result<Quantity, Wrong> {
 }
 
 fn not(name: &str) -> Wrong {
-    format!("`{name}` is not what it should be")
+    format!("`{name}` has the wrong type or value")
 }
 
 fn field<'a>(value: &'a Value, name: &str) -> Result<&'a Value, Wrong> {

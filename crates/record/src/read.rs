@@ -106,7 +106,7 @@ impl Record {
         };
         let read = |name: &str| {
             let path = self.path_of(name);
-            let path = path.ok_or_else(|| foreign(name, "samples lie below samples/"))?;
+            let path = path.ok_or_else(|| foreign(name, "its samples must lie below samples/"))?;
             npy::read_npy(&path).map_err(|source| Error::Read { path, source })
         };
         match &series.samples {
@@ -120,7 +120,9 @@ impl Record {
                 let all: Vec<_> = all.iter().map(Vec::as_slice).zip(warm_ups).collect();
                 let found = how.apply(&all).map(|(samples, _)| samples);
                 let first = parts.first().map_or("", |part| &part.samples_file);
-                found.ok_or_else(|| foreign(first, "its samples do not fit those of others"))
+                found.ok_or_else(|| {
+                    foreign(first, "its number of samples differs from that of the other series")
+                })
             }
             Samples::Elsewhere => Err(foreign(&series.label, "its samples are elsewhere")),
         }
@@ -164,8 +166,8 @@ fn header(dir: &Path) -> Result<Header, Error> {
         {
             return Err(match dir.exists() {
                 true if is_begun(dir) => foreign(
-                    "a run was killed while it made this directory, and had measured nothing: \
-                     remove it, or let the next run that keeps its record beside it do so",
+                    "a run was killed while it made this directory, before it measured anything: \
+                     remove it; the next run that writes its record beside it also does",
                 ),
                 true => foreign("it has no record.json"),
                 false => {
@@ -243,9 +245,9 @@ fn lines<T>(
         match parsed.and_then(|value| parse(&value)) {
             Ok(one) => found.push(one),
             Err(_) if torn.is_some_and(|t| std::ptr::eq(t, line)) => {
-                damage.push(format!("the last line of {name} is torn, and left out"));
+                damage.push(format!("the last line of {name} is incomplete and was left out"));
             }
-            Err(e) => damage.push(format!("line {} of {name} is left out: {e}", i + 1)),
+            Err(e) => damage.push(format!("line {} of {name} was left out: {e}", i + 1)),
         }
     }
     Ok(found)

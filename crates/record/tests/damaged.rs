@@ -35,8 +35,8 @@ fn samples_that_were_cut_off_are_named_and_the_others_used() {
     assert_eq!(whole.damage, Vec::<String>::new());
     cut(dir, "samples/000000-one_way_ns-t_lat.npy", 12);
     let record = Record::open(dir).unwrap();
-    let expected = "samples are damaged: samples/000000-one_way_ns-t_lat.npy (236 bytes for 31 \
-                    samples), and left out; summaries are still there";
+    let expected = "samples are damaged: samples/000000-one_way_ns-t_lat.npy (it has 236 bytes \
+                    for 31 samples), and left out; summaries are still there";
     assert_eq!(record.damage, [expected]);
     let all = |record: &Record| format!("{:?}", (&record.points, &record.findings));
     assert_eq!(all(&record), all(&whole));

@@ -240,12 +240,12 @@ fn a_torn_line_costs_that_line() {
     spoil(writer.dir(), "points.jsonl", b"{\"number\": 2, \"order_in");
     let torn = Record::open(writer.dir()).unwrap();
     same(&torn.points, &whole.points);
-    assert_eq!(torn.damage, ["the last line of points.jsonl is torn, and left out"]);
+    assert_eq!(torn.damage, ["the last line of points.jsonl is incomplete and was left out"]);
     // Lines appended after the torn one are read, unless they are damaged as well.
     spoil(writer.dir(), "points.jsonl", b"\n{}\n");
     let worse = Record::open(writer.dir()).unwrap();
     assert_eq!((worse.points.len(), worse.damage.len()), (2, 2));
-    assert!(worse.damage[1].starts_with("line 4 of points.jsonl is left out"), "{worse:?}");
+    assert!(worse.damage[1].starts_with("line 4 of points.jsonl was left out"), "{worse:?}");
 }
 
 #[test]
@@ -308,12 +308,12 @@ fn a_link_in_place_of_a_file_is_not_followed() {
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
     let refused = record.samples(&series).unwrap_err().to_string();
-    assert!(refused.contains("no ordinary file"), "{refused}");
+    assert!(refused.contains("not a regular file"), "{refused}");
     let points = dir.join("points.jsonl");
     fs::remove_file(&points).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &points).unwrap();
     let refused = Record::open(dir).unwrap_err().to_string();
-    assert!(refused.contains("no ordinary file"), "{refused}");
+    assert!(refused.contains("not a regular file"), "{refused}");
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn a_conclusion_is_of_the_points_that_there_were() {
     spoil(writer.dir(), "findings.jsonl", b"{\"points_n\":3,\"fin");
     let torn = read(&writer);
     assert_eq!(torn.findings, Some(vec![finding(); 2]));
-    assert!(torn.damage[0].contains("findings.jsonl is torn"), "{:?}", torn.damage);
+    assert!(torn.damage[0].contains("findings.jsonl is incomplete"), "{:?}", torn.damage);
     writer.conclude(&[finding()]).unwrap();
     let mended = read(&writer);
     assert_eq!((mended.findings, mended.damage), (Some(vec![finding()]), Vec::new()));

@@ -112,10 +112,7 @@ fn once_each(side: &Side) -> Result<(), String> {
     dirs.sort_unstable();
     match dirs.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
-        Some(pair) => Err(format!(
-            "{} is given twice, and one record is one measurement: name each once",
-            pair[0].display()
-        )),
+        Some(pair) => Err(format!("{} is given twice: name each record once", pair[0].display())),
     }
 }
 

@@ -47,7 +47,8 @@ pub fn diagnosis_page(report: &Report) -> String {
         }
         @for (i, finding) in shown.iter().enumerate() { (one(report, finding, i + 1)) }
         @if report.findings.len() > shown.len() {
-            p.meaning { (report.findings.len() - shown.len()) " more findings cost less." }
+            p.meaning { (report.findings.len() - shown.len()) " more findings, which cost less, \
+                                                               are not shown." }
         }
     };
     whole(&title, content)

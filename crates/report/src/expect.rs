@@ -91,7 +91,7 @@ impl FromStr for Expectation {
             .ok_or_else(|| format!("{text:?}: {FORM}"))?;
         let left = left.trim();
         let (name, word) = left.rsplit_once(' ').unwrap_or(("", left));
-        let metric = metric(word).ok_or_else(|| format!("{word:?} is no metric: {FORM}"))?;
+        let metric = metric(word).ok_or_else(|| format!("{word:?} is not a metric: {FORM}"))?;
         let bound = bound(right[sign.len()..].trim(), metric)?;
         let name = name.trim().to_owned();
         Ok(Self { text: text.trim().to_owned(), name, metric, relation, bound })
@@ -135,7 +135,9 @@ fn bound(text: &str, metric: Metric) -> Result<f64, String> {
         _ => &TIMES,
     };
     let names = || units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
-    let wrong = || format!("{text:?} is no bound here: write a number and one of {}", names());
+    let wrong = || {
+        format!("{text:?} is not a bound for this metric: write a number and one of {}", names())
+    };
     let (unit, factor) = units.iter().find(|(unit, _)| text.ends_with(unit)).ok_or_else(wrong)?;
     let number: f64 = text[..text.len() - unit.len()].trim().parse().map_err(|_| wrong())?;
     if number.is_finite() && number >= 0.0 { Ok(number * factor) } else { Err(wrong()) }
@@ -191,8 +193,8 @@ impl Expectation {
             Metric::Quantile(q) if !stats::supports_quantile(n, q) => {
                 let needed = (MIN_BEYOND / q.min(1.0 - q)).round() as u64;
                 Err(format!(
-                    "--expect '{self}': {} needs {} samples of a point, {} beyond it, and there \
-                     are {}: raise --messages or --repeat",
+                    "--expect '{self}': {} needs {} samples of a point, {} of them beyond it, but \
+                     there are {}: raise --messages or --repeat",
                     if q == 0.5 { "the median".to_owned() } else { percentile(q) },
                     fmt_count(needed),
                     MIN_BEYOND,
@@ -248,7 +250,8 @@ impl Expectation {
                 Ok(one) => one,
                 Err(Missing::Asked(why)) => return Err(why),
                 Err(Missing::Unmeasured(why)) => {
-                    let line = format!("{self}: nothing is known{at}, as {why}: measure it again");
+                    let line =
+                        format!("{self}: cannot be checked{at}, because {why}: measure it again");
                     found.push(Checked { answer: Answer::CannotTell, line });
                     continue;
                 }
@@ -270,8 +273,8 @@ impl Expectation {
     fn unmeasured(&self, point: &Point, at: &str) -> Checked {
         let why = point.cut_short.as_deref().unwrap_or_default();
         let line = format!(
-            "{self}: nothing is known{at}, as its measurement was cut short ({why}): does not \
-             hold; measure it again"
+            "{self}: cannot be checked{at}, because its measurement was cut short ({why}): does \
+             not hold; measure it again"
         );
         Checked { answer: Answer::Fails, line }
     }
@@ -300,17 +303,19 @@ impl Expectation {
             // More messages do not reduce the clock error.
             _ if !is_beyond([found.value; 2]) => (
                 Answer::CannotTell,
-                "cannot be seen, as the clocks decide: expect something of round trips (ping), \
-                 which need one clock",
+                "cannot be decided, because the clocks may differ by more than the distance to \
+                 the bound: use round trips (ping), which need one clock",
             ),
             (true, true) => (Answer::Holds, "holds"),
-            (true, false) => {
-                (Answer::Holds, "holds, but its interval reaches beyond: measure more to be sure")
-            }
+            (true, false) => (
+                Answer::Holds,
+                "holds, but its interval includes the bound: measure more to be sure",
+            ),
             (false, true) => (Answer::Fails, "does not hold"),
-            (false, false) => {
-                (Answer::Fails, "does not hold, though its interval reaches across: measure more")
-            }
+            (false, false) => (
+                Answer::Fails,
+                "does not hold, but its interval includes the bound: measure more to be sure",
+            ),
         };
         let line = format!(
             "{self}: {}{at} is {}{interval}{}{clocks}; the bound is {}: {verdict}",
@@ -351,7 +356,7 @@ impl Expectation {
                     "--expect '{self}': the experiment measures no {quantity}; `blast` does"
                 )),
                 (Some(_), _) => Missing::Asked(format!(
-                    "--expect '{self}': no such {quantity} here; there are: {}",
+                    "--expect '{self}': the record has no such {quantity}; it has: {}",
                     names(of_it.map(|f| group_name(quantity, &f.label)))
                 )),
             });
@@ -412,7 +417,7 @@ impl Expectation {
         let Some(first) = first else {
             let all = row.points.iter().flat_map(|p| &p.series);
             return Err(Missing::Asked(format!(
-                "--expect '{self}': no quantity {:?} here; there are: {}",
+                "--expect '{self}': the record has no quantity {:?}; it has: {}",
                 self.name,
                 names(all.map(|s| group_name(s.quantity, &s.label)))
             )));

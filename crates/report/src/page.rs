@@ -380,7 +380,7 @@ fn skipped(model: &Model) -> Markup {
         @if !skipped.is_empty() {
             section {
                 h2 { "Skipped points" }
-                p.meaning { "They are impossible on this device." }
+                p.meaning { "This device does not support them." }
                 ul { @for s in skipped { li { (model.skipped_place(s)) ": " (s.reason) } } }
             }
         }

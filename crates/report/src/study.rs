@@ -161,10 +161,10 @@ fn claims(evaluation: &Evaluation) -> Markup {
             h2 { "What the study says, and what was seen here" }
             p.meaning {
                 "A difference counts where its 95 % interval leaves no doubt. The interval covers \
-                what the runs of both sides differ by (Welch's, of logarithms) and what the \
-                samples within the runs leave open; of what is found or counted over runs it is \
-                binomial, or their ends from six runs on. One run says nothing of the next. Two \
-                medians that came out different are no finding yet."
+                 what the runs of both sides differ by (Welch's, of logarithms) and what the \
+                 samples within the runs leave open; of what is found or counted over runs it is \
+                 binomial, or their ends from six runs on. A single run does not show how runs \
+                 differ. Two medians that came out different are no finding yet."
                 @if evaluation.kind == Some(DeviceKind::Sim) {
                     " Numbers of a model from which nothing is drawn are exact: without interval."
                 }

@@ -60,10 +60,10 @@ pub fn section(study: &Study, evaluation: &Evaluation) -> Markup {
             @if !evaluation.values.is_empty() { p { (evaluation.value_summary()) "." } }
             p.meaning {
                 "In brackets: the 95 % interval of ours, from the differences between runs and \
-                from their samples; of one run nothing is known of the next. Within the tolerance \
-                is a value whose whole interval lies there. A model is judged by its number alone, \
-                since without noise it gives the same number each time. What lies outside comes \
-                first."
+                 from their samples; a single run has no interval. Within the tolerance is a \
+                 value whose whole interval lies there. A model is judged by its number alone, \
+                 since without noise it gives the same number each time. What lies outside comes \
+                 first."
             }
             @if compared.is_empty() { p.meaning { "None of its values has a number of ours." } }
             @else { (table_of(TITLE, &heads, 2, compared.iter().map(row))) }

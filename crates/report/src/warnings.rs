@@ -186,8 +186,8 @@ fn wide(model: &Model, groups: &[Group]) -> Option<String> {
     let struck = struck(groups, |m| m.relative_width().filter(|w| *w > WIDE));
     worst(&struck).map(|found| {
         format!(
-            "{}: the median is not known well{} (interval wider than {:.0} % of it; worst \
-             {:.0} %{}): pin both ends, quiet the machine, or measure more",
+            "{}: the median is imprecise{} (interval wider than {:.0} % of it; worst {:.0} %{}): \
+             pin both ends, quiet the machine, or measure more",
             names(struck.iter().map(|one| one.group)),
             share(&struck),
             WIDE * 100.0,

@@ -78,10 +78,10 @@ fn a_warning_is_said_once_with_all_that_it_holds_for() {
     let (_dir, record) = record_of_threads(60, 2, 1);
     let all = warnings(&record);
     let with = |what: &str| -> Vec<&String> { all.iter().filter(|w| w.contains(what)).collect() };
-    for kind in ["median is not known well", "too few samples", "in vain", "shown"] {
+    for kind in ["median is imprecise", "too few samples", "in vain", "shown"] {
         assert_eq!(with(kind).len(), 1, "{kind}: {all:#?}");
     }
-    let wide = with("median is not known well")[0];
+    let wide = with("median is imprecise")[0];
     assert!(wide.starts_with("round trip (all threads, "), "{wide}");
     assert!(wide.contains(" series (") && wide.contains(" % of round trip, "), "{wide}");
     let said = "(so or with other numbers at 6 points)";
@@ -89,7 +89,7 @@ fn a_warning_is_said_once_with_all_that_it_holds_for() {
     let hidden = with("are not shown")[0];
     assert!(hidden.starts_with("t_lat and t_lat_send are not shown: its median, 0 ns"), "{hidden}");
     assert!(hidden.ends_with(said), "{hidden}");
-    assert_eq!(page(&record).matches("median is not known well").count(), 1);
+    assert_eq!(page(&record).matches("median is imprecise").count(), 1);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Backend for SimBackend {
     fn query_pkey(_ctx: &Handle, port: u8, index: u32) -> VerbsResult<PKey> {
         device::check_port(port)?;
         PKEY_TABLE.get(index as usize).copied().ok_or_else(|| {
-            VerbsError::invalid(format!("P_Key index {index}: the table has one entry, 0"))
+            VerbsError::invalid(format!("P_Key index {index}: the table has one entry; choose 0"))
         })
     }
 

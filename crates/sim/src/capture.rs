@@ -75,7 +75,7 @@ impl Capture {
         let mut flush = self.files.iter_mut().enumerate();
         let flushed = flush.find_map(|(node, file)| Some((node, file.flush().err()?)));
         let (node, error) = self.error.or(flushed)?;
-        Some(format!("the capture of rank {node} is not whole: {error}"))
+        Some(format!("could not write the whole capture of rank {node}: {error}"))
     }
 
     /// Writes packets to the file of an adapter, until a file could not be written.

@@ -33,7 +33,7 @@ pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()>
 }
 
 fn limit_error((what, asked, limit): (&str, u32, u32)) -> VerbsError {
-    VerbsError::invalid(format!("{what} {asked}: this simulated device allows up to {limit}"))
+    VerbsError::invalid(format!("{what} {asked}: this simulated device allows at most {limit}"))
 }
 
 /// What a queue pair is created with.
@@ -70,7 +70,7 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
         let node = &mut world.nodes[want.node];
         let Some(id) = node.place_for_qp() else {
             return Err(VerbsError::no_room(format!(
-                "a node can have {} queue pairs: destroy some first",
+                "the limit of {} queue pairs is reached: destroy some first",
                 (1 << QP_BITS) - 2
             )));
         };
@@ -231,8 +231,8 @@ fn entry_of(sim: &Sim, want: &NewMr, key: u32) -> VerbsResult<KeyEntry> {
     let on_demand = access.contains(Access::ON_DEMAND);
     if on_demand && sim.parameters.odp_resolve_ns == Ps::ZERO {
         return Err(VerbsError::unsupported(
-            "IBV_ACCESS_ON_DEMAND: this simulated adapter has no On-Demand Paging; one with \
-             odp_resolve_ns above 0 has",
+            "IBV_ACCESS_ON_DEMAND: this simulated adapter has no On-Demand Paging; choose a \
+             profile with odp_resolve_ns above 0",
         ));
     }
     let iova = if access.contains(Access::ZERO_BASED) { 0 } else { want.iova };
@@ -254,7 +254,9 @@ fn entry_of(sim: &Sim, want: &NewMr, key: u32) -> VerbsResult<KeyEntry> {
 fn add_key(world: &mut World, node: usize, entry: KeyEntry) -> VerbsResult<u32> {
     let node = &mut world.nodes[node];
     if node.keys.len() >= MAX_KEYS {
-        return Err(VerbsError::no_room(format!("a node can have {MAX_KEYS} memory keys")));
+        return Err(VerbsError::no_room(format!(
+            "the limit of {MAX_KEYS} memory keys is reached: deregister memory first"
+        )));
     }
     let key = node.next_key << 8;
     // A number that is used again after 2^24 registrations is free, if it is not in use.
@@ -318,7 +320,7 @@ pub(crate) fn dereg_mr(sim: &Sim, node: usize, pd: usize, key: u32) -> VerbsResu
         world.nodes[node].keys.remove(&key)
     });
     sim.work_in_kernel(sim.parameters.deregister_ns);
-    removed.map(drop).ok_or_else(|| VerbsError::invalid("the region is deregistered already"))
+    removed.map(drop).ok_or_else(|| VerbsError::invalid("the region was already deregistered"))
 }
 
 /// Fetches pages of on-demand regions before they are accessed; if `flush`, waits for them.

@@ -147,14 +147,16 @@ pub(crate) fn port(node: usize, port: u8, parameters: &Parameters) -> VerbsResul
 pub(crate) fn check_port(port: u8) -> VerbsResult<()> {
     match port {
         1 => Ok(()),
-        _ => Err(VerbsError::invalid(format!("port {port}: simulated devices have one port, 1"))),
+        _ => Err(VerbsError::invalid(format!("port {port}: simulated devices have only port 1"))),
     }
 }
 
 pub(crate) fn gid_entry(node: usize, index: u32) -> VerbsResult<GidEntry> {
     match index {
         0 => Ok(GidEntry { gid: gid_of(node), gid_type: GidType::Ib, ifindex: 0 }),
-        _ => Err(VerbsError::invalid(format!("GID index {index}: the table has one entry, 0"))),
+        _ => Err(VerbsError::invalid(format!(
+            "GID index {index}: the table has one entry; choose 0"
+        ))),
     }
 }
 

@@ -92,7 +92,11 @@ const SLOT_BITS: u32 = 24;
 
 impl Scheduled {
     fn new(at: Ps, sequence: u64, slot: usize) -> Scheduled {
-        assert!(slot >> SLOT_BITS == 0, "more than {} events are to come", 1 << SLOT_BITS);
+        assert!(
+            slot >> SLOT_BITS == 0,
+            "more than {} events are scheduled: simulate fewer ranks or messages in flight",
+            1 << SLOT_BITS
+        );
         debug_assert!(sequence >> (u64::BITS - SLOT_BITS) == 0, "too many events");
         Scheduled(u128::from(at.0) << u64::BITS | u128::from(sequence << SLOT_BITS) | slot as u128)
     }

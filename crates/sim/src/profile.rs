@@ -116,14 +116,17 @@ pub fn find(name: &str) -> Result<Profile, ProfileError> {
     if !name.contains(['/', '.']) {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         return Err(ProfileError(format!(
-            "sim:{name}: there is no such profile; there are {}, and files by their path",
+            "there is no simulated adapter sim:{name}; there are {}, and profile files by their \
+             path",
             names.join(", ")
         )));
     }
     let wrong = |why: &dyn fmt::Display| ProfileError(format!("{name}: {why}"));
     let bytes = std::fs::metadata(name).map_err(|error| wrong(&error))?.len();
     if bytes > MAX_FILE_BYTES {
-        return Err(wrong(&format!("{bytes} bytes are more than a profile may have, 1 MiB")));
+        return Err(wrong(&format!(
+            "the file has {bytes} bytes; the limit for a profile is 1 MiB"
+        )));
     }
     let text = std::fs::read_to_string(name).map_err(|error| wrong(&error))?;
     Profile::parse(name, &text)
@@ -173,7 +176,7 @@ impl Profile {
                 _ if given || like.is_some() => Ok(()),
                 Some(default) => parameters.set(parameter.name, default),
                 None => Err(format!(
-                    "[parameters] has no {}, which every profile needs: {}",
+                    "[parameters] lacks {}, which every profile needs: {}",
                     parameter.name,
                     parameter.meaning.trim()
                 )),
@@ -300,7 +303,7 @@ mod tests {
         let said = told(&with("bus_read_ns = { is = 1, mark = 'guess', from = 'x' }"));
         assert!(said.contains("guess"), "{said}");
         let head = "name = 'x'\ntitle = 'x'\nlacks = 'x'\n";
-        let missing = "[parameters] has no stamp_ns, which every profile needs: Time of a time \
+        let missing = "[parameters] lacks stamp_ns, which every profile needs: Time of a time \
                        stamp.";
         assert_eq!(told(&format!("{head}[parameters]\n")), format!("p.toml:4: {missing}"));
         assert_eq!(told(head), format!("p.toml:4: {missing}"));

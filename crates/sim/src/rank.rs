@@ -141,7 +141,7 @@ impl Rank for SimRank {
         let found = self.look_for(LookLimit::Patience(deadline), deadline, look)?;
         found.ok_or_else(|| {
             Stopped::TimedOut(format!(
-                "rank {} waited {} virtual seconds, and nothing came",
+                "rank {} waited {} virtual seconds, and nothing arrived",
                 self.index,
                 PATIENCE_NS / 1_000_000_000
             ))

@@ -171,7 +171,7 @@ impl Simulation {
             }
             schedule(&self.sim, self.on_threads);
         }
-        let none = || Err(Stopped::Failed("the rank did not begin".to_owned()));
+        let none = || Err(Stopped::Failed("the rank did not start".to_owned()));
         let result = |result: RefCell<Option<_>>| result.into_inner().unwrap_or_else(none);
         let results = results.into_iter().map(result).collect();
         let report = self.sim.with(|world| {
@@ -231,7 +231,7 @@ fn schedule(sim: &Sim, on_threads: bool) {
             match TaskStack::new(id, sim.address(), body, on_threads) {
                 Ok(stack) => drop(stacks.0.insert(id.0, stack)),
                 Err(error) => {
-                    let why = format!("there is no memory for the stack of a rank: {error}");
+                    let why = format!("cannot allocate the stack of a rank: {error}");
                     sim.with(|world| {
                         world.stop(Stopped::Failed(why));
                         world.end_task(id);

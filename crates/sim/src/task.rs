@@ -146,7 +146,7 @@ pub(crate) fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        text.unwrap_or_else(|| "a panic without a text".to_owned())
+        text.unwrap_or_else(|| "a panic without a message".to_owned())
     })
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn run<T: Send>(
     let each = results.into_iter().map(|result| match result {
         Some(Ok(value)) => Ok(value),
         Some(Err(panic)) => Err(Stopped::Failed(format!("a thread panicked: {panic}"))),
-        None => Err(Stopped::Failed("a thread did not begin".to_owned())),
+        None => Err(Stopped::Failed("a thread did not start".to_owned())),
     });
     each.collect()
 }

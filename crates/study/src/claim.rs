@@ -99,10 +99,13 @@ impl Claim {
             self.right_operand().check_in(plan).map_err(|what| format!("right: {what}"))?;
         }
         if !(0.0..1.0).contains(&self.tolerance) {
-            return Err(format!("tolerance = {}: a share, from 0 to below 1", self.tolerance));
+            return Err(format!(
+                "tolerance = {}: it must be at least 0 and below 1",
+                self.tolerance
+            ));
         }
         if self.factor.is_some_and(|f| f <= 0.0 || !f.is_finite()) {
-            return Err("factor: a number above 0".to_owned());
+            return Err("factor must be above 0".to_owned());
         }
         if self.relation == Relation::Times && self.factor.is_none() {
             return Err("relation \"x\" needs a factor".to_owned());
@@ -111,13 +114,16 @@ impl Claim {
             return Err(format!("relation {:?} needs a range", self.relation.sign()));
         }
         if self.relation.crosses() && self.every {
-            return Err(format!("`every` does not go with relation {:?}", self.relation.sign()));
+            return Err(format!(
+                "`every` cannot be combined with relation {:?}",
+                self.relation.sign()
+            ));
         }
         if let Some(range) = self.range.as_ref().filter(|range| range.from > range.to) {
-            return Err(format!("range: from = {} is above to = {}", range.from, range.to));
+            return Err(format!("range: from = {} exceeds to = {}", range.from, range.to));
         }
         if self.on.is_empty() != self.because.is_empty() {
-            return Err("`on` (kinds of devices) and `because` belong together".to_owned());
+            return Err("`on` (kinds of devices) and `because` must be given together".to_owned());
         }
         Ok(())
     }

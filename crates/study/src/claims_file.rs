@@ -35,7 +35,7 @@ impl ClaimsFile {
         for (i, claim) in found.claims.iter().enumerate() {
             let at = |what: String| wrong(format!("claim {:?}: {what}", claim.key));
             if found.claims[..i].iter().any(|other| other.key == claim.key) {
-                return Err(at("there are two of that key".to_owned()));
+                return Err(at("this key is used twice".to_owned()));
             }
             claim.check(plan, published).map_err(at)?;
         }
@@ -97,23 +97,35 @@ mod tests {
     #[test]
     fn errors_name_file_key_and_what_is_allowed() {
         for (change, said) in [
-            (("left", "{quantity='round_trip_ns'}"), "claim \"c\": left: it names no figure"),
-            (("left", "{figure='g', quantity='round_trip_ns'}"), "there are f"),
-            (("left", "{figure='f', quantity='rtt'}"), "no quantity \"rtt\"; there are one_way_ns"),
+            (
+                ("left", "{quantity='round_trip_ns'}"),
+                "claim \"c\": left: it does not name a figure",
+            ),
+            (("left", "{figure='g', quantity='round_trip_ns'}"), "the figures are f"),
+            (
+                ("left", "{figure='f', quantity='rtt'}"),
+                "no quantity \"rtt\"; the quantities are one_way_ns",
+            ),
             (("left", "{figure='f', sweep='t', quantity='rate_per_s'}"), "it has s"),
-            (("left", "{figure='f', finding='knee', stat='max'}"), "a finding has no `quantity`"),
-            (("left", "{figure='f', quantity='rate_per_s', above=1, stat='max'}"), "no `stat`"),
-            (("left", "{figure='f', quantity='rate_per_s', number='a_ns'}"), "of a `finding`"),
+            (
+                ("left", "{figure='f', finding='knee', stat='max'}"),
+                "a finding cannot have `quantity`",
+            ),
+            (
+                ("left", "{figure='f', quantity='rate_per_s', above=1, stat='max'}"),
+                "cannot have `stat`",
+            ),
+            (("left", "{figure='f', quantity='rate_per_s', number='a_ns'}"), "needs a `finding`"),
             (("relation", "'='"), "unknown variant `=`, expected one of `<`"),
             (("relation", "'x'"), "needs a factor"),
             (("relation", "'rises above'"), "needs a range"),
             (("right", "{published='n'}"), "no metric \"n\""),
-            (("right", "{published='w'}"), "no number"),
+            (("right", "{published='w'}"), "not a number"),
             (("right", "{published='d'}"), "\"d\" is contested: such values are shown"),
-            (("tolerance", "2"), "a share"),
+            (("tolerance", "2"), "at least 0"),
             (("every", "'yes'"), "expected a boolean"),
-            (("on", "['system']"), "belong together"),
-            (("range", "{parameter='size_bytes', from=9, to=1}"), "is above"),
+            (("on", "['system']"), "be given together"),
+            (("range", "{parameter='size_bytes', from=9, to=1}"), "exceeds"),
             (("colour", "1"), "unknown field `colour`"),
         ] {
             let found = claim(&[change]).expect_err(said);
@@ -151,15 +163,18 @@ mod tests {
         for (text, said) in [
             (value("q", ""), "value \"q\": published.csv has no metric"),
             (value("m", "over={figure='g'}"), "over: there is no figure \"g\""),
-            (value("m", "over={}\nless={}"), "do not go together"),
+            (value("m", "over={}\nless={}"), "cannot be combined"),
             (value("m", "as='increase'"), "it needs `over`"),
             (value("m", "per=2"), "it needs `less`"),
-            (value("m", "less={}\nper=0"), "a number above 0"),
-            (value("m", "shown=''"), "shown says why"),
-            (twice, "there are two of that metric"),
-            (both, "choose one"),
+            (value("m", "less={}\nper=0"), "must be above 0"),
+            (value("m", "shown=''"), "`shown` must say why"),
+            (twice, "this metric is used twice"),
+            (both, "remove one"),
             ("[[absent]]\nmetrics=['q*']\nbecause='b'".to_owned(), "\"q*\": published.csv has no"),
-            ("[[absent]]\nmetrics=['m']\nbecause=' '".to_owned(), "absent m: because says why"),
+            (
+                "[[absent]]\nmetrics=['m']\nbecause=' '".to_owned(),
+                "absent m: `because` must give the reason",
+            ),
             ("[[contested]]\nmetrics=['m']\nbecause='b'".to_owned(), "no such contested metric"),
         ] {
             let found = parse(&text).expect_err(said);

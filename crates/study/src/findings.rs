@@ -156,7 +156,7 @@ pub(crate) fn why_not(record: &Record, operand: &Operand, name: &str) -> Option<
         return Some(match &operand.number {
             None => finding.sentence.clone(),
             Some(_) if finding.numbers.is_empty() => {
-                format!("{}: no more is kept", finding.sentence)
+                format!("{}: the record has no numbers of this finding", finding.sentence)
             }
             Some(number) => {
                 let names: Vec<&str> = finding.numbers.iter().map(|n| n.name.as_str()).collect();

@@ -111,7 +111,9 @@ fn of_record(
         let cells = findings::of_record(record, operand, name, range);
         return Ok((cells, findings::why_not(record, operand, name)));
     }
-    let Some(quantity) = operand.quantity() else { return Err("it names no quantity".to_owned()) };
+    let Some(quantity) = operand.quantity() else {
+        return Err("it does not name a quantity".to_owned());
+    };
     Ok((points::of_points(record, operand, quantity, range), None))
 }
 /// Whether each repetition gives the same numbers: those of a model from which nothing is drawn. So

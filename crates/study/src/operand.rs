@@ -196,10 +196,10 @@ impl Operand {
 
     /// Checks that the operand names a number of a figure.
     pub(crate) fn check_in(&self, plan: &Plan) -> Result<(), String> {
-        let Some(key) = &self.figure else { return Err("it names no figure".to_owned()) };
+        let Some(key) = &self.figure else { return Err("it does not name a figure".to_owned()) };
         let Some(figure) = plan.figure(key) else {
             let keys: Vec<&str> = plan.figures.iter().map(|f| f.key.as_str()).collect();
-            return Err(format!("there is no figure {key:?}; there are {}", keys.join(", ")));
+            return Err(format!("there is no figure {key:?}; the figures are {}", keys.join(", ")));
         };
         if let Some(name) = self.sweep.as_ref()
             && !figure.sweeps.iter().any(|sweep| sweep.name == *name)
@@ -212,20 +212,22 @@ impl Operand {
         }
         if self.finding.is_some() {
             if self.quantity.is_some() || self.stat.is_some() || self.above.is_some() {
-                return Err("a finding has no `quantity`, no `stat` and no `above`".to_owned());
+                return Err("a finding cannot have `quantity`, `stat` or `above`".to_owned());
             }
             return Ok(());
         }
         if self.above.is_some() && self.stat.is_some() {
-            return Err("a share `above` a limit is of all samples: it has no `stat`".to_owned());
+            return Err(
+                "a share `above` a limit counts all samples: it cannot have `stat`".to_owned()
+            );
         }
         if self.number.is_some() {
-            return Err("`number` is one of a `finding`".to_owned());
+            return Err("`number` needs a `finding`".to_owned());
         }
         if self.quantity().is_none() {
             let fields: Vec<&str> = Quantity::ALL.into_iter().map(Quantity::field).collect();
             return Err(format!(
-                "there is no quantity {:?}; there are {}",
+                "there is no quantity {:?}; the quantities are {}",
                 self.quantity.as_deref().unwrap_or(""),
                 fields.join(", ")
             ));

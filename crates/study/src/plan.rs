@@ -148,14 +148,14 @@ impl Plan {
     fn check(&self) -> Result<(), String> {
         is_key(&self.key).map_err(|why| format!("key = {:?}: {why}", self.key))?;
         if self.repeat == 0 || self.quick_repeat == 0 {
-            return Err("repeat and quick_repeat are at least 1".to_owned());
+            return Err("repeat and quick_repeat must be at least 1".to_owned());
         }
         for (i, figure) in self.figures.iter().enumerate() {
             let at = |what: String| format!("figure {:?}: {what}", figure.key);
             is_key(&figure.key).map_err(|why| at(why.to_owned()))?;
             let is_same = |other: &Figure| other.key.eq_ignore_ascii_case(&figure.key);
             if self.figures[..i].iter().any(is_same) {
-                return Err(at("there are two of that key".to_owned()));
+                return Err(at("this key is used twice".to_owned()));
             }
             let is_sweep = |name: &&String| figure.sweeps.iter().any(|s| s.name == **name);
             if let Some(other) = figure.side_by_side.iter().find(|name| !is_sweep(name)) {
@@ -169,7 +169,7 @@ impl Plan {
                     own.iter().find(|own| simulated.iter().any(|(name, _)| *name == own.0))
                 {
                     return Err(at(format!(
-                        "the run has --{name}, which sim gives too: leave one"
+                        "the run and sim both set --{name}: remove one of them"
                     )));
                 }
                 if self.sim.profile.is_none() && !self.simulated(figure, sweep).is_empty() {
@@ -181,7 +181,7 @@ impl Plan {
                 }
                 if figure.sweeps[..j].iter().any(|other| other.name == sweep.name) {
                     let what =
-                        format!("two sweeps of the name {:?}: give each its own", sweep.name);
+                        format!("two sweeps have the name {:?}: give each its own", sweep.name);
                     return Err(at(what));
                 }
             }
@@ -196,7 +196,7 @@ fn is_key(key: &str) -> Result<(), &'static str> {
     if !key.is_empty() && key.chars().all(is_plain) {
         return Ok(());
     }
-    Err("a key has small letters, digits, - and _ only")
+    Err("a key may have only lower-case letters, digits, - and _")
 }
 
 impl Sweep {
@@ -211,7 +211,10 @@ impl Sweep {
             None => (self.run.trim(), ""),
         };
         if experiment.is_empty() || experiment.starts_with('-') {
-            return Err(format!("run = {:?}: it begins with an experiment", self.run));
+            return Err(format!(
+                "run = {:?}: it must begin with the name of an experiment",
+                self.run
+            ));
         }
         let mut options = pairs(rest)?;
         let changes = pairs(&self.quick)?;
@@ -231,13 +234,13 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut found: Vec<(String, String)> = Vec::new();
     while let Some(word) = words.next() {
         let Some(name) = word.strip_prefix("--").filter(|name| !name.is_empty()) else {
-            return Err(format!("{word:?} in {text:?}: options are written as --name value"));
+            return Err(format!("{word:?} in {text:?}: write options as --name value"));
         };
         let Some(value) = words.next().filter(|value| !value.starts_with("--")) else {
             return Err(format!("--{name} in {text:?} has no value"));
         };
         if found.iter().any(|(known, _)| known == name) {
-            return Err(format!("--{name} is there twice in {text:?}"));
+            return Err(format!("--{name} is given twice in {text:?}"));
         }
         found.push((name.to_owned(), value.to_owned()));
     }
@@ -309,14 +312,14 @@ mod tests {
         assert!(said.starts_with("a/plan.toml: line 8: unknown field `colour`"), "{said}");
         assert!(said.contains("`sweep`"), "{said}");
         let sweep = |run: &str| error(&format!("{figure}[[figure.sweep]]\nrun='{run}'"));
-        assert!(sweep("ping -s 8").contains("options are written as --name value"));
+        assert!(sweep("ping -s 8").contains("write options as --name value"));
         assert!(sweep("ping --size").contains("--size in \"--size\" has no value"));
         assert!(sweep("ping --size 8 --size 9").contains("twice"));
-        assert!(sweep("--size 8").contains("it begins with an experiment"));
+        assert!(sweep("--size 8").contains("it must begin with the name of an experiment"));
         assert!(error(&format!("{figure}side_by_side=['a']")).contains("there is no sweep \"a\""));
         assert!(error(&format!("{figure}bars='wide'")).contains("`deciles`"));
-        assert!(error(&format!("{figure}{figure}")).contains("two of that key"));
-        assert!(error("[[figure]]\nkey='F F'\ntitle=''").contains("small letters"));
+        assert!(error(&format!("{figure}{figure}")).contains("used twice"));
+        assert!(error("[[figure]]\nkey='F F'\ntitle=''").contains("lower-case letters"));
         assert!(error("").contains("missing field `figure`"));
         assert!(error("repeat=0\nfigure=[]").contains("at least 1"));
         assert!(error("sim={links='sdr'}\nfigure=[]").contains("`topology`"));
@@ -326,6 +329,6 @@ mod tests {
             "sim={{profile='ideal',topology='cable'}}\n{figure}[[figure.sweep]]\n\
              run='ping --sim bus_reads=1'"
         );
-        assert!(error(&twice).contains("the run has --sim, which sim gives too: leave one"));
+        assert!(error(&twice).contains("the run and sim both set --sim"));
     }
 }

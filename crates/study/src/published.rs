@@ -60,7 +60,7 @@ impl Published {
         for row in reader.deserialize() {
             let row: Self = row.map_err(|e| wrong(described(&e)))?;
             if found.iter().any(|other| other.metric == row.metric) {
-                return Err(wrong(format!("metric {:?} is there twice", row.metric)));
+                return Err(wrong(format!("metric {:?} is given twice", row.metric)));
             }
             found.push(row);
         }
@@ -130,7 +130,9 @@ impl Published {
 pub(crate) fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
     match published.iter().find(|p| p.metric == metric) {
         Some(found) if found.in_base().is_some() => Ok(()),
-        Some(found) => Err(format!("{metric:?} is {:?} {}, no number", found.value, found.unit)),
+        Some(found) => {
+            Err(format!("{metric:?} is {:?} {}, which is not a number", found.value, found.unit))
+        }
         None => Err(format!("published.csv has no metric {metric:?}")),
     }
 }

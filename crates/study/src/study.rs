@@ -38,7 +38,7 @@ impl Study {
         let file = |name: &str| format!("{key}/{name}");
         let plan = Plan::parse(&file("plan.toml"), plan)?;
         if plan.key != key {
-            let what = format!("key = {:?}: it is the directory's name, {key:?}", plan.key);
+            let what = format!("key = {:?}: it must be the directory's name, {key:?}", plan.key);
             return Err(Error { file: file("plan.toml"), what });
         }
         let published = Published::parse(&file("published.csv"), published)?;
@@ -82,7 +82,7 @@ impl Study {
                 }
                 (found, _) => found.map_err(|e| {
                     let file = path.display().to_string();
-                    Error { file, what: format!("{e}; a study has a plan.toml") }
+                    Error { file, what: format!("{e}; a study needs a plan.toml") }
                 }),
             }
         };
@@ -104,7 +104,7 @@ impl Study {
             .collect();
         found.sort();
         if found.is_empty() {
-            return Err(wrong("no study there: a study is a directory with a plan.toml".into()));
+            return Err(wrong("there is no study: a study is a directory with a plan.toml".into()));
         }
         found.iter().map(|dir| Self::read(dir)).collect()
     }
@@ -139,7 +139,7 @@ mod tests {
     fn a_directory_of_studies_needs_no_code() {
         let dir = tempfile::tempdir().unwrap();
         let said = Study::read_all(dir.path()).unwrap_err().to_string();
-        assert!(said.contains("no study there"), "{said}");
+        assert!(said.contains("there is no study"), "{said}");
         let own = dir.path().join("own");
         fs::create_dir(&own).unwrap();
         let plan = "key='own'\ntitle='T'\nsource='S'\nhardware='H'\nfigure=[]\n";

@@ -84,7 +84,10 @@ impl Because {
             return Err(format!("{list} {metric:?}: published.csv has no such {kind}metric"));
         }
         if self.because.trim().is_empty() {
-            return Err(format!("{list} {}: because says why", self.metrics.join(", ")));
+            return Err(format!(
+                "{list} {}: `because` must give the reason",
+                self.metrics.join(", ")
+            ));
         }
         Ok(())
     }
@@ -102,10 +105,10 @@ pub(crate) fn check(
         is_published(published, &value.metric).map_err(at)?;
         value.check(plan).map_err(at)?;
         if values[..i].iter().any(|other| other.metric == value.metric) {
-            return Err(at("there are two of that metric".to_owned()));
+            return Err(at("this metric is used twice".to_owned()));
         }
         if absent.iter().any(|a| a.names(&value.metric)) {
-            return Err(at("it is both of ours and absent: choose one".to_owned()));
+            return Err(at("it has both `ours` and `absent`: remove one".to_owned()));
         }
     }
     absent.iter().try_for_each(|entry| entry.check("absent", published, |_| true))?;
@@ -123,19 +126,19 @@ impl Value {
             }
         }
         if self.over.is_some() && self.less.is_some() {
-            return Err("`over` and `less` do not go together".to_owned());
+            return Err("`over` and `less` cannot be combined".to_owned());
         }
         if self.form != RatioForm::Ratio && self.over.is_none() {
-            return Err("`as` tells a ratio: it needs `over`".to_owned());
+            return Err("`as` describes a ratio: it needs `over`".to_owned());
         }
         if self.per.is_some() && self.less.is_none() {
-            return Err("`per` is of a difference: it needs `less`".to_owned());
+            return Err("`per` divides a difference: it needs `less`".to_owned());
         }
         if self.shown.as_ref().is_some_and(|why| why.trim().is_empty()) {
-            return Err("shown says why it is not judged".to_owned());
+            return Err("`shown` must say why the value is not judged".to_owned());
         }
         if self.per.is_some_and(|per| per <= 0.0 || !per.is_finite()) {
-            return Err("per: a number above 0".to_owned());
+            return Err("`per` must be above 0".to_owned());
         }
         Ok(())
     }

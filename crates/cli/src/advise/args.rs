@@ -136,9 +136,7 @@ impl AdviseArgs {
     pub fn how(&self) -> Outcome<HowArgs> {
         if !matches!(self.hosts.len(), 0 | 2) {
             let count = self.hosts.len();
-            return Err(usage(format!(
-                "--hosts: advise measures between two hosts, not {count}: name two hosts"
-            )));
+            return Err(usage(format!("--hosts: advise needs two hosts, not {count}: name two")));
         }
         Ok(HowArgs {
             device: self.device.clone(),

@@ -124,7 +124,7 @@ impl Lab<'_> {
 
     fn one(&mut self, part: &Part, dir: &Path, clock: &Clock) -> Outcome {
         if part.possible(&self.limits).is_empty() {
-            errln!("no way of it is possible on {}", self.device);
+            errln!("no way of sending that is asked about is possible on {}", self.device);
             return Ok(());
         }
         let session = match &mut self.session {

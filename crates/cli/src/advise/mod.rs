@@ -23,7 +23,8 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
     if let Some(option) = args.link.first() {
         return Err(usage(format!(
-            "{option}: this option is for a measurement, but the answers come from records here"
+            "{option}: this option applies to measurements only, and here the answers come from \
+             records: leave it out"
         )));
     }
     let sizes = sizes(args)?;

@@ -47,9 +47,9 @@ pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
         let asked: Vec<&str> = args.questions().iter().map(|question| question.key).collect();
         let goals: Vec<&str> = goals.iter().map(|goal| goal.name()).collect();
         return Err(usage(format!(
-            "--for {}: {} does not concern it; leave --ask out",
-            goals.join(","),
-            asked.join(" or ")
+            "--ask {}: the question does not affect --for {}: leave --ask out",
+            asked.join(","),
+            goals.join(",")
         )));
     }
     enough(&parts, args.runs())?;
@@ -93,8 +93,8 @@ fn enough(parts: &[Part], runs: u32) -> Outcome {
         let needed = runs_needed(ways, CONFIDENCE);
         if (runs as usize) < needed {
             return Err(usage(format!(
-                "--repeat {runs}: {} compares {ways} ways, and with fewer than {needed} runs of \
-                 each nothing is certain: choose {needed} or more",
+                "--repeat {runs}: {} compares {ways} ways, which needs {needed} runs of each: \
+                 choose {needed} or more",
                 part.question.key
             )));
         }
@@ -234,6 +234,6 @@ mod tests {
         assert!(wrong.to_string().starts_with("--size"), "{wrong}");
         let buffers = vec![rdmalab_advice::question("buffers").unwrap()];
         let wrong = of(&AdviseArgs { ask: buffers, ..only }).unwrap_err().to_string();
-        assert!(wrong.contains("buffers does not concern it"), "{wrong}");
+        assert!(wrong.contains("the question does not affect --for"), "{wrong}");
     }
 }

@@ -46,8 +46,8 @@ fn run_self(args: &BenchArgs) -> Outcome {
     let device = crate::soft::between_processes(&args.device, "the benchmark")?;
     if let Some(profile) = crate::soft::profile(&device) {
         return Err(usage(format!(
-            "RDMALAB_PROFILE: {}: `bench self` compares the device without a profile with this \
-             machine's limits; unset the variable",
+            "RDMALAB_PROFILE: {}: `bench self` measures the device without a profile: unset the \
+             variable",
             profile.name
         )));
     }
@@ -114,7 +114,7 @@ fn chosen_rows(args: &BenchArgs) -> Outcome<Vec<Row>> {
     }
     let names: Vec<&str> = rows::all(args.peers).iter().map(|row| row.name).collect();
     Err(usage(format!(
-        "--only {}: no row has that in its name; there are: {}",
+        "--only {}: no row has a name that contains this; the rows are: {}",
         args.only.as_deref().unwrap_or(""),
         names.join("; ")
     )))
@@ -127,10 +127,11 @@ fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
         [a, b] => match [a, b].into_iter().find(|core| !allowed.contains(core)) {
             None => Ok((*a, *b)),
             Some(core) => Err(usage(format!(
-                "--cores {a},{b}: this process may not run on core {core}; it may on {allowed:?}"
+                "--cores {a},{b}: this process may not run on core {core}: choose two of \
+                 {allowed:?}"
             ))),
         },
-        other => Err(usage(format!("--cores takes two numbers, as 0,1; not {}", other.len()))),
+        other => Err(usage(format!("--cores takes two numbers, such as 0,1, not {}", other.len()))),
     }
 }
 

@@ -114,7 +114,9 @@ impl Sessions {
     fn join_two_hosts(&self) -> Outcome<Session> {
         self.needs_ours("goes over UDP")?;
         if !rustix::process::geteuid().is_root() {
-            return Err(failed("it needs two network namespaces, and so root, as by sudo"));
+            return Err(failed(
+                "it needs two network namespaces, which only root can make: use sudo",
+            ));
         }
         let plain = worker()?;
         let mut args: Vec<OsString> = vec!["-n".into(), plain.program.into()];
@@ -128,11 +130,11 @@ impl Sessions {
         let worker = WorkerCommand { program: PathBuf::from("unshare"), args, envs };
         let session = self.start([worker.clone(), worker]).map_err(|error| {
             failed(format!(
-                "no worker starts in a network namespace of its own (`unshare -n`): {error}"
+                "cannot start a worker in its own network namespace (`unshare -n`): {error}"
             ))
         })?;
         let pids: Vec<String> = session.pids().iter().map(u32::to_string).collect();
-        let [one, two] = pids.as_slice() else { return Err(failed("there are no two workers")) };
+        let [one, two] = pids.as_slice() else { return Err(failed("it needs two workers")) };
         let pair = ["type", "veth", "peer", "name", INTERFACE, "netns", two.as_str()];
         let add = ["ip", "link", "add", INTERFACE, "netns", one.as_str()];
         call(&[&add[..], &pair].concat())?;

@@ -33,7 +33,10 @@ pub fn table(conditions: &Conditions, results: &[RowResult]) {
         outln!("idle states that end within {us} us, by --hold-dma-latency");
     }
     if c.one_cpu {
-        outln!("WARNING: one core for both ends: spinning yields; the budgets do not apply");
+        outln!(
+            "WARNING: both ends share one core, so they yield instead of spinning: the budgets do \
+             not apply"
+        );
     }
     outln!();
     let mut rows =

@@ -13,7 +13,7 @@ use crate::format::ListFormatArgs;
 /// It prints each value with its standard error, names the parameters that the points do not
 /// determine, shows how far the model is from each measurement, and writes a profile for `--device
 /// sim:./FILE`. Whole numbers and switches of the profile stay as they are. Exits with 1 if the
-/// search did not converge; the profile then has the best values that were reached.
+/// search did not converge; the profile then has the best values that the search found.
 #[derive(Args, Clone, Debug)]
 pub struct CalibrateArgs {
     /// Records to fit to, or directories of them, as `run` and `calibrate` keep them

@@ -104,7 +104,9 @@ impl Data {
         for Repeated { parameters, ranks, runs } in &repeated {
             let name = name_of(parameters, &all);
             if runs.iter().any(|run| is_disturbed(run)) {
-                data.left_out.push(format!("{name}: its packets were disturbed on purpose"));
+                data.left_out.push(format!(
+                    "{name}: recorded under --faults, so it cannot be used for a fit"
+                ));
                 continue;
             }
             match point_of(parameters) {
@@ -128,7 +130,8 @@ impl Data {
             [one] => data.device = format!("{} with {one}", data.device),
             _ => {
                 return Err(usage(format!(
-                    "these are points of several models ({}): a profile is fitted to one",
+                    "these points come from several models ({}), but a profile is fitted to one: \
+                     give records of one model",
                     first_few(&models, 3)
                 )));
             }
@@ -159,7 +162,7 @@ impl Data {
         let is_rate = |value: &Value| value.0 == Quantity::Rate;
         values.retain(|value| !(is_paced && is_rate(value)));
         if values.is_empty() {
-            let why = "it has no time or rate that a model is fitted to";
+            let why = "it has no time or rate to which a model can be fitted";
             self.left_out.push(format!("{name}: {why}"));
             return;
         }
@@ -236,7 +239,8 @@ fn device(records: &[Record]) -> Outcome<String> {
         [one] => Ok(one.clone()),
         [] => Err(usage("no records: name directories, or a device to measure (--device NAME)")),
         _ => Err(usage(format!(
-            "these are records of several devices ({}): a profile is fitted to one",
+            "these records come from several devices ({}), but a profile is fitted to one: give \
+             records of one device",
             and(&devices)
         ))),
     }

@@ -30,8 +30,8 @@ pub fn run(args: &CalibrateArgs) -> Outcome {
     if let Some(launch) = LaunchEnv::discover().map_err(usage)? {
         let by = launch.by;
         return Err(usage(format!(
-            "{by} started {} processes, and one is enough to fit: run it without {by}; `rdmalab \
-             run` under {by} makes records for it",
+            "{by} started {} processes, but calibrate runs as one process: start it without {by}; \
+             `rdmalab run` under {by} makes records for it",
             launch.size
         )));
     }
@@ -66,7 +66,7 @@ pub fn run(args: &CalibrateArgs) -> Outcome {
         return Ok(());
     }
     Err(failed(format!(
-        "the search has not converged after {} steps: {} has the best values that were reached",
+        "the search has not converged after {} steps: {} has the best values found so far",
         found.fit.steps,
         args.output.display()
     )))
@@ -85,10 +85,12 @@ fn named(names: &[String]) -> Outcome<Vec<&'static Parameter>> {
         let Some(found) = Parameters::ALL.iter().find(|parameter| parameter.name == *name) else {
             let all = Parameters::ALL.iter().map(|parameter| parameter.name);
             let near = did_you_mean(name, all);
-            return Err(wrong(format!("there is no such parameter{near}")));
+            return Err(wrong(format!("the model has no such parameter{near}")));
         };
         match found.is_whole {
-            true => Err(wrong("only times and rates are fitted, no whole numbers".to_owned())),
+            true => Err(wrong(
+                "only times and rates can be fitted, not counts: leave it out".to_owned(),
+            )),
             false => Ok(found),
         }
     };
@@ -119,7 +121,7 @@ fn search(model: &Model<'_>, named: Vec<&'static Parameter>) -> Outcome<Calibrat
     if used.is_empty() {
         let asked = if is_named { " in --fit" } else { "" };
         return Err(usage(format!(
-            "the points do not depend on the parameters{asked}: add other points"
+            "no point depends on the parameters{asked}, so they cannot be fitted: add other points"
         )));
     }
     errln!(

@@ -35,8 +35,8 @@ pub fn tables(model: &Model<'_>, found: &Calibrated) {
         LEAST_SHARE * 100.0,
         match found.enlarged() {
             by if by > 1.0 => format!(
-                "; those of parameters are {by:.2} times as large as measurements make them, since \
-                 the model does not agree better"
+                "; those of parameters are multiplied by {by:.2}, because the model does not fit \
+                 the measurements better"
             ),
             _ => String::new(),
         }

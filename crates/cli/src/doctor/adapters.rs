@@ -48,7 +48,7 @@ fn adapter(tree: &Tree, device: &str) -> Vec<Diagnosis> {
 fn state(tree: &Tree, device: &str, port: &str) -> Diagnosis {
     let about = format!("{device} port {port}");
     let Some(state) = tree.text(&format!("{CLASS}/{device}/ports/{port}/state")) else {
-        return Diagnosis::unknown(&about, "it does not say its state");
+        return Diagnosis::unknown(&about, "its state cannot be read");
     };
     let word = state.split(':').next_back().unwrap_or(&state).trim().to_owned();
     let rate = tree.text(&format!("{CLASS}/{device}/ports/{port}/rate")).unwrap_or_default();
@@ -62,7 +62,7 @@ fn state(tree: &Tree, device: &str, port: &str) -> Diagnosis {
         _ => Diagnosis::hurts(
             &about,
             word,
-            "nothing can be sent: look at the cable, and set the network interface up",
+            "nothing can be sent: check the cable, and set the network interface up",
         ),
     }
 }
@@ -104,9 +104,9 @@ fn gids(tree: &Tree, device: &str, port: &str) -> Diagnosis {
         }
         (None, all) => Diagnosis::hurts(
             &about,
-            format!("{} there, none of RoCE v2", all.len()),
-            "RoCE v1 does not pass routers, and most switches do not mark it: choose v2 (cma_roce_\
-             mode, or the driver's default)",
+            format!("{} GIDs, none of them for RoCE v2", all.len()),
+            "routers do not forward RoCE v1, and most switches do not apply ECN to it: choose v2 \
+             (cma_roce_mode, or the driver's default)",
         ),
     }
 }
@@ -148,8 +148,7 @@ fn bus(tree: &Tree, device: &str) -> Option<Diagnosis> {
     Some(Diagnosis::hurts(
         &about,
         format!("{found} of {max_speed} x{max_width}"),
-        "the slot, a riser or the firmware keeps it below what the adapter can: bandwidth ends \
-         there; try another slot",
+        "the slot, a riser or the firmware limits it, and with it the bandwidth: try another slot",
     ))
 }
 
@@ -165,7 +164,7 @@ fn node(tree: &Tree, device: &str) -> Option<Diagnosis> {
     let found = format!("{node}, with CPUs {near}");
     if list(&near).is_disjoint(&allowed) {
         let advice = format!(
-            "this process may use none of them, and crosses sockets for each message: start it \
+            "this process may use none of these CPUs, so each message crosses sockets: start it \
              with numactl --cpunodebind={node} --membind={node}"
         );
         return Some(Diagnosis::hurts(&about, found, advice));
@@ -199,8 +198,8 @@ fn interrupts(tree: &Tree, device: &str) -> Option<Diagnosis> {
         let finding = Diagnosis::hurts(
             &about,
             format!("{} of {} go to CPUs of another node", far.len(), each.len()),
-            "an event crosses sockets before it wakes a thread: send them to the adapter's own \
-             node, and keep irqbalance from moving them back",
+            "an event crosses sockets before it wakes a thread: move the interrupts to the \
+             adapter's node, and stop irqbalance from moving them back",
         );
         let line = |irq: &&String| format!("echo {cpulist} >/proc/irq/{irq}/smp_affinity_list");
         return Some(Diagnosis { commands: far.iter().map(line).collect(), ..finding });

@@ -37,7 +37,7 @@ fn governor(tree: &Tree) -> Diagnosis {
     }
     let all: usize = counts.values().sum();
     if all == 0 {
-        return Diagnosis::unknown(ABOUT, "the kernel does not choose the frequency here");
+        return Diagnosis::unknown(ABOUT, "the kernel does not control the frequency here");
     }
     let words: Vec<String> = counts.iter().map(|(name, n)| format!("{name} on {n}")).collect();
     let found = format!("{} of {all} CPUs", words.join(", "));
@@ -47,8 +47,8 @@ fn governor(tree: &Tree) -> Diagnosis {
     Diagnosis::hurts(
         ABOUT,
         found,
-        "a processor that clocks down between messages answers late, and by a different amount \
-         each time: choose performance",
+        "a processor that lowers its frequency between messages adds a varying delay: choose the \
+         governor performance",
     )
     .fixed_by(
         "for f in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance \
@@ -73,13 +73,14 @@ fn idle_states(tree: &Tree) -> Diagnosis {
         }
         Some((us, name)) if us > LONG_EXIT_US => Diagnosis::hurts(
             ABOUT,
-            format!("{name} takes {us} us to end"),
-            "a thread that waits for an event wakes up that late, and a core that sleeps slows its \
-             neighbours' clock; measure with --hold-dma-latency 0, or boot with \
-             processor.max_cstate=1 intel_idle.max_cstate=0",
+            format!("leaving {name} takes {us} us"),
+            "a thread that waits for an event wakes up that much later; measure with \
+             --hold-dma-latency 0, or boot with processor.max_cstate=1 intel_idle.max_cstate=0",
         )
         .fixed_by(format!("cpupower idle-set --disable-by-latency {LONG_EXIT_US}")),
-        Some((us, name)) => Diagnosis::good(ABOUT, format!("{name} at most: {us} us to end")),
+        Some((us, name)) => {
+            Diagnosis::good(ABOUT, format!("{name} at most; leaving it takes {us} us"))
+        }
     }
 }
 
@@ -104,8 +105,9 @@ fn isolated(tree: &Tree) -> Diagnosis {
         None => Diagnosis::note(
             ABOUT,
             "none",
-            "the scheduler may put anything beside what is measured, which shows from p99.9 on: \
-             boot with isolcpus=LIST nohz_full=LIST rcu_nocbs=LIST, and measure there with --cores",
+            "the scheduler may run other threads on the measured cores, which affects p99.9 and \
+             beyond: boot with isolcpus=LIST nohz_full=LIST rcu_nocbs=LIST, and measure there \
+             with --cores",
         ),
     }
 }
@@ -114,7 +116,7 @@ fn clock_source(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "clock";
     let file = "sys/devices/system/clocksource/clocksource0";
     match tree.text(&format!("{file}/current_clocksource")) {
-        None => Diagnosis::unknown(ABOUT, "the kernel does not say which it uses"),
+        None => Diagnosis::unknown(ABOUT, "the kernel does not say which one it uses"),
         Some(source) if ["tsc", "arch_sys_counter"].contains(&source.as_str()) => {
             Diagnosis::good(ABOUT, source)
         }
@@ -123,8 +125,8 @@ fn clock_source(tree: &Tree) -> Diagnosis {
             Diagnosis::note(
                 ABOUT,
                 source,
-                "the host's clock for its guests, read without the kernel: somewhat slower than \
-                 the processor's counter, and only as steady as the host keeps it",
+                "the hypervisor's clock, read without a system call: somewhat slower than the \
+                 processor's counter",
             )
         }
         Some(source) => {
@@ -156,8 +158,8 @@ fn real_time(tree: &Tree) -> Diagnosis {
     Diagnosis::note(
         ABOUT,
         "no PREEMPT_RT",
-        "the median is not affected; for a bound on the tail, a kernel with PREEMPT_RT (Debian: \
-         linux-image-rt-amd64) keeps its own work short",
+        "the median is not affected; a kernel with PREEMPT_RT (Debian: linux-image-rt-amd64) \
+         shortens the tail",
     )
 }
 
@@ -170,20 +172,20 @@ fn numa_balancing(tree: &Tree) -> Diagnosis {
     let count = nodes.count();
     let found = format!("{count} {}", if count == 1 { "node" } else { "nodes" });
     match (count, tree.number("proc/sys/kernel/numa_balancing")) {
-        (0, _) => Diagnosis::unknown(ABOUT, "the kernel shows no nodes"),
+        (0, _) => Diagnosis::unknown(ABOUT, "the kernel lists no NUMA nodes"),
         (1, _) => Diagnosis::good(ABOUT, found),
         (_, Some(1..)) => Diagnosis::hurts(
             ABOUT,
             format!("{found}, and the kernel moves pages between them"),
-            "each move takes pages away for a moment, also registered ones: switch it off, and \
-             keep both ends of a measurement on the adapter's node with --cores",
+            "each move makes pages inaccessible for a moment, registered ones included: switch it \
+             off, and use --cores to keep both ends on the adapter's node",
         )
         .fixed_by("sysctl kernel.numa_balancing=0"),
         _ => Diagnosis::note(
             ABOUT,
             found,
-            "another node costs about 100 ns for each access: keep a measurement on the adapter's \
-             node with --cores",
+            "memory of another node costs about 100 ns per access: use --cores to stay on the \
+             adapter's node",
         ),
     }
 }
@@ -193,12 +195,12 @@ fn huge_pages(tree: &Tree) -> Diagnosis {
     let meminfo = tree.text("proc/meminfo").unwrap_or_default();
     let number = |name| entry(&meminfo, name).and_then(|v| v.parse::<u64>().ok());
     match (number("HugePages_Total"), number("HugePages_Free")) {
-        (None, _) => Diagnosis::unknown(ABOUT, "the kernel does not tell"),
+        (None, _) => Diagnosis::unknown(ABOUT, "the kernel does not say"),
         (Some(0), _) => Diagnosis::note(
             ABOUT,
             "none reserved",
-            "large buffers need an entry of the adapter's translation table for each 4 KiB: \
-             reserve some for what registers many megabytes",
+            "each 4 KiB of a buffer needs an entry of the adapter's translation table: reserve \
+             huge pages for programs that register many megabytes",
         )
         .fixed_by("sysctl vm.nr_hugepages=512"),
         (Some(total), free) => {
@@ -216,8 +218,8 @@ fn transparent_huge_pages(tree: &Tree) -> Diagnosis {
         Some("always") => Diagnosis::note(
             ABOUT,
             "always",
-            "the kernel collapses pages while a program runs, which stops it for up to \
-             milliseconds: madvise leaves the choice to programs",
+            "the kernel merges pages while a program runs, which can stop it for milliseconds: \
+             with madvise programs choose",
         )
         .fixed_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"),
         Some(word) => Diagnosis::good(ABOUT, word),
@@ -229,14 +231,14 @@ fn locked_memory(tree: &Tree) -> Diagnosis {
     let limits = tree.text("proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let Some(soft) = line.and_then(|line| line.split_whitespace().next()) else {
-        return Diagnosis::unknown(ABOUT, "the kernel does not tell the limit");
+        return Diagnosis::unknown(ABOUT, "the kernel does not say the limit");
     };
     match soft.parse::<u64>() {
         Ok(bytes) if bytes < LEAST_LOCK_BYTES => Diagnosis::hurts(
             ABOUT,
             format!("at most {} KiB", bytes >> 10),
-            "registering memory fails beyond that with ENOMEM, on adapters; the soft device needs \
-             none. Give users more, from the next login on",
+            "on adapters, registering more than this fails with ENOMEM (not on the soft device): \
+             raise the limit, which takes effect at the next login",
         )
         .fixed_by(
             "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' \
@@ -250,7 +252,7 @@ fn locked_memory(tree: &Tree) -> Diagnosis {
 fn aspm(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "ASPM";
     let file = "sys/module/pcie_aspm/parameters/policy";
-    let advice = "links of PCI Express sleep between messages, and take microseconds to wake up";
+    let advice = "PCI Express links sleep between messages and take microseconds to wake up";
     let mend = format!("echo performance >/{file}");
     match tree.text(file).as_deref().and_then(chosen) {
         None => Diagnosis::unknown(ABOUT, "the kernel does not manage it"),
@@ -258,7 +260,7 @@ fn aspm(tree: &Tree) -> Diagnosis {
         Some("default") => Diagnosis::note(
             ABOUT,
             "default: what the firmware chose",
-            format!("it may be that {advice}: performance makes sure that they do not"),
+            format!("it may be that {advice}; pcie_aspm.policy=performance prevents this"),
         )
         .fixed_by(mend),
         Some(policy) => Diagnosis::hurts(ABOUT, policy, advice).fixed_by(mend),
@@ -275,15 +277,16 @@ fn virtual_machine(tree: &Tree) -> Diagnosis {
         return Diagnosis::hurts(
             "processors",
             "this process may use one",
-            "both ends share it: a busy poll of one end keeps the other from answering",
+            "both ends share it, so one end's busy polling delays the other: allow two",
         );
     }
     match entry(&cpuinfo, "flags") {
-        None => Diagnosis::unknown(ABOUT, "the processor does not tell"),
+        None => Diagnosis::unknown(ABOUT, "the processor does not say"),
         Some(flags) if flags.split(' ').any(|flag| flag == "hypervisor") => Diagnosis::note(
             ABOUT,
             "yes",
-            "the hypervisor moves and stops its processors unseen: compare within one run only",
+            "the hypervisor moves and stops the virtual processors, and the guest cannot see it: \
+             compare within one run only",
         ),
         Some(_) => Diagnosis::good(ABOUT, "no"),
     }

@@ -81,8 +81,8 @@ fn text(findings: &[Diagnosis]) -> String {
     let hurts = sorted.iter().filter(|f| f.level == Level::Hurts).count();
     let fixable = sorted.iter().filter(|f| !f.commands.is_empty()).count();
     text += &match hurts {
-        0 => "\nnothing hurts, as far as the machine can tell\n".to_owned(),
-        n => format!("\n{n} of {} things hurt\n", sorted.len()),
+        0 => "\nnothing that disturbs measurements was found\n".to_owned(),
+        n => format!("\n{n} of {} settings disturb measurements\n", sorted.len()),
     };
     if fixable > 0 {
         text += "rdmalab doctor --fix shows commands that fix them, and runs none\n";

@@ -143,7 +143,7 @@ fn a_well_kept_machine_is_left_in_peace() {
     assert!(bad.is_empty(), "{bad:#?}");
     assert_eq!(found.len(), 17, "{:#?}", levels(&found));
     let text = text(&found);
-    assert!(text.contains("nothing hurts") && !text.contains("--fix"), "{text}");
+    assert!(text.contains("nothing that disturbs") && !text.contains("--fix"), "{text}");
     assert!(text.contains("1 is RoCE v2 over IPv4") && text.contains("2 there"), "{text}");
     assert_eq!(script(&found), "# there is nothing that a command could fix\n");
 }
@@ -182,7 +182,7 @@ fn what_hurts_is_named_with_what_fixes_it() {
     }
     let text = text(&found);
     let first = text.lines().next().unwrap();
-    assert!(first.starts_with("HURTS") && text.contains("12 of 17 things hurt"), "{text}");
+    assert!(first.starts_with("HURTS") && text.contains("12 of 17 settings disturb"), "{text}");
     assert!(text.lines().all(|line| line.len() <= 100), "{text}");
     let script = script(&found);
     for part in [

@@ -80,7 +80,7 @@ pub fn put_in_front(
             Err(_) if !says => {}
             Err(reason) => errln!(
                 "rdmalab: exec: the program will not find /sys/class/infiniband, which some look \
-                 for: {reason} ({VARIABLE}={OFF} goes without)"
+                 for: {reason} ({VARIABLE}={OFF} disables this)"
             ),
         }
     }
@@ -98,7 +98,7 @@ fn placed(object: &Object, libraries: &Path) -> Result<PathBuf, String> {
     // The dynamic linker separates names by both characters, and has no quoting.
     if library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
         let shown = library.display();
-        return Err(format!("{shown} has a blank or colon in it: set TMPDIR or XDG_RUNTIME_DIR"));
+        return Err(format!("{shown} contains a blank or a colon: set TMPDIR or XDG_RUNTIME_DIR"));
     }
     let source = runtime::find(object)?;
     // `libraries` may be on a noexec file system if the verbs library in it is only a link.

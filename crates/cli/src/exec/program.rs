@@ -77,7 +77,8 @@ pub fn check_named(device: Option<&str>) -> Outcome {
             "a program runs in real time, and a simulated device exists in virtual time only: use \
              `rdmalab run EXPERIMENT --device {device}`"
         ),
-        None => "a program finds soft0 and soft1: leave it out, and name the device to the program"
+        None => "every program can use soft0 and soft1: leave this option out, and name the \
+                 device in the program's own options"
             .to_owned(),
     };
     Err(Failure::Usage(format!("exec --device {device}: {why}")))
@@ -97,7 +98,7 @@ pub fn check_device(link: &LinkArgs) -> bool {
 /// missing directory of the device's files is worth a line.
 pub fn prepare(args: &ProgramArgs, has_device: bool) -> Outcome<(PathBuf, Command)> {
     let Some((name, rest)) = args.program.split_first() else {
-        return Err(Failure::Code(OURS, "exec: no program is named".to_owned()));
+        return Err(Failure::Code(OURS, "exec: name a program".to_owned()));
     };
     let program = find(name)?;
     check(&program)?;
@@ -190,13 +191,12 @@ fn check(program: &Path) -> Outcome {
     }
     match elf::linkage(program) {
         Ok(elf::Linkage::Static) => refuse(
-            "it is statically linked: it has its own libibverbs inside, or none; link it \
-             dynamically"
+            "it is statically linked, so it cannot load our libibverbs: link it dynamically"
                 .to_owned(),
         ),
-        Ok(elf::Linkage::Foreign(what)) => {
-            refuse(format!("it is a program for {what}: our library is for this machine's"))
-        }
+        Ok(elf::Linkage::Foreign(what)) => refuse(format!(
+            "it is a program for {what}, but our library is for this machine's architecture"
+        )),
         // The interpreter of a script is not checked; its children inherit the environment.
         Ok(elf::Linkage::Script | elf::Linkage::Dynamic { .. }) => Ok(()),
         Err(error) => refuse(error.to_string()),

@@ -143,7 +143,7 @@ fn in_any(
     }
     let places: Vec<String> = directories.iter().map(|d| d.display().to_string()).collect();
     Err(format!(
-        "our {built} is in none of {}: build it with `cargo build --release -p {package}`, or \
+        "our {built} was not found in {}: build it with `cargo build --release -p {package}`, or \
          name its directory in RDMALAB_LIBDIR",
         places.join(", ")
     ))
@@ -189,7 +189,7 @@ pub fn prepare(library: &Source) -> Result<PathBuf, String> {
     let Some(place) = places.iter().find(fits) else {
         let shown: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
         return Err(format!(
-            "none of {} may hold a library (not there, or mounted noexec): set TMPDIR, or install \
+            "none of {} can hold a library (missing, or mounted noexec): set TMPDIR, or install \
              the library with `rdmalab env --dir DIR` and name DIR in RDMALAB_LIBDIR",
             shown.join(", ")
         ));
@@ -252,7 +252,10 @@ fn forget_old(top: &Path, newest: &Path) {
 pub fn tree(name: &str, fill: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let places = places();
     let is_usable = |place: &&PathBuf| place.parent().is_some_and(Path::is_dir);
-    let top = places.iter().find(is_usable).ok_or("there is no directory for it: set TMPDIR")?;
+    let top = places
+        .iter()
+        .find(is_usable)
+        .ok_or("there is no directory for temporary files: set TMPDIR")?;
     private(top)?;
     let directory = top.join(name);
     if directory.symlink_metadata().is_err() {
@@ -348,7 +351,7 @@ fn private(directory: &Path) -> Result<(), String> {
         true => Ok(()),
         // Refused, since the files in it decide which code programs run.
         false => Err(format!(
-            "{} is not a directory of yours alone: remove it, or set XDG_RUNTIME_DIR",
+            "{} is not a directory that only you can write to: remove it, or set XDG_RUNTIME_DIR",
             directory.display()
         )),
     }
@@ -476,7 +479,7 @@ mod tests {
         std::fs::set_permissions(&top, std::fs::Permissions::from_mode(0o777)).unwrap();
         let x = Source::File(PathBuf::from("/x"));
         let refused = prepare_in(&top, &x).unwrap_err();
-        assert!(refused.contains("yours alone"), "{refused}");
+        assert!(refused.contains("only you can write to"), "{refused}");
         let link = home.path().join("link");
         symlink(home.path(), &link).unwrap();
         assert!(prepare_in(&link, &x).is_err());

@@ -35,7 +35,7 @@ const PROGRAMS: [Variable; 11] = [
     variable(
         "RDMALAB_LANE",
         "off",
-        "One-sided operations of this process take the ring, as SENDs do.",
+        "One-sided operations of this process go through the ring, as SENDs do.",
     ),
     variable(
         "RDMALAB_CAPTURE",
@@ -62,23 +62,23 @@ const PROGRAMS: [Variable; 11] = [
     variable(
         "RDMALAB_PROFILE",
         "a profile's name, or a file's path",
-        "How the soft device is: its limits, and what it makes packets cost. rdmalab devices \
+        "The profile of the soft device: its limits, and the delays of packets. rdmalab devices \
          --profiles lists them. The option --profile sets it.",
     ),
     variable(
         "RDMALAB_FAULT_GUARD",
         "auto (default), signal, syscall, off",
-        "How copies survive memory that goes away.",
+        "How the device protects its copies when a program unmaps memory.",
     ),
     variable(
         "RDMALAB_INTERFACE",
         "a network interface",
-        "Through which other hosts are reached, by RoCEv2. The option --interface sets it.",
+        "The network interface for RoCEv2 to other hosts. The option --interface sets it.",
     ),
     variable(
         "RDMALAB_PORT",
         "a UDP port",
-        "For RoCEv2, instead of 4791. The option --udp-port sets it.",
+        "The UDP port of RoCEv2, instead of 4791. The option --udp-port sets it.",
     ),
 ];
 
@@ -91,15 +91,14 @@ const COMMAND: [Variable; 9] = [
     variable(
         "RDMALAB_PATHS",
         "off, or a directory",
-        "The value off has exec put nothing in front of the program that answers for \
-         /dev/infiniband and /sys/class/infiniband. Otherwise exec sets it, to the directory that \
-         answers.",
+        "With off, exec does not preload the library that emulates /dev/infiniband and \
+         /sys/class/infiniband. Otherwise exec sets it, to the directory of the emulated files.",
     ),
     variable(
         "RDMALAB_SIGNALS",
         "off",
-        "The value off has exec not preload the library that keeps the device's handler for \
-         SIGSEGV and SIGBUS in front of the program's.",
+        "With off, exec does not preload the library that keeps the device's handler for SIGSEGV \
+         and SIGBUS in front of the program's.",
     ),
     variable(
         "XDG_RUNTIME_DIR",
@@ -110,8 +109,8 @@ const COMMAND: [Variable; 9] = [
     variable(
         "RDMALAB_TOKEN",
         "text",
-        "The secret that ranks of several hosts show each other under srun and mpirun, where the \
-         launcher gives none.",
+        "The secret by which ranks of several hosts authenticate under srun and mpirun, where the \
+         launcher provides none.",
     ),
     variable("TMPDIR", "a directory", "The directory for temporary files."),
     variable(
@@ -123,8 +122,9 @@ const COMMAND: [Variable; 9] = [
     variable(
         "LD_LIBRARY_PATH, LD_PRELOAD",
         "paths",
-        "Set by exec, in front of what they hold: the directory of our library; the library that \
-         answers for paths and, for programs with an rpath of their own, ours itself.",
+        "Set by exec, which puts its own before the former value: the directory of our library; \
+         the library that emulates paths and, for programs with an rpath of their own, our \
+         library itself.",
     ),
 ];
 
@@ -136,26 +136,30 @@ const BUILDING: [Variable; 1] = [variable(
 )];
 
 const TESTS: [Variable; 14] = [
-    variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
-    variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
+    variable("RDMALAB_SEEDS", "a number", "How many seeds the simulation tests run."),
+    variable("RDMALAB_SEED", "a number", "Runs only this seed."),
     variable("RDMALAB_PAGED", "1", "With RDMALAB_SEED: all memory is paged on demand."),
     variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
     variable("RDMALAB_SIDEWAY", "1", "Builds and runs the tests of the crate sideway; minutes."),
     variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
     variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
-    variable("RDMALAB_INTEROP_ONLY", "text", "Only the pairs of programs that hold this text."),
-    variable("RDMALAB_TEST_MEMORY", "shared", "Programs have buffers that peers can map."),
-    variable("RDMALAB_TEST_DEVICE", "a name", "The device of our C test program."),
     variable(
-        "RDMALAB_TEST_MACHINE",
-        "a name",
-        "A worker takes itself for one of the machine of this name.",
+        "RDMALAB_INTEROP_ONLY",
+        "text",
+        "Only the pairs of programs whose command line contains this text.",
     ),
-    variable("RDMALAB_TEST_GDB", "anything", "A process of a test that hangs stays."),
+    variable("RDMALAB_TEST_MEMORY", "shared", "Test programs get buffers that peers can map."),
+    variable("RDMALAB_TEST_DEVICE", "a name", "The device of our C test program."),
+    variable("RDMALAB_TEST_MACHINE", "a name", "Test only: host name that a worker reports."),
+    variable(
+        "RDMALAB_TEST_GDB",
+        "anything",
+        "A test process that hangs is not killed, so that a debugger can attach.",
+    ),
     variable(
         "RDMALAB_TEST_*",
         "internal",
-        "Other names with this beginning tell a process of a test what it is to do.",
+        "Other names with this prefix pass instructions to processes of a test.",
     ),
     variable("RDMALAB_LIBDIR", "a directory", "The library to test, instead of building one."),
 ];

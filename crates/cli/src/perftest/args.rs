@@ -72,12 +72,18 @@ const LETTERS: [Letter; 15] = [
     letter('m', "mtu", "mtu", None, "Path MTU in bytes"),
     letter('t', "tx-depth", "tx-depth", None, "Requests that the send queue holds"),
     letter('r', "rx-depth", "rx-depth", None, "Requests that the receive queue holds"),
-    letter('I', "inline_size", "inline", None, "Messages of up to so many bytes go inline"),
+    letter('I', "inline_size", "inline", None, "Messages of up to N bytes go inline"),
     letter('u', "qp-timeout", "timeout", None, "Time-out of the QP: 4.096 us x 2^N"),
     letter('S', "sl", "sl", None, "Service level"),
-    letter('o', "outs", "outstanding-reads", None, "READs under way"),
+    letter('o', "outs", "outstanding-reads", None, "Outstanding READs"),
     letter('q', "qp", "qps", BLAST, "Queue pairs"),
-    letter('Q', "cq-mod", "signal-every", BLAST, "A completion for one in so many [default: 100]"),
+    letter(
+        'Q',
+        "cq-mod",
+        "signal-every",
+        BLAST,
+        "A completion for one in N requests [default: 100]",
+    ),
     letter('l', "post_list", "list", BLAST, "Requests in each post"),
 ];
 
@@ -93,21 +99,21 @@ const fn refused(letter: Option<char>, long: &'static str, instead: &'static str
 }
 
 const REFUSED: [Refused; 12] = [
-    refused(Some('R'), "rdma_cm", "queue pairs are connected over TCP here: leave it out"),
-    refused(Some('b'), "bidirectional", "blast measures one way: run it twice, once from each end"),
-    refused(Some('D'), "duration", "runs have a number of messages here: give it with -n"),
+    refused(Some('R'), "rdma_cm", "rdmalab exchanges addresses over TCP: leave it out"),
+    refused(Some('b'), "bidirectional", "blast measures one direction: run it from each side"),
+    refused(Some('D'), "duration", "duration is not supported: use -n MESSAGES"),
     refused(
         Some('g'),
         "mcg",
-        "there is no multicast here: `rdmalab exec -- ib_send_lat -g` has it",
+        "multicast is not supported here: use `rdmalab exec -- ib_send_lat -g`",
     ),
-    refused(Some('z'), "comm_rdma_cm", "the ends meet over TCP here: leave it out"),
-    refused(Some('T'), "tos", "there is no type of service here: leave it out"),
+    refused(Some('z'), "comm_rdma_cm", "rdmalab exchanges addresses over TCP: leave it out"),
+    refused(Some('T'), "tos", "the type of service cannot be set: leave it out"),
     refused(Some('H'), "report-histogram", "keep a record (--out DIR); `rdmalab report` shows it"),
     refused(Some('U'), "report-unsorted", "keep a record (--out DIR): it holds every sample"),
-    refused(Some('C'), "report-cycles", "times are in microseconds: leave it out"),
-    refused(None, "run_infinitely", "give a number of messages with -n"),
-    refused(None, "use_cuda", "messages lie in the memory of the host: leave it out"),
+    refused(Some('C'), "report-cycles", "times are always in microseconds: leave it out"),
+    refused(None, "run_infinitely", "not supported: use -n MESSAGES"),
+    refused(None, "use_cuda", "GPU memory is not supported: leave it out"),
     refused(
         None,
         "odp",
@@ -276,7 +282,7 @@ fn own_arguments(command: Command) -> Command {
         .arg(flag("all", "All sizes from 2 bytes to 8 MiB").short('a').conflicts_with("size"))
         .arg(flag("events", "Sleep until there is a completion").short('e'))
         .arg(flag("report_gbits", "Bandwidth in Gb/s instead of MiB/s"))
-        .arg(flag("CPU-freq", "Accepted, and without effect: no frequency is looked at").short('F'))
+        .arg(flag("CPU-freq", "Accepted without effect: the CPU frequency is not used").short('F'))
         .arg(
             Arg::new("format")
                 .long("format")

@@ -38,15 +38,13 @@ pub fn run(args: &PerftestArgs) -> Outcome {
         return Err(usage(format!("{} {letter}: {instead}", test.name)));
     }
     if args.gbits && args.format != Format::Perftest {
-        return Err(usage(
-            "--report_gbits is for --format perftest; the other formats name their units",
-        ));
+        return Err(usage("--report_gbits works only with --format perftest: leave it out"));
     }
     let points = points(test, args)?;
     let device = args.device.as_deref().unwrap_or_default();
     match &args.host {
         Some(host) if name_of_device(device).is_some() => Err(usage(format!(
-            "{} {host}: both ends of {device} are simulated in this process: leave {host} out",
+            "{} {host}: both ends of {device} are simulated in one process: leave {host} out",
             test.name
         ))),
         None if name_of_device(device).is_some() => measure(test, args, points, None),

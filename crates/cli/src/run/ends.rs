@@ -99,14 +99,14 @@ impl Ends {
         };
         let count = ends.count();
         if count > RANKS_MAX && !is_simulated {
-            return Err(usage(format!("there may be {RANKS_MAX} ranks, not {count}")));
+            return Err(usage(format!("at most {RANKS_MAX} ranks are possible, not {count}")));
         }
         if let (Some(address), Launch::Here(_), None) =
             (&ends.rendezvous, &ends.launch, &ends.spread)
         {
             return Err(usage(format!(
-                "--rendezvous {address}: all ranks are on this machine; it is for --hosts, and for \
-                 mpirun and srun"
+                "--rendezvous {address}: all ranks are on this machine; use it only with --hosts, \
+                 mpirun or srun"
             )));
         }
         experiment.takes(count).map_err(|why| match (how.ranks, &ends.launch) {
@@ -164,7 +164,7 @@ impl Ends {
     /// An option places them elsewhere.
     pub fn simulated(&self) -> Outcome<usize> {
         let refused = |what: &str| {
-            usage(format!("{what}: simulated ranks are all in this process: leave it out"))
+            usage(format!("{what}: all simulated ranks are in this process: leave it out"))
         };
         match &self.launch {
             Launch::Here(_) if self.cores.is_some() => Err(refused("--cores")),
@@ -375,14 +375,14 @@ impl Ends {
         let numbers = numbers.ok_or_else(|| {
             let like: Vec<String> = ranks.clone().map(|rank| rank.to_string()).collect();
             let count = if like.len() == 2 { "two".to_owned() } else { like.len().to_string() };
-            wrong(format!("it takes {count} numbers, as {}, or none", like.join(",")))
+            wrong(format!("it takes {count} numbers, such as {}, or none", like.join(",")))
         })?;
         let allowed = available_cores().map_err(failed)?;
         let is_refused = |rank: &usize| self.is_here(*rank) && !allowed.contains(&numbers[*rank]);
         match ranks.clone().find(is_refused) {
             None => Ok(numbers.into_iter().map(Some).collect()),
             Some(rank) => Err(wrong(format!(
-                "this process may not run on core {}; it may on {allowed:?}",
+                "this process may not run on core {}: choose among {allowed:?}",
                 numbers[rank]
             ))),
         }
@@ -411,8 +411,8 @@ fn divided(
 ) -> Outcome<(Option<LaunchEnv>, Option<LaunchEnv>)> {
     match launch {
         Some(launch) if is_simulated && launch.size > RANKS_MAX => Err(usage(format!(
-            "{} started {} processes, and at most {RANKS_MAX} can share the points: start one for \
-             each host, since it takes all processors that it may use",
+            "{} started {} processes, but at most {RANKS_MAX} can share the points: start one \
+             process per host, which uses all its processors",
             launch.by, launch.size
         ))),
         launch if is_simulated => Ok((None, launch)),
@@ -425,7 +425,7 @@ fn launch(experiment: Experiment, how: &HowArgs, launch: Option<LaunchEnv>) -> O
     let ranks = how.ranks.map(|ranks| ranks as usize);
     if let Some(host) = &how.host {
         return match port(host).map_err(usage)? {
-            Some(0) => Err(usage(format!("{host}: nobody can listen at port 0: 1 to 65535"))),
+            Some(0) => Err(usage(format!("{host}: port 0 is not possible: choose 1 to 65535"))),
             _ => Ok(Launch::Server(host.clone())),
         };
     }
@@ -443,7 +443,7 @@ fn launch(experiment: Experiment, how: &HowArgs, launch: Option<LaunchEnv>) -> O
         return Ok(Launch::Here(ranks.unwrap_or(least)));
     }
     if let Some(empty) = how.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
-        return Err(usage(format!("--hosts: {empty:?} is no host; it takes names, as a,b,a")));
+        return Err(usage(format!("--hosts: {empty:?} is not a host name: write a,b,a")));
     }
     // Each host gets one rank, then each host again, until there are enough ranks.
     let count = ranks.unwrap_or(how.hosts.len().max(least));
@@ -574,7 +574,7 @@ mod tests {
         assert_eq!(hosts(Some(2), &["b"]).unwrap().count(), 2);
         assert!(hosts(None, &["a", "b", "c"]).unwrap_err().to_string().contains("2 ranks, not 3"));
         assert!(
-            hosts(None, &["a", "-oProxyCommand=x"]).unwrap_err().to_string().contains("no host")
+            hosts(None, &["a", "-oProxyCommand=x"]).unwrap_err().to_string().contains("a host")
         );
     }
 

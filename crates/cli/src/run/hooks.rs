@@ -56,14 +56,14 @@ fn label(mut measured: Outcome, rank: usize, hooks: &HooksState, disturbed: u64)
         measured.push_count(&at("disturbed_packets"), disturbed);
         measured.warnings.push(format!(
             "packets were disturbed on purpose ({rules}), and one-sided operations took the ring: \
-             these are numbers of that, not of the device"
+             the numbers show these conditions, not the device"
         ));
     }
     if let Some(file) = &hooks.capture {
         let name = file.file_name().unwrap_or_default();
         measured.push_fact(&at("capture"), name.display());
         measured.warnings.push(
-            "packets were captured: each was copied, and one-sided operations took the ring; \
+            "packets were captured: each was copied, and one-sided operations took the ring: \
              compare with other captured runs only"
                 .to_owned(),
         );

@@ -171,12 +171,15 @@ fn worker(
     let all_cores = rustix::thread::sched_getaffinity(None)?;
     let mut open: Option<Open> = None;
     Ok(move |rank: &ProcessRank, bytes: &[u8]| {
-        let job: Job = postcard::from_bytes(bytes).map_err(|e| format!("a job of no kind: {e}"))?;
+        let job: Job =
+            postcard::from_bytes(bytes).map_err(|e| format!("the job cannot be decoded: {e}"))?;
         let device = own_device.unwrap_or(job.device());
         if open.as_ref().is_none_or(|open| open.name != device) {
             open = Some(opened(device, &all_cores, soft_only)?);
         }
-        let Some(open) = &mut open else { return Err(format!("{device} is not open")) };
+        let Some(open) = &mut open else {
+            return Err(format!("this rank has not opened {device}"));
+        };
         let before = Before::now();
         let result = do_job(rank, open, &job).map_err(|why| before.explain(why))?;
         postcard::to_stdvec(&result).map_err(|e| format!("the result cannot be sent: {e}"))

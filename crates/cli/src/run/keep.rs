@@ -31,7 +31,8 @@ impl Keep {
     /// The record cannot be written; with what to do.
     pub fn new(plan: &Plan, how: &HowArgs, limits: &Limits, clock: &Clock) -> Outcome<Self> {
         let passing = how.no_record.then(tempfile::tempdir).transpose();
-        let passing = passing.map_err(|e| failed(format!("no place for a passing record: {e}")))?;
+        let passing =
+            passing.map_err(|e| failed(format!("cannot make a temporary record: {e}")))?;
         let parent = match (&passing, &how.out) {
             (Some(directory), _) => directory.path().to_owned(),
             (None, Some(out)) => out.clone(),
@@ -44,8 +45,7 @@ impl Keep {
         if how.part.is_none() {
             for left in Writer::clear_begun(&parent) {
                 errln!(
-                    "removed {}: a run that was killed at its begin had left it, with nothing \
-                     measured in it",
+                    "removed {}, which a killed run had left without any measurement",
                     left.display()
                 );
             }
@@ -101,7 +101,7 @@ impl Keep {
             == (&header.device, header.planned_points, header.seed);
         if !is_same {
             return Err(usage(format!(
-                "{} is of another plan or device ({}, {} points): begin anew, without --resume",
+                "{} has another plan or device ({}, {} points): start a new run, without --resume",
                 dir.display(),
                 old.device.title(),
                 old.planned_points

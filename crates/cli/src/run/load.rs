@@ -29,7 +29,10 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
         });
         let measured = session.measure(&probe, &mut |_| ()).map_err(|cut| cut.failure)?;
         let Some(capacity) = capacity_per_s(&measured, point.common.threads) else {
-            return Err(failed("--rate sweep: nothing arrived, so there is no rate to go by"));
+            return Err(failed(
+                "--rate sweep: no message arrived, so the range of rates cannot be chosen: give \
+                 rates with --rate",
+            ));
         };
         let threads = match point.common.threads {
             1 => String::new(),

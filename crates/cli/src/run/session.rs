@@ -121,7 +121,7 @@ impl Session {
         match &mut self.ranks {
             Ranks::Processes(_) if timeline.is_some() => {
                 let device = &self.device;
-                let what = "only simulated devices show the steps of a message";
+                let what = "the steps of a message exist on simulated devices only";
                 Err(usage(format!("--timeline: {device} is not simulated, and {what}")))
             }
             Ranks::Processes(_) => Ok(()),

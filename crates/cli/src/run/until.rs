@@ -29,7 +29,7 @@ impl FromStr for Goal {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?}: write a quantile and how far the ends of its interval may be away, as \
+                "{text:?}: write a quantile and the largest half-width of its interval, such as \
                  'median±1%' or 'p99+-5%'"
             )
         };
@@ -131,8 +131,8 @@ impl Until {
             _ => "too few samples for this quantile: raise --messages".to_owned(),
         };
         let ended = match self.round {
-            MAX_ROUNDS.. => format!("{MAX_ROUNDS} rounds are done"),
-            _ => format!("--max-time {} s is over", self.max_time.as_secs_f64()),
+            MAX_ROUNDS.. => format!("the limit of {MAX_ROUNDS} rounds was reached"),
+            _ => format!("--max-time {} s has passed", self.max_time.as_secs_f64()),
         };
         (!wide.is_empty()).then(|| {
             format!(

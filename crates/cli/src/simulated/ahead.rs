@@ -75,7 +75,7 @@ impl Shared {
                 AssertUnwindSafe(|| setup.simulate_until(point, None, self.is_over.clone()));
             // Whoever waits for the result must get one.
             let done = catch_unwind(simulated).unwrap_or_else(|_| Done {
-                why: Some("the simulation panicked: this is a fault of rdmalab".to_owned()),
+                why: Some("the simulation panicked: this is a bug in rdmalab".to_owned()),
                 ..Done::default()
             });
             self.lock().done.insert(index, done);

@@ -32,7 +32,7 @@ pub fn device_of(simulation: &Simulation) -> Outcome<Device> {
     };
     let library = Library::of_instance(instance_table::<SimBackend>(), Kind::Sim, instance);
     let mut found = library.devices().map_err(failed)?;
-    found.pop().ok_or_else(|| failed("the simulation has no device"))
+    found.pop().ok_or_else(|| failed("the job names no simulated device"))
 }
 
 /// What all points of a run have in common.
@@ -218,8 +218,8 @@ impl Setup {
             measured.push_fact(&at_rank("faults", rank), rules);
             measured.push_count(&at_rank("disturbed_packets", rank), disturbed);
             measured.warnings.push(format!(
-                "packets were disturbed on purpose ({rules}): these are numbers of that, not of \
-                 the model without it"
+                "packets were disturbed on purpose ({rules}): the numbers show these conditions, \
+                 not the model without them"
             ));
         }
         measured

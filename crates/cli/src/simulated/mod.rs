@@ -277,8 +277,8 @@ impl Simulated {
 /// What a loop costs that an experiment makes itself, for people.
 fn slow_loop(RawLoop { rank, call, calls }: &RawLoop) -> String {
     format!(
-        "rank {rank} called {call} {calls} times in a row: a loop of its own gives right results, \
-         but is slow to simulate; `Rank::spin` and `Rank::busy_until` are fast"
+        "rank {rank} called {call} {calls} times in a row: its own polling loop gives correct \
+         results, but is slow to simulate; `Rank::spin` and `Rank::busy_until` are fast"
     )
 }
 

@@ -21,7 +21,9 @@ pub fn ablated(device: &str, options: &[(String, String)]) -> Outcome<Vec<(Strin
     let is_it = |(name, text): &&mut (String, String)| name == "sim" && text.contains(ABLATE);
     if let Some((_, text)) = options.iter_mut().find(is_it) {
         if text != ABLATE {
-            return Err(usage(format!("--sim {text}: {ABLATE} stands alone")));
+            return Err(usage(format!(
+                "--sim {text}: {ABLATE} cannot be combined with other changes"
+            )));
         }
         let profile = profile(device)?.ok_or_else(|| {
             usage(format!("--sim {ABLATE}: {device} is not simulated: choose --device sim:ideal"))
@@ -74,8 +76,12 @@ fn close(a: f64, b: f64) -> bool {
 /// There is no such profile, or no message can be simulated on it.
 pub fn list_parameters(device: &str, is_json: bool) -> Outcome {
     let wrong = |why: String| usage(format!("--parameters {device}: {why}"));
-    let name = name_of_device(device)
-        .ok_or_else(|| wrong(format!("it is not simulated; there are {}", names().join(", "))))?;
+    let name = name_of_device(device).ok_or_else(|| {
+        wrong(format!(
+            "this device is not simulated; the simulated ones are {}",
+            names().join(", ")
+        ))
+    })?;
     let found = rdmalab_sim::find(name).map_err(|error| usage(format!("--parameters {error}")))?;
     let loggp = LogGp::of(&found)?;
     // Rates are kept in whole picoseconds for 2^20 bytes.

@@ -23,7 +23,7 @@ impl Wanted {
         match self.rank < ranks {
             true => Ok(()),
             false => Err(usage(format!(
-                "--timeline-rank {}: there are {ranks} ranks, 0 to {}",
+                "--timeline-rank {}: there are {ranks} ranks: choose 0 to {}",
                 self.rank,
                 ranks.saturating_sub(1)
             ))),
@@ -48,7 +48,7 @@ impl Wanted {
     pub fn text(self, report: &Report) -> Outcome<String> {
         let Wanted { rank, message } = self;
         if report.timeline.is_empty() {
-            let why = format!("--timeline {message}: rank {rank} has not posted so many");
+            let why = format!("--timeline {message}: rank {rank} posted fewer messages");
             return Err(usage(why));
         }
         let head =

@@ -33,9 +33,9 @@ pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
     let least_s = expected_s(parts);
     if least_s > time_s * SLACK {
         errln!(
-            "--max-time {}: the plan takes at least {}, because each point keeps a few messages \
-             (6 where there are long pauses) and each program its first and last size; choose \
-             parts with --figure",
+            "--max-time {}: the plan takes at least {}, because each point needs a few messages \
+             (6 with long pauses) and each program its first and last size: choose figures with \
+             --figure",
             duration(time_s),
             duration(least_s)
         );

@@ -32,7 +32,9 @@ impl Conditions {
     pub fn take(&self, words: &mut SweepCommand, request: &Request) -> Result<(), String> {
         match &self.own_profile {
             _ if request.is_of_plan => add(words, self.plan.options()),
-            Some(profile) => return Err(format!("it is for sim:{profile}: choose --device sim")),
+            Some(profile) => {
+                return Err(format!("it applies to sim:{profile} only: choose --device sim"));
+            }
             None => {}
         }
         Ok(())

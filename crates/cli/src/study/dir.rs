@@ -199,7 +199,10 @@ impl StudyDir {
         let found = Self::open(dir).map_err(|what| usage(format!("{option}: {what}")))?;
         let of = &found.request.study;
         if of != key {
-            return Err(usage(format!("{option}: {} is a run of {of}", dir.display())));
+            return Err(usage(format!(
+                "{option}: {} is a run of another study, {of}",
+                dir.display()
+            )));
         }
         Ok(found)
     }

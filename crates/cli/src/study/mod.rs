@@ -95,7 +95,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     show::plan(&study, &parts, &request, &limits);
     let all_s: f64 = parts.iter().map(|part| part.size(Some(&limits)).expected_s).sum();
     if request.quick && args.max_time.is_none() && all_s > QUICK_S {
-        outln!("this takes longer than --quick is meant to; --max-time 2m measures less\n");
+        outln!("this exceeds the time that --quick aims at; --max-time 2m measures less\n");
     }
     if args.plan {
         return Ok(());
@@ -125,8 +125,8 @@ fn simulated(key: &str, args: &StudyArgs) -> Outcome<(StudyArgs, Vec<String>)> {
         profiles = study.plan.profiles();
         let profile = profiles.first().ok_or_else(|| {
             usage(format!(
-                "--device sim: no profile stands for the hardware of {key} yet ({}): name one, as \
-                 sim:ideal",
+                "--device sim: there is no simulated adapter for the hardware of {key} ({}): name \
+                 another one, such as sim:ideal",
                 study.plan.hardware
             ))
         })?;
@@ -157,8 +157,7 @@ fn leave_unfit(key: &str, parts: &mut [Part], ranks: usize, by: &str) -> Outcome
     }
     let needed: Vec<String> = needed.iter().map(usize::to_string).collect();
     Err(usage(format!(
-        "{by} started {ranks} processes, each of which is a rank, and no sweep of {key} takes so \
-         many: start {}",
+        "{by} started {ranks} ranks, but no sweep of {key} takes that many: start {}",
         needed.join(" or ")
     )))
 }

@@ -229,7 +229,7 @@ fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let line = line.trim().trim_start_matches("error: ");
     match line.strip_prefix("unrecognized subcommand ") {
-        Some(name) => format!("there is no experiment {} yet", name.trim_matches('\'')),
+        Some(name) => format!("there is no experiment {}", name.trim_matches('\'')),
         None => line.to_owned(),
     }
 }
@@ -269,14 +269,17 @@ impl Part {
         let why = match &self.what {
             What::Program(_) => {
                 let program = &self.words.experiment;
-                format!("{program} starts its own processes: leave {by} out to measure it")
+                format!("{program} starts its own processes: run the study without {by}")
             }
             What::Experiment(args, _) if args.how.link.first().is_some() => {
-                format!("it changes the device, which is open by then: leave {by} out")
+                format!(
+                    "this sweep needs other device options, which must be set before {by} starts \
+                     the ranks: run the study without {by}"
+                )
             }
             What::Experiment(..) => match self.ranks() {
                 Some(ranks) if ranks != started => {
-                    format!("it takes {ranks} ranks, and {by} started {started}")
+                    format!("it needs {ranks} ranks, but {by} started {started}")
                 }
                 _ => return,
             },
@@ -294,7 +297,7 @@ impl Part {
         let has = |name: &&&str| self.words.options.iter().any(|(known, _)| known == **name);
         let model = program::OF_MODELS.iter().find(has).filter(|_| !is_simulated);
         let why = if !request.hosts.is_empty() {
-            format!("{program} runs on this machine only: leave --hosts out to measure it")
+            format!("{program} runs on this machine only: run the study without --hosts")
         } else if let Some(option) = model {
             format!("--{option} works on simulated devices only")
         } else if is_simulated && cases.iter().all(Case::is_by_cm) {

@@ -74,14 +74,14 @@ pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
                 let each = value.split(',').map(|word| match word {
                     "yes" => Ok(true),
                     "no" => Ok(false),
-                    other => Err(format!("--rdma-cm: {other:?} is neither yes nor no")),
+                    other => Err(format!("--rdma-cm: choose yes or no, not {other:?}")),
                 });
                 by_cm = each.collect::<Result<_, _>>()?;
             }
             known if OPTIONS.contains(&known) => options.push((name, value)),
             other => {
                 let known = OPTIONS.join(", ");
-                return Err(format!("--{other}: of our options, {program} takes {known} only"));
+                return Err(format!("--{other}: {program} supports only these options: {known}"));
             }
         }
     }
@@ -268,8 +268,8 @@ fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
         let record = Record::open(dir).map_err(failed)?;
         if record.header.device != header.device {
             return Err(usage(format!(
-                "{}: measured on {}, not on {}: name another directory, or measure there under \
-                 the same profile (--profile)",
+                "{}: it was measured on {}, not on {}: name another directory, or use the same \
+                 device and profile (--profile)",
                 dir.display(),
                 record.header.device.title(),
                 header.device.title()
@@ -315,7 +315,7 @@ fn call(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, St
         CallError::Failed(why) => why,
         CallError::Disturbed => format!(
             "{} could not measure the clock frequency in {ATTEMPTS} calls because other programs \
-             took the processor: measure while less runs",
+             took the processor: stop other programs and measure again",
             case.program
         ),
     })

@@ -97,7 +97,7 @@ pub fn beside(
         // Runs with the same name would be taken for repetitions.
         if own == Some(&next.name) || found.iter().any(|other| other.name == next.name) {
             return Err(usage(format!(
-                "--beside {}: two runs are called {:?}: give each a --condition of its own",
+                "--beside {}: two runs have the condition {:?}: give each its own --condition",
                 dir.display(),
                 next.name
             )));

@@ -59,10 +59,14 @@ impl Workload for Blast {
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(common.op != Op::WriteRead, "op", || {
-            "it is a round trip: choose write or read, or `ping`".to_owned()
+            "write_read measures a round trip; blast measures one direction: choose write or \
+             read, or `ping`"
+                .to_owned()
         })?;
         must(common.rate_per_s == 0 || common.list == 1, "list", || {
-            "at a --rate each message is posted when it is due: choose 1".to_owned()
+            "--list cannot be combined with --rate, which posts messages one by one: choose \
+             --list 1"
+                .to_owned()
         })
     }
 
@@ -70,21 +74,32 @@ impl Workload for Blast {
         let (buffers, list, qps) = (self.buffers, common.list, common.qps);
         must(list <= buffers, "list", || {
             format!(
-                "requests in one post, of only {buffers} buffers: choose --buffers {list} or more"
+                "one post has {list} requests, but there are only {buffers} buffers: choose \
+                 --buffers {list} or more"
             )
         })?;
         must(qps <= buffers, "qps", || {
-            format!("queue pairs for only {buffers} buffers: choose --buffers {qps} or more")
+            format!(
+                "{qps} queue pairs need at least {qps} buffers; there are {buffers}: choose \
+                 --buffers {qps} or more"
+            )
         })?;
         must(list <= common.tx_depth, "list", || {
-            format!("a send queue holds {}: choose a larger --tx-depth", common.tx_depth)
+            format!(
+                "a send queue holds only {} requests: choose a larger --tx-depth",
+                common.tx_depth
+            )
         })?;
         must(!common.op.needs_receives() || list <= common.rx_depth, "list", || {
-            format!("a receive queue holds {}: choose a larger --rx-depth", common.rx_depth)
+            format!(
+                "a receive queue holds only {} requests: choose a larger --rx-depth",
+                common.rx_depth
+            )
         })?;
         must(u64::from(buffers) <= u64::from(common.tx_depth) * u64::from(qps), "buffers", || {
             format!(
-                "{qps} send queues of {} requests hold fewer: choose a larger --tx-depth",
+                "the {qps} send queues of {} requests together hold fewer: choose a larger \
+                 --tx-depth",
                 common.tx_depth
             )
         })?;
@@ -92,7 +107,7 @@ impl Workload for Blast {
         let share = (buffers / qps).max(1);
         must(every <= share, "signal-every", || {
             format!(
-                "all {share} buffers of a queue pair are under way before the first completion: \
+                "all {share} buffers of a queue pair are in flight before the first completion: \
                  choose {share} or less, or max"
             )
         })

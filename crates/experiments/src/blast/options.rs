@@ -13,9 +13,9 @@ pub(crate) struct Blast {
 
 pub(super) const BUFFERS: Field<Blast> = number_field!(
     "buffers", None, buffers: u32, 1..=u32::MAX, "N", "",
-    "places in memory that messages go round through; so many are under way"
+    "buffers that the messages use in turns: the number of messages in flight"
 );
 pub(super) const STAMP_EVERY: Field<Blast> = number_field!(
     "stamp-every", None, stamp_every: u64, 0..=COUNT_MAX, "N", "",
-    "take a stamp after so many messages; 0: none"
+    "messages between two timestamps; 0: no timestamps"
 );

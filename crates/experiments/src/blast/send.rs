@@ -291,23 +291,23 @@ impl<R: Rank> Sending<'_, R> {
     fn doubts(&self, outcome: &mut Outcome) {
         if self.common.transport != Transport::Rc && self.common.op == Op::Write {
             outcome.warnings.push(
-                "a completed WRITE over UC has left, and may not have arrived: choose --op \
+                "a completion of a WRITE over UC does not prove that it arrived: choose --op \
                  write_imm to count arrivals"
                     .to_owned(),
             );
         }
         if self.times.is_some() && !is_told_apart(self.common) {
             outcome.warnings.push(format!(
-                "there are no times from the intended start: which message arrived is not known, \
-                 as {} bytes have no room for its number; choose --size {NUMBER_BYTES} or more, \
-                 --op send_imm, or --transport rc",
+                "no times from the intended start: messages of {} bytes have no room for the \
+                 number that tells which one arrived; choose --size {NUMBER_BYTES} or more, --op \
+                 send_imm, or --transport rc",
                 self.common.size_bytes
             ));
         }
         if self.common.flow == Flow::Credit && self.credits.given_up > 0 {
             outcome.warnings.push(format!(
-                "messages were lost: the sender waited {} times in vain for the receiver; choose \
-                 --transport rc, a larger --rx-depth, or --flow none",
+                "messages were lost: {} times the sender waited for the receiver until its \
+                 time-out; choose --transport rc, a larger --rx-depth, or --flow none",
                 self.credits.given_up
             ));
         }

@@ -380,8 +380,8 @@ pub(crate) fn look_for<R: Rank, T>(
 /// The error that nothing came within the rank's patience.
 pub(crate) fn timed_out(patience_ns: u64, what: &str) -> Stopped {
     Stopped::TimedOut(format!(
-        "{what} did not come within {} s: the other end is stopped or gone, or a message of an \
-         unreliable transport was lost",
+        "{what} did not come within {} s: the other rank is stopped or has ended, or an \
+         unreliable transport lost a message",
         patience_ns / 1_000_000_000
     ))
 }

@@ -87,8 +87,8 @@ pub(crate) fn chosen<R: Rank>(
     let Some(reach) = shared_kind(&said) else {
         let kinds: Vec<&str> = offers.iter().map(|(reach, _)| reach.text()).collect();
         return Err(failed(format!(
-            "the ends have no kind of address in common: rank {} of {} has {}: give their \
-             interfaces addresses of one kind, or name one with --gid-index",
+            "the ranks have no kind of GID in common: rank {} of {} has {}: give their interfaces \
+             addresses of one kind, or name one with --gid-index",
             rank.index(),
             limits.device,
             kinds.join(", ")

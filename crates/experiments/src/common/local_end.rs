@@ -124,7 +124,8 @@ pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result
         Memory::Device => context.alloc_buffer(bytes),
         Memory::Private => Buffer::private(bytes),
     };
-    let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
+    let buffer =
+        buffer.map_err(|e| failed(format!("cannot allocate {bytes} bytes for messages: {e}")))?;
     for page in (0..bytes).step_by(PAGE) {
         buffer.byte(page).store(0, Ordering::Relaxed);
     }

@@ -47,7 +47,7 @@ impl Losses {
         }
         Err(Stopped::TimedOut(format!(
             "{LOST_IN_A_ROW} answers of {whose} in a row did not come within {} s each: it is \
-             stopped, or everything is lost on the way",
+             stopped, or all packets are lost",
             limit_ns as f64 / 1e9
         )))
     }

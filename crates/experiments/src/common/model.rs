@@ -101,7 +101,7 @@ impl FromStr for Model {
         let mut parts = Vec::new();
         for part in text.split(AND) {
             let wrong = || {
-                format!("{part:?} is no change of a parameter: write NAME=NUMBER, or ablate alone")
+                format!("{part:?} does not change a parameter: write NAME=NUMBER, or ablate alone")
             };
             let (name, number) = part.split_once('=').ok_or_else(wrong)?;
             let number: f64 = number.trim().parse().map_err(|_| wrong())?;
@@ -113,7 +113,10 @@ impl FromStr for Model {
         let text = parts.join(";");
         let mut model = Model { length: text.len(), ..Model::OF_PROFILE };
         let place = model.text.get_mut(..text.len()).ok_or_else(|| {
-            format!("{} bytes of changes: at most {MAX_BYTES}; make a profile of them", text.len())
+            format!(
+                "the changes take {} bytes; the limit is {MAX_BYTES}: write them into a profile",
+                text.len()
+            )
         })?;
         place.copy_from_slice(text.as_bytes());
         Ok(model)
@@ -147,7 +150,7 @@ mod tests {
         assert_eq!("profile".parse(), Ok(Model::OF_PROFILE));
         assert_eq!(Model::OF_PROFILE.to_string(), "profile");
         let long = format!("{}=1", "a".repeat(MAX_BYTES));
-        assert!(long.parse::<Model>().unwrap_err().contains("at most 120"));
+        assert!(long.parse::<Model>().unwrap_err().contains("limit is 120"));
         for wrong in ["", "a", "a=", "=1", "a=b", "a=inf", "a=1;"] {
             assert!(wrong.parse::<Model>().is_err(), "{wrong}");
         }

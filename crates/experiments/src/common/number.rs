@@ -11,7 +11,7 @@ pub const MAX_RANGE: usize = 4096;
 pub fn parse(text: &str, is_time: bool) -> Result<u64, String> {
     let wrong = || {
         let hint = if is_time { "ns; or with us, ms, s, as in 1ms" } else { "or as in 64K, 1M" };
-        format!("{text:?} is no number ({hint})")
+        format!("{text:?} is not a number ({hint})")
     };
     let text = text.trim();
     if let Some(digits) = text.strip_prefix("0x") {
@@ -43,14 +43,17 @@ pub fn range(text: &str, is_time: bool) -> Result<Vec<u64>, String> {
         return Ok(vec![parse(text, is_time)?]);
     };
     let at = rest.find(['*', '+']).ok_or_else(|| {
-        format!("{text:?}: say how it goes on, as in {text}*2 (doubled) or {text}+1 (by one more)")
+        format!(
+            "{text:?}: a range needs a step, as in {text}*2 (doubled) or {text}+1 (one more each \
+             time)"
+        )
     })?;
     let (last, step) = rest.split_at(at);
     let is_factor = step.starts_with('*');
     let (first, last) = (parse(first, is_time)?, parse(last, is_time)?);
     let step = parse(&step[1..], !is_factor && is_time)?;
     if first > last {
-        return Err(format!("{text:?} goes downwards: write the smaller end first"));
+        return Err(format!("{text:?} is an empty range: write the smaller number first"));
     }
     if step < 1 + u64::from(is_factor) || (is_factor && first == 0) {
         return Err(format!(

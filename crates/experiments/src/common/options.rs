@@ -57,17 +57,17 @@ pub const SIZE: Field<Common> = number_field!(
 /// The option `--messages`.
 pub const MESSAGES: Field<Common> = number_field!(
     "messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "",
-    "messages, round trips or samples of a run"
+    "messages, round trips or samples in a run"
 );
 /// The option `--runs`.
 pub const RUNS: Field<Common> = number_field!(
     "runs", None, runs: u64, 1..=COUNT_MAX, "N", "",
-    "runs; both ends meet before each"
+    "runs; all ranks synchronise before each"
 );
 /// The option `--warm-up`.
 pub const WARM_UP: Field<Common> = number_field!(
     "warm-up", None, warm_up: u64, 0..=COUNT_MAX, "N", "",
-    "messages before the first run; they are kept apart"
+    "messages before the first run; results do not include them"
 );
 /// The option `--inline`.
 pub const INLINE: Field<Common> = Field {
@@ -76,8 +76,8 @@ pub const INLINE: Field<Common> = Field {
         letter: Some('I'),
         value_name: "BYTES|WORD",
         unit: "bytes",
-        help: "messages that go inline: auto (up to 220 bytes, as the device grants), on, off, or \
-               up to so many bytes",
+        help: "messages that go inline: auto (up to 220 bytes, if the device grants them), on, \
+               off, or the largest size in bytes",
         is_number: true,
         words: &["auto", "on", "off"],
         bare: None,
@@ -108,7 +108,7 @@ pub const SIGNAL_EVERY: Field<Common> = Field {
         letter: Some('Q'),
         value_name: "N|max",
         unit: "",
-        help: "one send in so many has a completion; max: only where the send queue would overflow",
+        help: "one send in N has a completion; max: only where the send queue would overflow",
         is_number: true,
         words: &["max"],
         bare: None,
@@ -175,8 +175,9 @@ pub const RATE: Field<Common> = Field {
         letter: None,
         value_name: "N|WORD",
         unit: "per_s",
-        help: "messages due a second, whatever became of those before; 0: each follows the one \
-               before; sweep: from far below what the device does to beyond it",
+        help: "messages per second, sent on schedule even if earlier ones are late; 0: each \
+               follows the one before; sweep: rates from far below the device's maximum to above \
+               it",
         is_number: true,
         words: &["0", "sweep"],
         bare: None,
@@ -252,7 +253,7 @@ pub const MTU: Field<Common> = Field {
             0 | 256 | 512 | 1024 | 2048 | 4096 => p.mtu_bytes = bytes as u32,
             _ => {
                 return Err(format!(
-                    "{text} is no path MTU: choose one of 256, 512, 1024, 2048, 4096 bytes, or 0"
+                    "{text} is not a path MTU: choose 256, 512, 1024, 2048 or 4096 bytes, or 0"
                 ));
             }
         }
@@ -275,7 +276,7 @@ pub const RX_DEPTH: Field<Common> = number_field!(
 /// The option `--outstanding-reads`.
 pub const OUTSTANDING_READS: Field<Common> = number_field!(
     "outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "",
-    "READs under way at once"
+    "outstanding READs of a queue pair"
 );
 /// The option `--flow`.
 pub const FLOW: Field<Common> =
@@ -284,7 +285,7 @@ pub const FLOW: Field<Common> =
 pub const TOUCH: Field<Common> = yes_no_field!(
     touch,
     "touch",
-    "whether the memory for stamps is touched before, so that no page is missing"
+    "whether the memory for timestamps is touched beforehand, so that no page faults"
 );
 /// The option `--memory`.
 pub const MEMORY: Field<Common> = word_field!(
@@ -292,7 +293,7 @@ pub const MEMORY: Field<Common> = word_field!(
     None,
     Memory,
     memory,
-    "what messages lie in: what the device reaches best, or private memory like a heap"
+    "memory of the messages: what the device reaches fastest, or private memory like a heap"
 );
 /// The option `--port`.
 pub const PORT: Field<Common> =
@@ -342,11 +343,12 @@ pub const MIN_RNR_TIMER: Field<Common> = number_field!(
 /// The option `--max-sge`.
 pub const MAX_SGE: Field<Common> = number_field!(
     "max-sge", None, max_sge: u32, 1..=u32::MAX, "N", "",
-    "pieces that a receive may have; it has one, but an adapter reserves room for all"
+    "scatter/gather entries that a receive may have; it uses one, but an adapter reserves room \
+     for all"
 );
 /// The option `--seed`.
 pub const SEED: Field<Common> =
-    number_field!("seed", None, seed: u64, 0..=u64::MAX, "N", "", "for whatever is drawn");
+    number_field!("seed", None, seed: u64, 0..=u64::MAX, "N", "", "seed of all random choices");
 /// The option `--link`.
 pub const LINK: Field<Common> = Field {
     opt: Opt {

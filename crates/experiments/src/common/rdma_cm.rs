@@ -45,15 +45,14 @@ pub(crate) fn bound(
             Err(error) => why = format!("; {address}: {error}"),
             Ok(()) => match id.context() {
                 Some(own) if leads_to(&id, &own, context, common) => return Ok((id, own, address)),
-                _ => why = format!("; {address} leads to another port"),
+                _ => why = format!("; {address} belongs to another port"),
             },
         }
     }
     let device = context.device_name();
     Err(format!(
-        "no address of {device}, port {}, is known: connection managers find each other by IP \
-         addresses, which are looked for among its GIDs and this host's interfaces (an InfiniBand \
-         port has one by IPoIB){why}",
+        "no IP address of {device}, port {}, was found among its GIDs and this host's interfaces; \
+         connection managers need one (an InfiniBand port gets it by IPoIB){why}",
         common.port
     ))
 }

@@ -32,7 +32,7 @@ pub(crate) fn refused((option, reason): Fault) -> Stopped {
 pub(crate) fn write_is_looked_for(common: &Common) -> Result<(), Fault> {
     let looks = common.op == Op::Write;
     must(!looks || common.poll_recv == Polling::Busy, "poll-recv", || {
-        "a WRITE raises no event at its target, which has to look at its memory: choose --op \
+        "a WRITE raises no event at its target, which must poll its memory: choose --op \
          write_imm, or --poll-recv busy"
             .to_owned()
     })
@@ -43,7 +43,8 @@ pub(crate) fn share_of_send_queue(common: &Common, least: u32) -> Result<(), Fau
     let share = common.of_a_thread().tx_depth;
     must(common.sharers() == 1 || share >= least, "tx-depth", || {
         format!(
-            "{} threads share it, and each needs {least}: choose {} or more",
+            "{} threads share the send queue, and each needs room for {least} requests: choose {} \
+             or more",
             common.threads,
             least * common.threads
         )

@@ -8,8 +8,8 @@ use crate::common::arrivals::Arrival;
 use crate::common::params::Common;
 
 /// The warning if the ends have different clocks.
-pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared: \
-    run both ends on one host, or use `ping`";
+pub(crate) const NO_CLOCK: &str = "the clocks of the two hosts could not be compared: run both \
+    ranks on one host, or use `ping`";
 
 /// After this time without a message, or twice the sender's pause, the rest is taken to be lost.
 pub(crate) const IDLE_NS: u64 = 2_000_000_000;

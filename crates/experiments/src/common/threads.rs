@@ -160,7 +160,8 @@ impl<R: Rank> ThreadRank<'_, R> {
             }
             let waited_ns = self.rank.clock().ns_between(start, self.rank.now());
             if waited_ns > self.rank.patience_ns() as f64 {
-                return Err(Stopped::TimedOut("another thread of this end did not come".into()));
+                let what = "another thread of this rank did not reach the barrier in time";
+                return Err(Stopped::TimedOut(what.into()));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// The error that a text is none of the words.
 pub(crate) fn no_such(what: &str, text: &str, words: &[&str]) -> String {
-    format!("{text:?} is no {what}: choose one of {}", words.join(", "))
+    format!("{text:?} is not a valid {what}: choose one of {}", words.join(", "))
 }
 
 /// Declares an enumeration with its words: `ALL`, `WORDS`, `name()`, `Display` and `FromStr`.

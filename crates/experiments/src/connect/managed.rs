@@ -300,12 +300,12 @@ fn place(keys: &[(CmKey, usize)], key: CmKey) -> Option<usize> {
 
 fn unexpected(kind: CmEventKind, status: i32) -> Stopped {
     let what = match kind {
-        CmEventKind::AddressError => "the other end's address leads to no device here",
-        CmEventKind::RouteError => "there is no path to the other end",
-        CmEventKind::Unreachable => "the other end's connection manager does not answer",
-        CmEventKind::Rejected => "the other end's connection manager refuses",
+        CmEventKind::AddressError => "no device here has a route to the other rank's address",
+        CmEventKind::RouteError => "there is no path to the other rank",
+        CmEventKind::Unreachable => "the other rank's connection manager does not answer",
+        CmEventKind::Rejected => "the other rank's connection manager rejected the request",
         CmEventKind::Disconnected => "a connection ended too early",
-        _ => "an event that was not expected",
+        _ => "the connection manager reported an unexpected event",
     };
     failed(format!("{what} (rdma_cm: {kind:?}, status {status})"))
 }

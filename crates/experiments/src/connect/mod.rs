@@ -30,7 +30,7 @@ use plain::Making;
 impl Workload for Connect {
     const NAME: &'static str = "connect";
     const SUMMARY: &'static str = "making connected queue pairs, step by step, until the first \
-        message is through: time of each, and how many a second";
+        message has arrived: time of each step, and how many a second";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT RUNS LIST QPS MTU SL TX_DEPTH RX_DEPTH PORT GID_INDEX TIMEOUT RETRY_CNT]
         Common [RNR_RETRY MIN_RNR_TIMER]
@@ -56,10 +56,11 @@ impl Workload for Connect {
             "datagrams need no connection: choose rc or uc".to_owned()
         })?;
         must(self.by != By::RdmaCm || common.transport == Transport::Rc, "by", || {
-            "it makes reliable connections: choose --transport rc, or --by plain".to_owned()
+            "rdma_cm makes reliable connections only: choose --transport rc, or --by plain"
+                .to_owned()
         })?;
         must(self.by != By::RdmaCm || limits.kind != "sim", "by", || {
-            format!("{} has no connection manager: choose plain", limits.device)
+            format!("{} has no connection manager: choose --by plain", limits.device)
         })
     }
 

@@ -21,4 +21,4 @@ words! {
 }
 
 pub(super) const BY: Field<Connect> =
-    word_field!("by", None, By, by, "how the queue pairs come to know of each other");
+    word_field!("by", None, By, by, "how the queue pairs exchange their numbers and addresses");

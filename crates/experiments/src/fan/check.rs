@@ -8,31 +8,38 @@ use crate::common::rules::{Fault, MEMORY_MAX_BYTES, SAMPLES_MAX, must};
 
 /// The rules of this experiment.
 pub(super) fn check(common: &Common, own: &Fan, limits: &Limits) -> Result<(), Fault> {
-    must(common.op != Op::WriteRead, "op", || "it is for `ping`: choose write or read".to_owned())?;
+    must(common.op != Op::WriteRead, "op", || {
+        "write_read works with `ping` only: choose write or read".to_owned()
+    })?;
     let is_group = own.cast == Cast::Group;
     let is_read = common.op.reads();
     must(!is_group || is_read || common.transport == Transport::Ud, "to", || {
         format!(
-            "a multicast group is for datagrams, not {}: choose --transport ud, or --op read, for \
-             which a multicast only says when to READ",
+            "only UD sends to a multicast group, not {}: choose --transport ud, or --op read, \
+             where a multicast only starts the READs",
             common.transport
         )
     })?;
     must(!is_group || !is_read || own.direction != Direction::Out, "to", || {
-        "with --direction out no rank READs from rank 0, so that a multicast has nothing to say: \
-         choose --direction in or both"
+        "with --direction out no rank READs from rank 0, so --to group, which starts the READs, \
+         has no effect: choose --direction in or both"
             .to_owned()
     })?;
     let peers = u64::from(own.peers.max(1));
     let samples = repetitions(common, own).saturating_mul(peers + 2);
     must(samples <= SAMPLES_MAX, "messages", || {
-        format!("{samples} samples with all sizes and peers, at most {SAMPLES_MAX} fit: take fewer")
+        format!(
+            "all sizes and peers together take {samples} samples; the limit is {SAMPLES_MAX}: \
+             choose fewer messages, sizes or peers"
+        )
     })?;
     let receives = if common.transport == Transport::Ud { u64::from(common.rx_depth) } else { 1 };
     let bytes = common.size_bytes.saturating_mul(receives).saturating_mul(peers);
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
     must(bytes <= most, "size", || {
-        format!("{peers} peers take {bytes} bytes of memory, at most {most}: take smaller ones")
+        format!(
+            "{peers} peers take {bytes} bytes of memory; the limit is {most}: choose a smaller size"
+        )
     })
 }
 
@@ -47,7 +54,7 @@ pub(super) fn peers(own: &Fan, ranks: usize) -> Result<usize, Fault> {
         peers => Err((
             "peers",
             format!(
-                "of {ranks} ranks {} are left beside rank 0: take fewer peers, or {} ranks",
+                "with {ranks} ranks, rank 0 has {} peers: choose fewer peers, or {} ranks",
                 ranks.saturating_sub(1),
                 peers + 1
             ),

@@ -73,8 +73,8 @@ impl<'a> Exchange<'a> {
         if let Some(two) = known.windows(2).find(|w| rx > 0 && w[0].0 == w[1].0) {
             let rank_of = |i: usize| links.remotes[two[i].1].rank;
             return Err(failed(format!(
-                "ranks {} and {} have queue pairs of the same number on two hosts, so that their \
-                 datagrams cannot be told apart: run it again, or choose --transport rc",
+                "ranks {} and {} have the same QPN on two hosts, so their datagrams cannot be \
+                 distinguished: run again, or choose --transport rc",
                 rank_of(0),
                 rank_of(1)
             )));

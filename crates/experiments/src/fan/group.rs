@@ -111,7 +111,7 @@ struct Membership {
 }
 
 fn refused(why: impl std::fmt::Display) -> Stopped {
-    failed(format!("--to group: ports join groups by the connection manager: {why}"))
+    failed(format!("--to group needs a connection manager to join the multicast group: {why}"))
 }
 
 impl Applicant {
@@ -153,7 +153,9 @@ impl Applicant {
             }
             (kind, _) => {
                 let status = event.status;
-                Err(refused(format!("the network refuses {address} ({kind:?}, status {status})")))
+                Err(refused(format!(
+                    "the network refused the multicast group {address} ({kind:?}, status {status})"
+                )))
             }
         }
     }

@@ -62,7 +62,8 @@ pub(super) const PEERS: Field<Fan> = Field {
         letter: None,
         value_name: "N|all",
         unit: "",
-        help: "ranks that rank 0 has to do with, from rank 1 on; all: each of the --ranks",
+        help: "number of ranks that rank 0 exchanges messages with, from rank 1 on; all: all \
+               other ranks",
         is_number: true,
         words: &["all"],
         bare: None,
@@ -85,7 +86,7 @@ pub(super) const TO: Field<Fan> = word_field!(
     None,
     Cast,
     cast,
-    "a message for each of the others, or one to a multicast group (UD, or READ: says when)"
+    "one message to each of the others, or one to a multicast group (UD, or READ, which it starts)"
 );
 pub(super) const SIZES: Field<Fan> = word_field!(
     "sizes",

@@ -66,7 +66,7 @@ impl Workload for Mr {
             return Ok(outcome);
         }
         let bytes = common.size_bytes as usize;
-        let no = |e| failed(format!("no {bytes} bytes to register: {e}"));
+        let no = |e| failed(format!("cannot allocate {bytes} bytes to register: {e}"));
         let user = match common.memory {
             Kind::Device => context.alloc_buffer(bytes),
             Kind::Private => Buffer::private(bytes),

@@ -70,18 +70,19 @@ impl Workload for Odp {
 
     fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
         must(matches!(common.op, Op::Read | Op::Write | Op::Send), "op", || {
-            "operations here are read, write and send: choose one of these".to_owned()
+            "odp measures read, write and send only: choose one of these".to_owned()
         })?;
         must(self.fault == Side::None || limits.has_on_demand_paging, "fault", || {
             format!(
-                "{} has no on-demand paging, so no access to its memory faults: choose none, an \
+                "{} has no on-demand paging, so no access page-faults: choose --fault none, an \
                  adapter with on-demand paging (`rdmalab devices` lists them), or a soft device \
                  with --profile connectx4",
                 limits.device
             )
         })?;
         must(common.timeout > 0, "timeout", || {
-            "0 waits for ever, also for what is lost: choose 1 to 31".to_owned()
+            "0 disables the time-out, and lost packets are never repeated: choose 1 to 31"
+                .to_owned()
         })?;
         self.check_second(common)?;
         self.check_counts(common, limits)
@@ -167,13 +168,14 @@ impl Odp {
     /// What is said of a second operation needs one, and what is said of other pages needs some.
     fn check_second(&self, common: &Common) -> Result<(), Fault> {
         let is_one = self.operations == 1;
-        let needs = || "there is one operation: choose --operations 2 or more".to_owned();
+        let needs =
+            || "a second operation needs two in a trial: choose --operations 2 or more".to_owned();
         must(!is_one || self.second_op == SecondOp::Same, "second-op", needs)?;
         must(!is_one || self.second_page == SecondPage::Same, "second-page", needs)?;
         let is_cold = self.warm == Warm::None;
         must(is_cold || !Plan::of(common, self).other_pages().is_empty(), "warm", || {
-            "all operations lie in pages of the first one: choose --second-page other, or more or \
-             larger operations"
+            "all operations use the pages of the first one: choose --second-page other, or more \
+             or larger operations"
                 .to_owned()
         })
     }
@@ -183,15 +185,16 @@ impl Odp {
         let (depth, most) = (plan.depth() as u64, u64::from(limits.max_qp_wr));
         must(depth <= most, "operations", || {
             format!(
-                "{depth} requests on a queue pair; a queue of {} holds at most {most}: choose \
-                 fewer, or more --qps",
+                "each queue pair gets {depth} requests, but a queue of {} holds at most {most}: \
+                 choose fewer --operations, or more --qps",
                 limits.device
             )
         })?;
         let all = depth * u64::from(common.qps);
         must(all <= limits.max_cqe.into(), "operations", || {
             format!(
-                "{all} completions; a completion queue of {} holds at most {}: choose fewer",
+                "{all} completions are needed, but a completion queue of {} holds at most {}: \
+                 choose fewer operations",
                 limits.device, limits.max_cqe
             )
         })?;
@@ -200,11 +203,17 @@ impl Odp {
         // What an end hands in is one frame, with some room for the rest.
         let most = SAMPLES_MAX.min((FRAME_BYTES_MAX as u64 / 2) / (8 * series));
         must(samples <= most, "operations", || {
-            format!("{samples} samples with all runs, at most {most} fit: take fewer of either")
+            format!(
+                "all runs together take {samples} samples; the limit is {most}: reduce \
+                 --operations or --runs"
+            )
         })?;
         let (reads, most) = (u32::from(common.outstanding_reads), limits.max_rd_atomic);
         must(!plan.reads() || reads <= most, "outstanding-reads", || {
-            format!("a queue pair of {} has at most {most} READs under way", limits.device)
+            format!(
+                "a queue pair of {} has at most {most} outstanding READs: choose {most} or less",
+                limits.device
+            )
         })
     }
 }

@@ -59,18 +59,19 @@ impl Workload for Oneway {
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(!common.op.reads(), "op", || {
-            "a READ comes back, so it has no one-way time: choose another one, or `ping`".to_owned()
+            "a READ is a round trip and has no one-way time: choose another op, or `ping`"
+                .to_owned()
         })?;
         let is_numbered = !common.op.has_imm();
         must(!is_numbered || common.size_bytes >= NUMBER_BYTES, "size", || {
             format!(
-                "at least {NUMBER_BYTES} bytes, which carry the number of the message: or choose \
-                 --op {}_imm",
+                "the payload carries the message's number of {NUMBER_BYTES} bytes: choose \
+                 {NUMBER_BYTES} or more, or --op {}_imm",
                 common.op
             )
         })?;
         must(common.rate_per_s == 0 || self.burst == 0, "burst", || {
-            "at a --rate each message has a time of its own: choose 0".to_owned()
+            "--burst cannot be combined with --rate: choose --burst 0".to_owned()
         })?;
         write_is_looked_for(common)?;
         self.stamps.check(common)

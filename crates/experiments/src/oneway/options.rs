@@ -48,24 +48,27 @@ impl Stamps {
     pub fn check(&self, common: &Common) -> Result<(), Fault> {
         let s = self;
         must(!s.send || common.threads == 1, "stamps", || {
-            "send needs a thread that writes the time, beside one that sends: choose --threads 1"
+            "the stamp send needs a thread of its own beside the sending one: choose --threads 1"
                 .to_owned()
         })?;
         must(s.recv || s.comp || s.post, "stamps", || {
-            "nothing is left to measure: add recv, comp or post".to_owned()
+            "post times alone measure nothing: add recv, comp or post".to_owned()
         })?;
         must(!s.send || s.recv, "stamps", || {
-            "the time from the copy on ends with the arrival: add recv".to_owned()
+            "the stamp send measures until the arrival: add recv".to_owned()
         })?;
         must(!s.send || common.op.has_imm(), "stamps", || {
             format!(
-                "send fills the message with the time, so that its number has to be immediate \
-                 data: choose --op {}_imm",
+                "the stamp send fills the payload with times, so the message's number must be \
+                 immediate data: choose --op {}_imm",
                 if common.op == Op::Write { "write" } else { "send" }
             )
         })?;
         must(!s.send || common.size_bytes >= NUMBER_BYTES, "stamps", || {
-            format!("send needs room for a stamp: choose --size {NUMBER_BYTES} or more")
+            format!(
+                "the stamp send needs {NUMBER_BYTES} bytes of payload: choose --size \
+                 {NUMBER_BYTES} or more"
+            )
         })
     }
 

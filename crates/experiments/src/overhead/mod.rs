@@ -33,7 +33,7 @@ pub(crate) struct Overhead;
 impl Workload for Overhead {
     const NAME: &'static str = "overhead";
     const SUMMARY: &'static str = "what a call costs: posting a list of sends or of receives, \
-        polling a completion queue that has something and one that has nothing";
+        polling a completion queue that has completions and one that is empty";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE LIST MTU SL TX_DEPTH RX_DEPTH]
         Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
@@ -52,19 +52,25 @@ impl Workload for Overhead {
     /// Lists have a fixed length, and the next one is posted when all of it is through.
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(common.op != Op::WriteRead, "op", || {
-            "two calls: choose write or read, whose costs are to be had one by one".to_owned()
+            "write_read posts twice; measure write and read separately".to_owned()
         })?;
         let (list, tx, rx) = (common.list, common.tx_depth, common.rx_depth);
-        must(list > 0, "list", || "the cost of a call needs a length: choose a number".to_owned())?;
+        must(list > 0, "list", || {
+            "--list all is not possible here: choose a number of requests per post".to_owned()
+        })?;
         must(list <= tx, "list", || {
-            format!("a send queue holds {tx}: choose a larger --tx-depth")
+            format!("a send queue holds only {tx} requests: choose a larger --tx-depth")
         })?;
         must(list <= rx, "list", || {
-            format!("a receive queue holds {rx}: choose a larger --rx-depth")
+            format!("a receive queue holds only {rx} requests: choose a larger --rx-depth")
         })?;
         // For the other half, the receiver may not have sent a credit yet.
         must(!common.op.needs_receives() || list == 1 || list <= rx / 2, "list", || {
-            format!("more than half of the receive queue of {rx}: choose --rx-depth {}", 2 * list)
+            format!(
+                "lists must fit twice into the receive queue, which holds {rx}: choose --rx-depth \
+                 {}",
+                2 * list
+            )
         })
     }
 

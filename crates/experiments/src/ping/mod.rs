@@ -33,8 +33,8 @@ const REQUESTS: u32 = 3;
 
 impl Workload for Ping {
     const NAME: &'static str = "ping";
-    const SUMMARY: &'static str =
-        "round trips: one end sends, the other one answers, or lies still and is written and read";
+    const SUMMARY: &'static str = "round trips: one rank sends and the other one answers, or is \
+        passive and is read and written";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
         Common [POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH]

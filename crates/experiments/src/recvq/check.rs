@@ -9,14 +9,17 @@ use crate::common::rules::{Fault, MEMORY_MAX_BYTES, must};
 /// The rules of this experiment.
 pub(super) fn check(common: &Common, own: &Recvq, limits: &Limits) -> Result<(), Fault> {
     must(common.transport == Transport::Rc, "transport", || {
-        "a queue that runs empty makes RC wait, and UC and UD lose: choose rc".to_owned()
+        "with an empty receive queue RC waits, but UC and UD lose messages: choose rc".to_owned()
     })?;
     must(matches!(common.op, Op::Send | Op::SendImm | Op::WriteImm), "op", || {
-        "it uses up no receive: choose send, send_imm or write_imm".to_owned()
+        "this operation does not consume receives: choose send, send_imm or write_imm".to_owned()
     })?;
     let depth = common.rx_depth;
     must(own.missing < depth, "missing", || {
-        format!("a queue of {depth} has to be left one at least: choose less than {depth}")
+        format!(
+            "all {depth} receives would be missing; at least one must be posted: choose less than \
+             {depth}"
+        )
     })?;
     let used = in_use(common, own);
     let wanted = regions(own, usize::MAX);
@@ -29,13 +32,14 @@ pub(super) fn check(common: &Common, own: &Recvq, limits: &Limits) -> Result<(),
     })?;
     let most = if own.queue == Queue::Srq { limits.max_srq_sge } else { limits.max_sge };
     must(common.max_sge <= most, "max-sge", || {
-        format!("a receive of {} has at most {most} pieces", limits.device)
+        format!("a receive of {} has at most {most} scatter/gather entries", limits.device)
     })?;
     let bytes = (used * stride(common)) as u64;
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
     must(bytes <= most, "rx-depth", || {
         format!(
-            "{used} x {} bytes of memory, at most {most}: take fewer or smaller ones",
+            "{used} buffers of {} bytes are needed, but memory is limited to {most} bytes: choose \
+             fewer or smaller ones",
             common.size_bytes
         )
     })

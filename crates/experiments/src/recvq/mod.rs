@@ -33,8 +33,8 @@ use trips::Trips;
 
 impl Workload for Recvq {
     const NAME: &'static str = "recvq";
-    const SUMMARY: &'static str = "round trips over a receive queue, each in its order: the \
-        period, the places and the heights of what repeats itself";
+    const SUMMARY: &'static str = "round trips over a receive queue, in order of measurement: the \
+        period, the places and the heights of repeating patterns";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
         Common [POLL_RECV PAUSE PAUSE_BY MTU SL TX_DEPTH RX_DEPTH TOUCH MEMORY PORT GID_INDEX]

@@ -33,7 +33,7 @@ words! {
 
 words! {
     /// Which buffers lie in one memory region.
-    RegionsBy, "way to share out buffers" {
+    RegionsBy, "way to distribute buffers" {
         /// Neighbours: the first so many, and so on.
         Block = "block",
         /// Each buffer in the next region, round and round.
@@ -85,7 +85,7 @@ pub(super) const REGIONS: Field<Recvq> = Field {
         letter: None,
         value_name: "N|each",
         unit: "",
-        help: "memory regions that the receive buffers lie in; each: one for every buffer",
+        help: "memory regions of the receive buffers; each: one for every buffer",
         is_number: true,
         words: &["each"],
         bare: None,
@@ -101,7 +101,7 @@ pub(super) const REGIONS_BY: Field<Recvq> = word_field!(
     None,
     RegionsBy,
     regions_by,
-    "which buffers share a region: neighbours, or every so many"
+    "which buffers share a region: neighbours, or every Nth one"
 );
 pub(super) const MISSING: Field<Recvq> = number_field!(
     "missing", None, missing: u32, 0..=MOST, "N", "",

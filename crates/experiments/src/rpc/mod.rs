@@ -32,8 +32,8 @@ use options::{CALL, Call, WORK};
 
 impl Workload for Rpc {
     const NAME: &'static str = "rpc";
-    const SUMMARY: &'static str = "calls of a store that keeps a log: reads and writes of values, \
-        with as many backups as there are more ranks";
+    const SUMMARY: &'static str = "calls of a store that keeps a log: reads and writes of values; \
+        each rank beyond the first two is a backup";
     /// A client, a master, and none to three backups.
     const RANKS: RangeInclusive<usize> = 2..=5;
     const OPTIONS: &'static [Choice<Self>] = choices! {
@@ -56,7 +56,7 @@ impl Workload for Rpc {
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(common.transport == Transport::Rc, "transport", || {
-            "a call is answered for certain: choose rc".to_owned()
+            "calls need reliable delivery: choose --transport rc".to_owned()
         })
     }
 

@@ -46,11 +46,13 @@ impl Workload for Timeout {
     const WAITS: bool = false;
 
     fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
-        must(common.timeout > 0, "timeout", || "0 waits for ever: choose 1 to 31".to_owned())?;
+        must(common.timeout > 0, "timeout", || {
+            "0 disables the time-out: choose 1 to 31".to_owned()
+        })?;
         let by_gid = limits.needs_gid || common.gid_index.is_some();
         must(self.absent != Absent::Lid || !by_gid, "absent", || {
-            "the ports have no LIDs, or are not addressed by them, and an IP address that nobody \
-             has is refused before anything is sent: choose queue_pair"
+            "on RoCE the kernel rejects an unknown address at once, so no time-out can be \
+             measured: choose queue_pair"
                 .to_owned()
         })?;
         let attempts = u64::from(common.retry_cnt) + 1;
@@ -164,8 +166,8 @@ impl Lone {
 fn nowhere(gone: &QpEndpoint, own_lid: u16, by_lid: bool) -> Result<QpEndpoint, Stopped> {
     if !by_lid || gone.lid == 0 {
         return Err(failed(
-            "--absent lid: the ports have no LIDs, or are not addressed by them, and an IP address \
-             that nobody has is refused before anything is sent: choose --absent queue_pair",
+            "--absent lid: on RoCE the kernel rejects an unknown address at once, so no time-out \
+             can be measured: choose --absent queue_pair",
         ));
     }
     let is_taken = |lid: &u16| *lid == gone.lid || *lid == own_lid;
@@ -253,8 +255,8 @@ fn active_end<R: Rank>(
 /// What a request that did not fail within the limit says.
 fn longer_than_limit(common: &Common, own: &Timeout, samples: usize) -> String {
     format!(
-        "--limit: after {samples} samples a request did not fail within {:.3} s, so T_o is more \
-         than the samples say; at C_ACK {} and {} retries a request may take four times {:.3} s: \
+        "--limit: after {samples} samples a request did not fail within {:.3} s, so T_o is longer \
+         than the samples show; at C_ACK {} and {} retries a request may take four times {:.3} s: \
          choose a larger --limit, or fewer retries",
         limit_ns(common, own) as f64 / 1e9,
         common.timeout,
@@ -289,8 +291,10 @@ fn sample<R: Rank>(
                 result.map_err(failed)?;
                 return match wcs[0].status() {
                     Err(WcStatus::RetryExceeded) => Ok(Some(rank.clock().ns_between(begin, end))),
-                    Err(other) => Err(failed(format!("a request to nobody: {other}"))),
-                    Ok(()) => Err(failed("a request to nobody was answered")),
+                    Err(other) => Err(failed(format!(
+                        "the request to the absent peer ended with another status: {other}"
+                    ))),
+                    Ok(()) => Err(failed("the request to the absent peer was answered")),
                 };
             }
             None if left_ns > slice_ns => drop(rank.exchange(&GOES_ON)?),

@@ -14,7 +14,7 @@ pub(crate) struct Timeout {
 
 words! {
     /// What a request to nobody lacks.
-    Absent, "thing that is not there" {
+    Absent, "kind of absent peer" {
         /// The queue pair: the other end gets requests and drops them.
         QueuePair = "queue_pair",
         /// The LID: no port has it.
@@ -30,4 +30,4 @@ pub(super) const LIMIT: Field<Timeout> = number_field!(
     "the longest time that a sample may take; 0: as long as its code allows, 20 s to 10 min"
 );
 pub(super) const ABSENT: Field<Timeout> =
-    word_field!("absent", None, Absent, absent, "what of the other end is not there");
+    word_field!("absent", None, Absent, absent, "what is absent at the other rank");

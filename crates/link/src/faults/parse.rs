@@ -66,12 +66,14 @@ pub(crate) fn rule(item: &str) -> Parsed<Rule> {
         selector(&mut rule, word, &mut words)?;
     }
     if rule.action == Action::RnrNak && rule.is_inline.is_some() {
-        return Err("rnr-nak is about requests that arrive: where their sender took the payload \
-                    from, inline or gathered, is not known"
-            .to_owned());
+        return Err(
+            "rnr-nak applies to arriving requests, and a receiver cannot know whether their \
+             payload was inline or gathered: leave that out"
+                .to_owned(),
+        );
     }
     if name == "partition" && rule.window.is_none() {
-        return Err("a partition needs its time, as in partition 1s..2s".to_owned());
+        return Err("a partition needs a time range, as in partition 1s..2s".to_owned());
     }
     Ok(rule)
 }
@@ -82,7 +84,7 @@ fn action(name: &str, words: &mut Words<'_>) -> Parsed<Action> {
         "duplicate" => Action::Duplicate,
         "corrupt" => Action::Corrupt,
         "reorder" => Action::Reorder(match words.peek().and_then(|word| word.parse().ok()) {
-            Some(0) => return Err("reorder 0 changes nothing: 1 and more do".to_owned()),
+            Some(0) => return Err("reorder 0 has no effect: choose 1 or more".to_owned()),
             Some(by) => {
                 words.next();
                 by
@@ -99,15 +101,15 @@ fn action(name: &str, words: &mut Words<'_>) -> Parsed<Action> {
         }
         "rate" => Action::Rate(rate(words.next())?),
         "rnr-nak" => Action::RnrNak,
-        other => return Err(format!("{other:?} is no action: those are {ACTIONS}")),
+        other => return Err(format!("{other:?} is not an action; the actions are {ACTIONS}")),
     })
 }
 
 fn delay(word: Option<&str>, like: &str) -> Parsed<u64> {
     let word = word.ok_or_else(|| format!("a delay needs a time, as in {like}"))?;
-    let ns = time(word).ok_or_else(|| format!("{word:?} is no time: {like} has one"))?;
+    let ns = time(word).ok_or_else(|| format!("{word:?} is not a time: write it as in {like}"))?;
     if ns > MAX_DELAY_NS {
-        return Err(format!("{word} is too long: packets are held for 60s at most"));
+        return Err(format!("{word} is too long: the limit is 60s"));
     }
     Ok(ns)
 }
@@ -120,13 +122,16 @@ fn selector(rule: &mut Rule, word: &str, words: &mut Words<'_>) -> Parsed<()> {
             let text = value("a number, as in nth 3 or nth 3,7")?;
             let numbers: Option<Vec<u64>> = text.split(',').map(|n| n.parse().ok()).collect();
             let numbers = numbers.filter(|numbers| !numbers.contains(&0));
-            let wrong = || format!("{text:?} counts nothing: packets of a flow count from 1");
+            let wrong =
+                || format!("{text:?} matches no packet: the packets of a flow are numbered from 1");
             rule.count = Count::Nth(numbers.ok_or_else(wrong)?);
         }
         "every" => {
             let text = value("a number, as in every 10")?;
             let number = text.parse().ok().filter(|number| *number > 0);
-            rule.count = Count::Every(number.ok_or_else(|| format!("every {text:?} is never"))?);
+            rule.count = Count::Every(
+                number.ok_or_else(|| format!("every {text:?} never matches: choose 1 or more"))?,
+            );
         }
         "first" => rule.which = Which::First,
         "again" => rule.which = Which::Again,
@@ -140,12 +145,16 @@ fn selector(rule: &mut Rule, word: &str, words: &mut Words<'_>) -> Parsed<()> {
             rule.medium = Some(match value("memory or network")? {
                 "memory" => Medium::Memory,
                 "network" => Medium::Network,
-                other => return Err(format!("over {other:?}: it can be memory or network")),
+                other => return Err(format!("over {other:?}: choose memory or network")),
             });
         }
         _ if word.ends_with('%') => rule.chance = Some(chance(word)?),
         _ if word.contains("..") => rule.window = Some(window(word)?),
-        _ => return Err(format!("{word:?} means nothing here: a rule goes on with {SELECTORS}")),
+        _ => {
+            return Err(format!(
+                "{word:?} is not allowed here; after the action a rule may have {SELECTORS}"
+            ));
+        }
     }
     Ok(())
 }
@@ -156,7 +165,7 @@ fn types(text: &str) -> Parsed<u16> {
         let known = TYPES.iter().find(|(known, _)| *known == name);
         classes |= known.map(|(_, bits)| *bits).ok_or_else(|| {
             let names = TYPES.map(|(known, _)| known).join(", ");
-            format!("{name:?} is no packet type: those are {names}")
+            format!("{name:?} is not a packet type; the types are {names}")
         })?;
     }
     Ok(classes)
@@ -165,7 +174,8 @@ fn types(text: &str) -> Parsed<u16> {
 fn chance(word: &str) -> Parsed<u64> {
     let percent: Option<f64> = word.trim_end_matches('%').parse().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-    let percent = percent.ok_or_else(|| format!("{word} is no chance: 0% to 100% are"))?;
+    let percent =
+        percent.ok_or_else(|| format!("{word} is not a probability: choose 0% to 100%"))?;
     // 100% saturates at 2^64 - 1, so one draw in 2^64 does not match.
     Ok((percent / 100.0 * 2f64.powi(64)) as u64)
 }
@@ -182,13 +192,13 @@ fn psns(text: &str) -> Parsed<(Psn, Psn)> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let both = number(first).zip(number(last));
     let (first, last) = both.ok_or_else(|| {
-        format!("{text:?} are no packet numbers: 5, 0x10 or 5..9 are, of 24 bits")
+        format!("{text:?} is not a PSN or a range of PSNs: write 5, 0x10 or 5..9, of 24 bits")
     })?;
     Ok((Psn::new(first), Psn::new(last)))
 }
 
 fn payload(text: &str) -> Parsed<(u32, u32)> {
-    let wrong = || format!("{text:?} is no length: 64, 1..64, ..64 or 65.. is, in bytes");
+    let wrong = || format!("{text:?} is not a length in bytes: write 64, 1..64, ..64 or 65..");
     let bound = |text: &str, none: u32| match text {
         "" => Ok(none),
         _ => text.parse().map_err(|_| wrong()),
@@ -200,7 +210,7 @@ fn payload(text: &str) -> Parsed<(u32, u32)> {
     };
     let (least, most) = (bound(least, 0)?, bound(most, u32::MAX)?);
     if least > most {
-        return Err(format!("payload {text} is empty: it ends before it begins"));
+        return Err(format!("payload {text} is an empty range: write the smaller number first"));
     }
     Ok((least, most))
 }
@@ -216,7 +226,8 @@ fn end(text: &str) -> Parsed<End> {
 
 fn rate(word: Option<&str>) -> Parsed<u64> {
     let word = word.ok_or("a rate needs a number, as in rate 100Mbit")?;
-    let wrong = || format!("{word:?} is no rate: 100kbit, 100Mbit or 1.5Gbit is, in a second");
+    let wrong =
+        || format!("{word:?} is not a rate: write 100kbit, 100Mbit or 1.5Gbit (bits per second)");
     let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
     let unit = match &word[digits..] {
         "bit" => 1.0,
@@ -227,5 +238,5 @@ fn rate(word: Option<&str>) -> Parsed<u64> {
     };
     let value: f64 = word[..digits].parse().map_err(|_| wrong())?;
     let bits = (value * unit) as u64;
-    if bits == 0 { Err("a rate of nothing is a drop".to_owned()) } else { Ok(bits) }
+    if bits == 0 { Err("a rate of 0 would drop everything: use drop".to_owned()) } else { Ok(bits) }
 }

@@ -263,37 +263,37 @@ fn a_seed_decides_as_in_earlier_versions() {
 #[test]
 fn mistakes_teach() {
     for (text, part) in [
-        ("", "there is no rule"),
-        ("seed=7", "there is no rule"),
-        ("seed=x; drop", "\"x\" is no seed"),
-        ("drop; loose 1%", "part 2 (loose 1%): \"loose\" is no action: those are drop,"),
-        ("drop 1% of requets", "\"requets\" is no packet type: those are all, request"),
-        ("drop 101%", "0% to 100% are"),
-        ("drop -1%", "0% to 100% are"),
-        ("drop 1", "\"1\" means nothing here"),
+        ("", "contains no rule"),
+        ("seed=7", "contains no rule"),
+        ("seed=x; drop", "\"x\" is not a seed"),
+        ("drop; loose 1%", "part 2 (loose 1%): \"loose\" is not an action; the actions are drop,"),
+        ("drop 1% of requets", "\"requets\" is not a packet type; the types are all, request"),
+        ("drop 101%", "choose 0% to 100%"),
+        ("drop -1%", "choose 0% to 100%"),
+        ("drop 1", "\"1\" is not allowed here"),
         ("drop of", "of needs packet types"),
-        ("drop nth 0", "count from 1"),
+        ("drop nth 0", "numbered from 1"),
         ("drop every 0", "never"),
         ("drop to nobody", "neither a queue pair"),
         ("drop psn 0x1000000", "24 bits"),
-        ("drop 2s..1s", "ends before it begins"),
-        ("drop 2..1", "no window of time"),
+        ("drop 2s..1s", "an empty range"),
+        ("drop 2..1", "not a time range"),
         ("delay", "needs a time"),
-        ("delay 5", "is no time"),
-        ("delay 61s", "60s at most"),
-        ("rate fast", "is no rate"),
-        ("rate 0bit", "is a drop"),
-        ("reorder 0", "changes nothing"),
-        ("partition", "needs its time"),
+        ("delay 5", "is not a time"),
+        ("delay 61s", "the limit is 60s"),
+        ("rate fast", "is not a rate"),
+        ("rate 0bit", "use drop"),
+        ("reorder 0", "has no effect"),
+        ("partition", "needs a time range"),
         ("drop over air", "memory or network"),
-        ("rnr-nak gathered", "is not known"),
+        ("rnr-nak gathered", "cannot know"),
     ] {
         let error = Specification::parse(text).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
     let many = "drop;".repeat(MAX_LABELS + 1);
-    assert!(Specification::parse(&many).unwrap_err().to_string().contains("64 rules"));
+    assert!(Specification::parse(&many).unwrap_err().to_string().contains("limit is 64"));
     assert_eq!(rules(&"drop;".repeat(MAX_LABELS)).labels().len(), MAX_LABELS);
 }
 

@@ -84,7 +84,8 @@ impl Damming {
     /// # Errors
     /// A message that says what is allowed.
     pub(crate) fn parse(words: &[&str]) -> Result<Box<dyn Quirk>, String> {
-        let wrong = || "damming takes at most one range of times: damming 75us..1500us".to_owned();
+        let wrong =
+            || "damming takes at most one time range, as in damming 75us..1500us".to_owned();
         let times = match words {
             [] => SERVICE_NS,
             [range] => units::window(range)?,

@@ -42,7 +42,8 @@ impl DropResponse {
             [number] => number.parse().ok().filter(|number| *number > 0),
             _ => None,
         };
-        let number = number.ok_or("drop-response needs one number, from 1: drop-response 2")?;
+        let number =
+            number.ok_or("drop-response needs one number, 1 or more, as in drop-response 2")?;
         Ok(Box::new(DropResponse::new(number)))
     }
 }

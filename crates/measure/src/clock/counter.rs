@@ -88,7 +88,7 @@ pub fn invariant() -> Result<(), &'static str> {
 /// No counter is known for this processor.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn invariant() -> Result<(), &'static str> {
-    Err("no counter is known for this processor")
+    Err("rdmalab knows no counter of this processor")
 }
 
 /// `CLOCK_MONOTONIC_RAW` in nanoseconds: not steered by NTP, so that a rate measured against it

@@ -195,7 +195,8 @@ pub unsafe fn beside<T>(
                 let _pin = cpu::pin_to(cores.1);
                 theirs();
             });
-            spawned.map_err(|e| Unsupported::from_io("no thread for the other end", &e))?;
+            spawned
+                .map_err(|e| Unsupported::from_io("cannot start a thread for the other end", &e))?;
             ours()
         }),
         Peers::Processes => {

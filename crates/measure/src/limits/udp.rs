@@ -90,7 +90,7 @@ impl UdpPingPong {
             };
             match answer {
                 (bytes, from) if (bytes, from) == (self.payload_bytes, to) => Ok(()),
-                (bytes, from) => Err(Unsupported(format!("{bytes} bytes from {from}, not asked"))),
+                (bytes, from) => Err(Unsupported(format!("{bytes} unexpected bytes from {from}"))),
             }
         };
         for _ in 0..WARM_UP {

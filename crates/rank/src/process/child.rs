@@ -58,7 +58,8 @@ impl WorkerCommand {
 
 /// Starts a worker and exchanges hellos with it.
 pub fn start_and_greet(worker: &WorkerCommand, limit: Duration) -> Result<ConnectedWorker, String> {
-    let (mut stream, theirs) = Stream::pair().map_err(|e| format!("no socket pair: {e}"))?;
+    let (mut stream, theirs) =
+        Stream::pair().map_err(|e| format!("cannot create a socket pair: {e}"))?;
     let mut child = worker.start(theirs.into()).map_err(|e| e.to_string())?;
     // If writing fails, the exit status says why.
     let said = Hello::ours(None).write(&mut stream);
@@ -81,7 +82,8 @@ pub fn exit_text(child: &mut Child, limit: Duration, error: Option<String>) -> S
         Some(status) => status_text(status),
         None => {
             end(child, Duration::ZERO);
-            let error = error.unwrap_or_else(|| "closed its connection and stayed".to_owned());
+            let error =
+                error.unwrap_or_else(|| "closed its connection but did not exit".to_owned());
             format!("{error}; it was killed")
         }
     }
@@ -120,7 +122,9 @@ pub fn status_text(status: ExitStatus) -> String {
 
 fn signal_name(signal: i32) -> &'static str {
     match signal {
-        libc::SIGKILL => " (SIGKILL: by hand, or for want of memory: see dmesg)",
+        libc::SIGKILL => {
+            " (SIGKILL: sent by somebody, or by the kernel when memory ran out: see dmesg)"
+        }
         libc::SIGSEGV => " (SIGSEGV)",
         libc::SIGBUS => " (SIGBUS)",
         libc::SIGABRT => " (SIGABRT)",

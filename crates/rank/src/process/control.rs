@@ -154,7 +154,7 @@ impl Control {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let s = limit.unwrap_or_default().as_secs_f64();
-                let what = format!("waited {s} s for the other ranks to come to an exchange");
+                let what = format!("waited {s} s for the other ranks in an exchange");
                 return Err(Stopped::TimedOut(what));
             }
             let waited = self.changed.wait_timeout(state, left);

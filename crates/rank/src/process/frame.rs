@@ -83,7 +83,10 @@ fn encode_up_to(limit: usize, value: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 fn too_long(bytes: usize, limit: usize) -> String {
-    format!("a message of {bytes} bytes is above the limit of {limit}: measure less at once")
+    format!(
+        "a message of {bytes} bytes exceeds the limit of {limit}: measure fewer messages or runs \
+         at once"
+    )
 }
 
 /// Sends a value.
@@ -117,12 +120,16 @@ fn read_up_to<T: DeserializeOwned>(limit: usize, from: &mut impl Read) -> io::Re
     let mut body = Vec::new();
     from.by_ref().take(length as u64).read_to_end(&mut body)?;
     if body.len() < length {
-        let what =
-            format!("ended in the middle of a message, after {} of {length} bytes", body.len());
+        let what = format!(
+            "closed the connection in the middle of a message, after {} of {length} bytes",
+            body.len()
+        );
         return Err(Error::new(ErrorKind::UnexpectedEof, what));
     }
     let value = postcard::from_bytes(&body);
-    value.map(Some).map_err(|e| invalid(format!("sent what is no message of rdmalab: {e}")))
+    value
+        .map(Some)
+        .map_err(|e| invalid(format!("sent something that is not an rdmalab message: {e}")))
 }
 
 /// Fills the buffer; false when there was not even a first byte.
@@ -132,7 +139,7 @@ fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
         match from.read(&mut buffer[at..]) {
             Ok(0) if at == 0 => return Ok(false),
             Ok(0) => {
-                let what = "ended in the middle of a message's length";
+                let what = "closed the connection in the middle of a message's length";
                 return Err(Error::new(ErrorKind::UnexpectedEof, what));
             }
             Ok(count) => at += count,
@@ -198,7 +205,7 @@ mod tests {
         let frame = encode(&value).unwrap();
         let limit = frame.len() - 4;
         assert_eq!(encode_up_to(limit, &value).unwrap(), frame);
-        assert!(encode_up_to(limit - 1, &value).unwrap_err().to_string().contains("measure less"));
+        assert!(encode_up_to(limit - 1, &value).unwrap_err().to_string().contains("measure fewer"));
         assert!(read_up_to::<ToLauncher>(limit, &mut frame.as_slice()).unwrap().is_some());
         assert!(read_up_to::<ToLauncher>(limit - 1, &mut frame.as_slice()).is_err());
     }

@@ -117,10 +117,11 @@ impl Hello {
         hello.map_err(|e| match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 let s = limit.as_secs();
-                Error::new(ErrorKind::TimedOut, format!("said nothing of rdmalab within {s} s"))
+                let what = format!("did not send an rdmalab greeting within {s} s");
+                Error::new(ErrorKind::TimedOut, what)
             }
             ErrorKind::UnexpectedEof => {
-                Error::new(e.kind(), "closed the connection before it said hello")
+                Error::new(e.kind(), "closed the connection before it sent an rdmalab greeting")
             }
             _ => e,
         })
@@ -128,7 +129,7 @@ impl Hello {
 
     fn read_from(from: &mut impl Read) -> io::Result<Self> {
         let not_rdmalab =
-            || Error::new(ErrorKind::InvalidData, "is no rdmalab: check host and port");
+            || Error::new(ErrorKind::InvalidData, "is not rdmalab: check host and port");
         let mut head = [0; 12];
         from.read_exact(&mut head[..8])?;
         if head[..8] != *MAGIC {
@@ -147,8 +148,8 @@ impl Hello {
         if (protocol, version.as_str()) != (PROTOCOL, VERSION) {
             let version = printable(&version);
             let what = format!(
-                "has rdmalab {version} (protocol {protocol}), this end has {VERSION} (protocol \
-                 {PROTOCOL}): install the same on both"
+                "has rdmalab {version} (protocol {protocol}), this process has {VERSION} \
+                 (protocol {PROTOCOL}): install the same version on both hosts"
             );
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn other_protocols_and_long_hellos_are_refused() {
         for bytes in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"rdmalab\0\xFF\xFF\xFF\xFF"] {
-            assert!(heard(bytes).unwrap_err().contains("no rdmalab"));
+            assert!(heard(bytes).unwrap_err().contains("not rdmalab"));
         }
     }
 

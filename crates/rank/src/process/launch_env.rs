@@ -82,8 +82,8 @@ impl LaunchEnv {
         }
         let token = self.secret.clone().ok_or_else(|| {
             format!(
-                "between hosts, ranks know each other by a secret, and {} gives none: set \
-                 {TOKEN_VARIABLE} to the same text for all of them, as in export \
+                "ranks on several hosts authenticate by a secret, and {} does not provide one: \
+                 set {TOKEN_VARIABLE} to the same text for all of them, as in export \
                  {TOKEN_VARIABLE}=$(openssl rand -hex 16)",
                 self.by
             )
@@ -94,8 +94,8 @@ impl LaunchEnv {
         };
         if addresses.is_empty() {
             return Err(format!(
-                "the ranks are on several hosts, and {} does not say where rank 0 is: say it with \
-                 --rendezvous HOST:PORT",
+                "the ranks are on several hosts, and {} does not say where rank 0 is: give its \
+                 address with --rendezvous HOST:PORT",
                 self.by
             ));
         }
@@ -148,7 +148,7 @@ type Found = Option<Result<LaunchEnv, String>>;
 
 fn number(get: Get<'_>, name: &str) -> Option<Result<usize, String>> {
     let text = get(name)?;
-    Some(text.parse().map_err(|_| format!("{name}={text:?} is no number of a rank")))
+    Some(text.parse().map_err(|_| format!("{name}={text:?} is not a valid rank number")))
 }
 
 /// A launch with this rank and size, where both are there.

@@ -60,7 +60,7 @@ struct Sights {
 pub(super) fn send(writer: &Mutex<Stream>, what: &ToLauncher) -> Result<(), Stopped> {
     let frame = frame::encode(what).map_err(|e| Stopped::Failed(e.to_string()))?;
     let sent = std::io::Write::write_all(&mut *lock(writer), &frame);
-    sent.map_err(|e| Stopped::Other(format!("the launcher is gone: {e}")))
+    sent.map_err(|e| Stopped::Other(format!("lost the connection to the launcher: {e}")))
 }
 
 impl ProcessRank {
@@ -74,7 +74,8 @@ impl ProcessRank {
         control: Arc<Control>,
         writer: Arc<Mutex<Stream>>,
     ) -> Result<Self, String> {
-        let cores = available_cores().map_err(|e| format!("its CPUs cannot be told: {e}"))?;
+        let cores = available_cores()
+            .map_err(|e| format!("cannot determine which CPUs it may use: {e}"))?;
         if let Some(&core) = seat.peers[seat.index].cores.first() {
             let pinned = pin_to(core).map_err(|e| {
                 format!("cannot run on CPU {core} ({e}); choose among {}", list(&cores))
@@ -389,7 +390,7 @@ impl Rank for ProcessRank {
             }
             if !self.rest(&mut start, self.patience_ns)? {
                 let s = seconds(self.patience_ns);
-                return Err(Stopped::TimedOut(format!("nothing came within {s} s")));
+                return Err(Stopped::TimedOut(format!("nothing arrived within {s} s")));
             }
         }
     }
@@ -447,7 +448,9 @@ impl Rank for ProcessRank {
         std::thread::scope(|scope| {
             let named = std::thread::Builder::new().name("restamp".to_owned());
             let thread = named.spawn_scoped(scope, stamp);
-            thread.map_err(|e| Stopped::Failed(format!("no thread for the stamps: {e}")))?;
+            thread.map_err(|e| {
+                Stopped::Failed(format!("cannot start the thread that writes timestamps: {e}"))
+            })?;
             let _end = End(&ended);
             while !started.load(Ordering::Acquire) {
                 self.control.check()?;

@@ -38,10 +38,10 @@ fn connect(address: &str) -> Result<Stream, String> {
         }
     }
     Err(match last {
-        None => format!("{address} has no address"),
+        None => format!("{address} does not resolve to an address"),
         Some((to, error)) if error.kind() == io::ErrorKind::ConnectionRefused => format!(
-            "nobody listens at {to}: start `rdmalab serve --bind ADDRESS` there (without --bind it \
-             serves its own machine only)"
+            "nobody listens at {to}: start `rdmalab serve --bind ADDRESS` there (without --bind \
+             it accepts only its own machine)"
         ),
         Some((to, error)) => format!("cannot reach {to}: {error}"),
     })
@@ -59,7 +59,9 @@ pub fn addresses(address: &str) -> Result<Vec<SocketAddr>, String> {
         Some(_) => address.to_socket_addrs(),
         None => (address, DEFAULT_PORT).to_socket_addrs(),
     };
-    found.map(Iterator::collect).map_err(|e| format!("{address}: the name is not known: {e}"))
+    found
+        .map(Iterator::collect)
+        .map_err(|e| format!("{address}: cannot resolve the host name: {e}"))
 }
 
 /// The port of `HOST:PORT`, `None` of `HOST`. Does not resolve the host.
@@ -70,7 +72,7 @@ pub fn port(address: &str) -> Result<Option<u16>, String> {
     let named = address.rsplit_once(':').filter(|_| ip(address).is_none());
     let Some((_, port)) = named else { return Ok(None) };
     let parsed = port.parse().map(Some);
-    parsed.map_err(|_| format!("{address}: {port:?} is no port (1 to 65535)"))
+    parsed.map_err(|_| format!("{address}: {port:?} is not a port (1 to 65535)"))
 }
 
 /// An address without a port; one of IPv6 may stand in brackets.
@@ -90,8 +92,8 @@ mod tests {
         assert_eq!(first("::1"), "[::1]:18515");
         assert_eq!(first("[::1]"), "[::1]:18515");
         assert_eq!(first("[::1]:7"), "[::1]:7");
-        assert!(addresses("localhost:http").unwrap_err().contains("no port"));
+        assert!(addresses("localhost:http").unwrap_err().contains("not a port"));
         assert_eq!((port("::1"), port("host"), port("[::1]:7")), (Ok(None), Ok(None), Ok(Some(7))));
-        assert!(port("unknown.invalid:65536").unwrap_err().contains("no port"));
+        assert!(port("unknown.invalid:65536").unwrap_err().contains("not a port"));
     }
 }

@@ -121,7 +121,7 @@ impl RendezvousListener {
                 };
                 let thread = std::thread::Builder::new().name("rendezvous".to_owned());
                 if let Err(error) = thread.spawn_scoped(scope, body) {
-                    note(notes, format!("no thread for who came: {error}"));
+                    note(notes, format!("cannot start a thread for a connecting rank: {error}"));
                     return;
                 }
             }
@@ -176,7 +176,7 @@ impl RendezvousListener {
             Err(why) => {
                 ours.refusal = Some(why.clone());
                 let _ = ours.write(&mut stream);
-                Err(format!("was sent away: {why}"))
+                Err(format!("was rejected: {why}"))
             }
         }
     }
@@ -186,16 +186,19 @@ impl RendezvousListener {
         claim: Option<&Claim>,
         seats: &Vacancies,
     ) -> Result<SyncSender<ConnectedWorker>, String> {
-        let claim = claim.ok_or("it names no rank")?;
+        let claim = claim.ok_or("it did not give its rank")?;
         if !is_same(claim.token.as_bytes(), self.token.as_bytes()) {
-            return Err("it does not know this run's token".to_owned());
+            return Err("its token is not that of this run".to_owned());
         }
         let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
         let count = seats.len();
         let seat = seats.get_mut(claim.rank).and_then(Option::take);
         seat.ok_or_else(|| {
             let rank = claim.rank;
-            format!("no rank {rank} is missing among {count}: is it started twice?")
+            format!(
+                "rank {rank} of {count} is already connected or does not exist: was it started \
+                 twice?"
+            )
         })
     }
 }
@@ -224,7 +227,7 @@ fn is_ours(stream: &UnixStream) -> Result<(), String> {
     let other = socket_peercred(stream).map_err(|e| e.to_string())?.uid;
     match other == rustix::process::geteuid() {
         true => Ok(()),
-        false => Err(format!("user {} has taken the name", other.as_raw())),
+        false => Err(format!("user {} already uses this name", other.as_raw())),
     }
 }
 
@@ -250,12 +253,12 @@ pub fn join(rendezvous: &RendezvousAddress, limit: Duration) -> Result<Stream, S
 fn advice(rendezvous: &RendezvousAddress) -> &'static str {
     match rendezvous {
         RendezvousAddress::Here(_) => {
-            "is rank 0 on this host, in the same network namespace? Else say where it is with \
+            "is rank 0 on this host, in the same network namespace? If not, give its address with \
              --rendezvous HOST:PORT"
         }
         RendezvousAddress::Tcp(_) => {
-            "name an address of the launcher that this host reaches, and a port that no firewall \
-             closes, with --rendezvous HOST:PORT"
+            "with --rendezvous HOST:PORT name an address of the launcher that this host can \
+             reach, and a port that no firewall blocks"
         }
     }
 }
@@ -281,7 +284,7 @@ fn attempt(rendezvous: &RendezvousAddress) -> Result<Stream, String> {
 }
 
 fn connect(address: &str) -> Result<Stream, String> {
-    let mut last = format!("{address} has no address");
+    let mut last = format!("{address} does not resolve to an address");
     for to in remote::addresses(address)? {
         match TcpStream::connect_timeout(&to, remote::CONNECT).and_then(Stream::tcp) {
             Ok(stream) => return Ok(stream),
@@ -323,7 +326,7 @@ mod tests {
         };
         assert!(seat(1, "secreT").unwrap_err().contains("token"));
         assert!(seat(0, "secret").unwrap_err().contains("rank 0"));
-        assert!(seat(2, "secret").unwrap_err().contains("among 2"));
+        assert!(seat(2, "secret").unwrap_err().contains("of 2"));
         assert_eq!(seat(1, "secret"), Ok(()));
         assert!(seat(1, "secret").unwrap_err().contains("twice"));
         assert!(listener.seat(None, &seats).is_err());
@@ -338,6 +341,6 @@ mod tests {
         let nowhere =
             RendezvousAddress::Tcp(vec!["no.such.host.invalid:7".into(), free.to_string()]);
         let why = join(&nowhere, Duration::ZERO).unwrap_err();
-        assert!(why.contains("not known") && why.contains(&free.to_string()), "{why}");
+        assert!(why.contains("cannot resolve") && why.contains(&free.to_string()), "{why}");
     }
 }

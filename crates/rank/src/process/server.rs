@@ -109,8 +109,8 @@ impl Server {
         let all = addresses(address).map_err(|e| io::Error::new(ErrorKind::InvalidInput, e))?;
         let listener = TcpListener::bind(all.as_slice()).map_err(|e| {
             let hint = match e.kind() {
-                ErrorKind::AddrInUse => ": another server listens there; name another port",
-                ErrorKind::AddrNotAvailable => ": it is no address of this machine",
+                ErrorKind::AddrInUse => ": another program listens there; name another port",
+                ErrorKind::AddrNotAvailable => ": this machine does not have that address",
                 _ => "",
             };
             let tried: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -227,11 +227,11 @@ impl House<'_> {
     /// Does the handshake with a client and starts its worker.
     fn greet(&self, tcp: TcpStream) -> io::Result<(Counted<'_>, Stream, Child, String)> {
         let busy = |what: &str, limit| {
-            let what = format!("{what} of {limit} at the same time is reached; try again later");
+            let what = format!("the server's limit of {limit} {what} is reached; try again later");
             io::Error::new(ErrorKind::ConnectionRefused, what)
         };
         let handshaking = Counted::one(&self.pending, PENDING_MAX);
-        let handshaking = handshaking.ok_or_else(|| busy("the server's limit", PENDING_MAX))?;
+        let handshaking = handshaking.ok_or_else(|| busy("connections in set-up", PENDING_MAX))?;
         let mut stream = Stream::tcp(tcp)?;
         stream.set_write_limit(UNREAD)?;
         let mut ours = Hello::ours(None);
@@ -247,7 +247,7 @@ impl House<'_> {
         };
         drop(handshaking);
         let Some(session) = Counted::one(&self.sessions, self.sessions_max) else {
-            let error = busy("the server's limit of sessions,", self.sessions_max);
+            let error = busy("simultaneous sessions", self.sessions_max);
             ours.refusal = Some(error.to_string());
             ours.write(&mut stream)?;
             return Err(error);
@@ -272,7 +272,7 @@ impl House<'_> {
             match wait(child, TICK) {
                 Ok(Some(status)) => break status,
                 Ok(None) => {}
-                Err(error) => return Some(format!("its end cannot be told: {error}")),
+                Err(error) => return Some(format!("cannot determine how it ended: {error}")),
             }
             if self.closing.load(Ordering::Relaxed) && closing.is_none() {
                 held.shutdown();

@@ -69,7 +69,7 @@ impl SshCommand {
     /// A sentence: there is no ssh.
     pub fn start(&self) -> Result<Child, String> {
         let Some((program, options)) = self.ssh.split_first() else {
-            return Err("--ssh names no program".to_owned());
+            return Err("--ssh is empty: name a program".to_owned());
         };
         let name = program.to_string_lossy();
         let mut command = Command::new(program);
@@ -77,7 +77,7 @@ impl SshCommand {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => format!(
-                "there is no `{name}` here: install OpenSSH's client (Debian: openssh-client), or \
+                "`{name}` was not found: install OpenSSH's client (Debian: openssh-client), or \
                  name another program with --ssh"
             ),
             _ => format!("cannot start {name}: {e}"),
@@ -112,13 +112,13 @@ impl SshCommand {
                 format!("ssh does not trust {host}{colon}{said}; log in once by hand: ssh {host}")
             }
             Some(255) if has("Permission denied") => format!(
-                "ssh may not log in to {host}{colon}{said}; it has to work without a password \
+                "ssh could not log in to {host}{colon}{said}; login must work without a password \
                  (keys, ssh-agent): try ssh -o BatchMode=yes {host} true"
             ),
             Some(255) => format!("ssh to {host} failed{colon}{said}"),
             Some(127) => format!(
                 "there is no {program} on {host}{colon}{said}; install rdmalab {} there, in a \
-                 directory that PATH has for `ssh {host} env`, or name its path with \
+                 directory of the PATH that `ssh {host} env` shows, or name its path with \
                  --remote-program",
                 super::handshake::VERSION
             ),

@@ -103,7 +103,7 @@ pub fn serve_both(
 
 /// Answers a job for one rank in a program that has none.
 fn refuse(_: &[u8], _: &Arc<AtomicBool>) -> Result<Vec<u8>, String> {
-    Err("this rank does no job without the others".to_owned())
+    Err("this program has no job for a single rank".to_owned())
 }
 
 fn serve_for(
@@ -149,7 +149,7 @@ fn serve_for(
                 let body = move || report(writer, number, caught(|| alone(&job.bytes, flag)));
                 let thread = std::thread::Builder::new().name("alone".to_owned());
                 if let Err(error) = thread.spawn_scoped(scope, body) {
-                    report(writer, number, Err(format!("there is no thread for it: {error}")));
+                    report(writer, number, Err(format!("cannot start a thread: {error}")));
                 }
                 continue;
             };
@@ -178,7 +178,7 @@ fn seat(stream: &mut Stream) -> io::Result<Option<Assignment>> {
     match frame::read(stream)? {
         None => Ok(None),
         Some(ToWorker::Assign(seat)) if seat.index < seat.peers.len() => Ok(Some(*seat)),
-        Some(_) => Err(named(io::ErrorKind::InvalidData, "the launcher gave no seat")),
+        Some(_) => Err(named(io::ErrorKind::InvalidData, "the launcher did not assign a rank")),
     }
 }
 
@@ -255,7 +255,7 @@ impl Server {
                 None => std::thread::sleep(LOOK),
             }
         }
-        let why = "lost the server that had started it: killed, or ended without a word";
+        let why = "lost the server that started it: it was killed or crashed";
         // A thread that holds the lock is sending, maybe to a launcher that does not read.
         if let (Ok(mut to), Ok(notice)) =
             (writer.try_lock(), frame::encode(&ToLauncher::Died(why.to_owned())))

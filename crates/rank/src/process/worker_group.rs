@@ -182,7 +182,7 @@ impl WorkerGroup {
             return Err(error);
         }
         if !is_whole {
-            let what = "interrupted before all ranks were there".to_owned();
+            let what = "interrupted before all ranks had started".to_owned();
             return Err(WorkerGroupError { cause: Cause::Interrupted, ..start_error(None, what) });
         }
         for (member, share) in workers.members.iter_mut().zip(shares(&usable)) {
@@ -228,7 +228,7 @@ impl WorkerGroup {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     let s = START.as_secs();
-                    let what = format!("{missing} ranks did not take their seats within {s} s");
+                    let what = format!("{missing} ranks did not start within {s} s");
                     return Err(start_error(None, what));
                 }
             }

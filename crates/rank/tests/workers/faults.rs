@@ -94,10 +94,10 @@ fn a_rank_that_never_comes_is_named() {
     // Longer than ranks wait for a processor on a busy machine.
     let error = run_each(&mut workers, &jobs, Duration::from_millis(1500)).unwrap_err();
     assert!(error.what.contains("waited 3 s") && error.rank != Some(1), "{error}");
-    assert!(error.what.contains("did not come: rank 1"), "{error}");
+    assert!(error.what.contains("missing: rank 1"), "{error}");
     let error = run_each(&mut workers, &["barrier", "echo", "barrier"], LONG).unwrap_err();
     assert_eq!(error.rank, Some(1));
-    assert!(error.what.contains("others wait for it in an exchange"), "{error}");
+    assert!(error.what.contains("other ranks wait for it in an exchange"), "{error}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_rank_that_waits_in_vain_says_so_before_it_is_missed() {
     let jobs = ["barrier", "wait in vain", "barrier"];
     let error = run_each(&mut local(3), &jobs, Duration::from_secs(2)).unwrap_err();
     assert_eq!((error.cause, error.rank), (Cause::Failed, Some(1)), "{error}");
-    assert!(error.what.contains("nothing came within 2 s"), "{error}");
+    assert!(error.what.contains("nothing arrived within 2 s"), "{error}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn large_results_come_home() {
 fn spinning_ends_with_its_patience() {
     let error = run(&mut local(1), "spin", Duration::from_millis(50)).unwrap_err();
     assert_eq!((error.cause, error.rank), (Cause::Failed, Some(0)));
-    assert!(error.what.ends_with("nothing came within 0.05 s"), "{error}");
+    assert!(error.what.ends_with("nothing arrived within 0.05 s"), "{error}");
     assert_eq!(run(&mut local(1), "limited", LONG).unwrap(), ["None true Some(1000000)"]);
 }
 

@@ -64,8 +64,8 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     found.extend(in_time(a, b));
     if comparison.rows.iter().any(|row| row.within.is_some()) {
         found.push(
-            "intervals in brackets are of samples within one run of a side: they say nothing of \
-             what differs from run to run, and no verdict follows from them"
+            "intervals in brackets are of samples within one run: they do not cover differences \
+             between runs, so no verdict follows from them"
                 .to_owned(),
         );
     } else {
@@ -102,9 +102,9 @@ fn in_time(a: &[Record], b: &[Record]) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "measured one after the other, {first} before {second}: what else changed meanwhile, as \
-         the machine's load, looks like a difference; to be sure take turns (A, B, A, B ..., each \
-         record with its --condition) and compare all records"
+        "measured one after the other, {first} before {second}: other changes meanwhile, such as \
+         the machine's load, would look like a difference; to exclude this, measure in turns (A, \
+         B, A, B ..., each record with its --condition) and compare all records"
     ))
 }
 
@@ -116,8 +116,8 @@ fn few(comparison: &Comparison) -> Vec<String> {
     let runs = runs.map(|row| row.a.runs.min(row.b.runs)).min().unwrap_or(0);
     if (2..MIN_RUNS).contains(&runs) {
         found.push(format!(
-            "{runs} runs of a side: the intervals are as wide as so few runs allow; measure with \
-             --repeat {MIN_RUNS} or more"
+            "{runs} runs of a side: with so few the intervals are wide; measure with --repeat \
+             {MIN_RUNS} or more"
         ));
     }
     // One record beside several: the variation between records is known from the other side only.
@@ -129,14 +129,14 @@ fn few(comparison: &Comparison) -> Vec<String> {
     let records = rows().map(several).filter(|records| *records > 1).min().unwrap_or(0);
     if (2..MIN_RUNS).contains(&records) {
         found.push(format!(
-            "{records} records of a side, each of which counts as one number, whatever its runs: \
-             the intervals are as wide as so few allow; measure more records, in turns"
+            "{records} records of a side, each of which counts as one number whatever its runs: \
+             with so few the intervals are wide; measure more records, in turns"
         ));
     }
     if rows().any(|row| (row.a.records.min(row.b.records), several(row) > 1) == (1, true)) {
         found.push(
-            "one side is a single record: how far off one may be is taken from how the records of \
-             the other side differ"
+            "one side is a single record: its uncertainty is estimated from the differences \
+             between the records of the other side"
                 .to_owned(),
         );
     }
@@ -149,9 +149,9 @@ fn clocks(comparison: &Comparison) -> Option<String> {
     let (a, b) = (largest(|row| row.a.clock_error_ns), largest(|row| row.b.clock_error_ns));
     (a + b > 0.0).then(|| {
         format!(
-            "one-way times between two hosts are all off by what their clocks are, up to {} in A \
-             and {} in B: the intervals are wider by both, which no number of runs lessens, and \
-             there is no delta",
+            "one-way times between two hosts contain the difference of their clocks, up to {} in \
+             A and {} in B: the intervals are wider by both, more runs do not make them narrower, \
+             and there is no delta",
             fmt_ns(a),
             fmt_ns(b)
         )
@@ -175,7 +175,7 @@ fn dependence(comparison: &Comparison) -> Option<String> {
     (share < DEPENDENT).then(|| {
         format!(
             "successive samples depend on each other: at the worst point {} of them are worth {} \
-             independent ones; the intervals are made from {} and know it",
+             independent ones; the intervals are made from {} and account for this",
             fmt_count(known.n as u64),
             fmt_count(known.effective_n.unwrap_or(0.0).round() as u64),
             if known.runs > 1 { "whole runs" } else { "blocks" }

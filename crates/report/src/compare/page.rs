@@ -185,18 +185,17 @@ pub fn in_words(comparison: &Comparison, row: &Row) -> String {
             certain(ends)
         ),
         (Verdict::NoDifference, Some(ends)) => format!(
-            "no difference between {a} and {b} is seen, and none of {threshold} is left possible: \
-             {}",
+            "no difference between {a} and {b} is seen, and one of {threshold} is excluded: {}",
             certain(ends)
         ),
         (_, Some(ends)) => format!(
-            "it cannot be told whether {b} differs from {a}: {} still allows both; repeat it more \
-             often (--repeat)",
+            "it cannot be decided whether {b} differs from {a}: {} allows both; measure more runs \
+             (--repeat)",
             certain(ends)
         ),
         (_, None) => {
             let why = row.obstacle.as_deref().unwrap_or("there is no interval");
-            format!("it cannot be told whether {b} differs from {a}: {why}")
+            format!("it cannot be decided whether {b} differs from {a}: {why}")
         }
     };
     format!("{}.", sentence(&format!("{place}{text}")))

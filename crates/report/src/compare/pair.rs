@@ -76,7 +76,7 @@ fn figures(mut row: Row, pair: &Pair, confidence: f64) -> Row {
             row.ratio = value.is_finite().then_some(Estimate { value, interval: None });
             row.obstacle = Some(match least {
                 0 | 1 => "one number a run: measure with --repeat 5 or more".to_owned(),
-                _ => "the runs do not differ at all, or a number is not positive".to_owned(),
+                _ => "the runs have identical numbers, or a number is not positive".to_owned(),
             });
         }
     }
@@ -176,10 +176,7 @@ fn ratio(
             row.within = within.filter(|i| i.high.is_finite());
             row.ratio = value.map(|value| Estimate { value, interval: None });
             row.obstacle.get_or_insert_with(|| {
-                format!(
-                    "one run of a side says nothing of the next one: measure with --repeat \
-                     {MIN_RUNS}"
-                )
+                format!("one run does not show how runs differ: measure with --repeat {MIN_RUNS}")
             });
         }
         _ if !is_supported => {
@@ -221,8 +218,9 @@ fn clocks_decide(
     let decide = !is_open(Some(without)) && is_open(row.ratio.and_then(|ratio| ratio.interval));
     decide.then(|| {
         format!(
-            "cannot be seen, as the clocks of the two hosts may be off by up to {} in A and {} in \
-             B, which decides: compare round trips (ping), which need one clock",
+            "cannot be decided: the clocks of the two hosts may be off by up to {} in A and {} in \
+             B, which is more than the difference; compare round trips (ping), which need one \
+             clock",
             fmt_ns(a.error_ns),
             fmt_ns(b.error_ns)
         )

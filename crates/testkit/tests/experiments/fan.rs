@@ -212,7 +212,7 @@ fn what_a_fan_cannot_be_is_said_before() {
     let context = device().open().expect("the soft device opens");
     let limits = Limits::query(&context, 1).expect("limits");
     for (options, start) in [
-        ("to=group", "--to group: a multicast group is for datagrams, not rc: choose"),
+        ("to=group", "--to group: only UD sends to a multicast group, not rc: choose"),
         ("op=read to=group direction=out", "--to group: with --direction out no rank READs"),
         ("transport=ud op=write", "--op write"),
         ("transport=uc op=read", "--op read"),

@@ -88,7 +88,8 @@ fn a_datagram_that_says_nothing_of_itself_has_no_time() {
     let text = "messages=200 runs=1 warm-up=0 rate=20000 transport=ud op=send";
     let outcome = measure(&point(Experiment::BLAST, &format!("{text} size=7")));
     assert!(outcome.series.iter().all(|s| s.label != DUE));
-    let says = "7 bytes have no room for its number; choose --size 8 or more, --op send_imm";
+    let says = "messages of 7 bytes have no room for the number that tells which one arrived; \
+                choose --size 8 or more, --op send_imm";
     assert!(outcome.warnings.iter().any(|w| w.contains(says)), "{outcome:?}");
     assert!(outcome.count("lost").is_some());
     // A datagram with room for its number has a time.
@@ -248,7 +249,11 @@ fn threads_have_their_share_of_a_send_queue() {
 #[test]
 fn what_cannot_be_shared_is_refused_with_what_can() {
     refused(&[
-        (Experiment::BLAST, "share-qp=yes op=write", "--share-qp yes: one thread has nobody"),
+        (
+            Experiment::BLAST,
+            "share-qp=yes op=write",
+            "--share-qp yes: --share-qp needs at least two threads",
+        ),
         (Experiment::BLAST, "share-qp=yes op=send size=7 threads=2", "choose 8 or more, or --op"),
         (Experiment::BLAST, "share-qp=yes op=send size=8 threads=2", ""),
         (Experiment::PING, "share-qp=yes op=send threads=4 rx-depth=3", "choose 4 or more"),
@@ -257,7 +262,7 @@ fn what_cannot_be_shared_is_refused_with_what_can() {
         (
             Experiment::BLAST,
             "share-qp=yes op=write buffers=64 threads=4 tx-depth=128",
-            "of each thread's share",
+            "in the share of each thread",
         ),
     ]);
 }
@@ -330,12 +335,12 @@ fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     refused(&[
-        (Experiment::ONEWAY, "rate=1000 burst=5", "a time of its own"),
-        (Experiment::BLAST, "rate=1000 list=4 buffers=4", "posted when it is due"),
+        (Experiment::ONEWAY, "rate=1000 burst=5", "--burst cannot be combined"),
+        (Experiment::BLAST, "rate=1000 list=4 buffers=4", "--list cannot be combined"),
         (Experiment::ONEWAY, "threads=2 stamps=send,recv", "--threads 1"),
         (Experiment::BLAST, "threads=64 qps=300 buffers=300 rx-depth=64", "16384"),
-        (Experiment::PING, "threads=64 messages=1M", "take fewer"),
-        (Experiment::BLAST, "rate=1000 messages=20M runs=2", "take fewer"),
+        (Experiment::PING, "threads=64 messages=1M", "choose fewer"),
+        (Experiment::BLAST, "rate=1000 messages=20M runs=2", "choose fewer"),
         (Experiment::BLAST, "messages=20M runs=2", ""),
         (Experiment::ONEWAY, "rate=sweep", ""),
     ]);

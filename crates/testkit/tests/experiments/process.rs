@@ -345,9 +345,9 @@ fn a_stopped_other_end_is_no_hang() {
         );
         // A WRITE needs no program at its target, so the stop shows only at the next exchange.
         let says = [
-            "did not come: rank 1",
+            "missing: rank 1",
             "did not come within 3 s",
-            "nothing came",
+            "nothing arrived",
             "IBV_WC_RETRY_EXC_ERR",
         ];
         assert!(says.iter().any(|s| error.what.contains(s)), "{options}: {error}");

@@ -136,7 +136,7 @@ impl Rank for ThreadRank<'_> {
 
     fn spin<T>(&self, look: impl FnMut() -> Option<T>) -> Result<T, Stopped> {
         let found = self.spin_for(PATIENCE_NS, look)?;
-        found.ok_or_else(|| Stopped::TimedOut("nothing came".to_owned()))
+        found.ok_or_else(|| Stopped::TimedOut("nothing arrived".to_owned()))
     }
 
     fn spin_for<T>(

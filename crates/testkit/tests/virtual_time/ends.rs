@@ -85,7 +85,7 @@ fn a_rank_that_waited_for_too_long_tells_what_the_others_wait_for() {
     assert!(report.time.ns() >= 60e9, "{report:?}");
     let Err(Stopped::TimedOut(why)) = &results[0] else { panic!("{results:?}") };
     let barrier = "waits for the other ranks, to exchange what they know";
-    let waited = "rank 0 waited 60 virtual seconds, and nothing came";
+    let waited = "rank 0 waited 60 virtual seconds, and nothing arrived";
     assert_eq!(*why, format!("{waited}; meanwhile rank 1 {barrier}"));
 }
 

@@ -65,8 +65,8 @@ impl Spin {
             }
         }
         Err(format!(
-            "the other end did not answer within {} s: it is dead or stopped, or a message of an \
-             unreliable transport was lost",
+            "the other end did not answer within {} s: it has ended or is stopped, or an \
+             unreliable transport lost a message",
             LIMIT.as_secs()
         ))
     }

@@ -69,8 +69,7 @@ impl Counters {
         if self.unfinished > 0 {
             found.push(format!(
                 "{} of {} processes ended without leaving their last counters (killed, ended by \
-                 _exit, or became another program): the sums lack what they did since they opened \
-                 or closed a device last",
+                 _exit, or replaced by exec): their last counters are missing from the sums",
                 self.unfinished, self.processes
             ));
         }

@@ -92,15 +92,15 @@ pub fn run(args: &ProgramArgs, trials: &TrialArgs) -> Outcome {
     let conditions = vary::conditions(args, &trials.vary)?;
     if args.link.capture.is_some() {
         return Err(usage(
-            "--capture with --repeat: each trial would overwrite the capture of the one before: \
-             leave one of them out",
+            "--capture with --repeat: each trial would overwrite the previous capture: leave one \
+             of the two options out",
         ));
     }
     let count = conditions.len() * trials.repetitions() as usize;
     if count > MAX_TRIALS {
         let n = conditions.len();
         return Err(usage(format!(
-            "--repeat: {count} trials of {n} conditions, and {MAX_TRIALS} is the limit: take fewer"
+            "--repeat: {count} trials of {n} conditions; the limit is {MAX_TRIALS}: choose fewer"
         )));
     }
     let turns = shuffle(conditions.len(), trials.repetitions() as usize, trials.seed());

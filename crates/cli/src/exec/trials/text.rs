@@ -122,7 +122,10 @@ fn distribution(arm: &Arm) -> Option<String> {
             fmt_ns(found.gap.1)
         ),
         None if n < MIN_NUMBERS => {
-            format!("whether there are two groups takes {MIN_NUMBERS} trials that did not fail")
+            format!(
+                "to decide whether there are two groups, {MIN_NUMBERS} trials without a failure \
+                 are needed"
+            )
         }
         None => "no two groups".to_owned(),
     };

@@ -59,16 +59,16 @@ fn check(name: &str, value: &str) -> Result<(), String> {
         "memory" => one_of(&["private", "shared"]),
         "odp" => one_of(&["on", "off"]),
         _ => match name.strip_prefix(VARIABLE) {
-            Some("") => Err(format!("{name}: name a variable, as env:UCX_TLS=rc,ud")),
+            Some("") => Err(format!("{name}: name a variable, for example env:UCX_TLS=rc,ud")),
             Some(variable) if variable.contains('\0') || value.contains('\0') => {
-                Err(format!("{name}: a variable has no NUL in it"))
+                Err(format!("{name}: an environment variable cannot contain NUL"))
             }
             Some(variable) if is_own(variable) => Err(format!(
                 "{name}: exec sets this variable itself; profile, faults, personality and memory \
                  can vary by their names"
             )),
             Some(_) => Ok(()),
-            None => Err(format!("{name:?} cannot vary: what may is {NAMES}")),
+            None => Err(format!("{name:?} cannot be varied: choose {NAMES}")),
         },
     }
 }
@@ -107,7 +107,7 @@ pub fn conditions(args: &ProgramArgs, all: &[Variation]) -> Outcome<Vec<Conditio
     let count = all.iter().try_fold(1usize, |n, one| n.checked_mul(one.values.len()));
     if count.is_none_or(|count| count > MAX_CONDITIONS) {
         return Err(usage(format!(
-            "--vary: more than {MAX_CONDITIONS} conditions: vary less at a time"
+            "--vary: more than {MAX_CONDITIONS} conditions: give fewer values"
         )));
     }
     let mut found = vec![Condition::default()];

@@ -58,7 +58,7 @@ pub fn gather(
             let named = std::thread::Builder::new().name("rendezvous".to_owned());
             let accept = move || listener.accept_ranks(seats, &gathering.notes, &gathering.is_over);
             if let Err(error) = named.spawn_scoped(scope, accept) {
-                lock(&gathering.notes).push(format!("no thread for the rendezvous: {error}"));
+                lock(&gathering.notes).push(format!("cannot start the rendezvous thread: {error}"));
             }
         }
         let start =
@@ -80,7 +80,7 @@ pub fn gather(
                 Ok(thread) => {
                     thread.join().unwrap_or_else(|_| failed("starting it panicked".to_owned()))
                 }
-                Err(error) => failed(format!("no thread to start it: {error}")),
+                Err(error) => failed(format!("cannot start a thread to start it: {error}")),
             }
         });
         let met = met.collect();
@@ -118,7 +118,7 @@ impl Gathering<'_> {
             }
             (LaunchMethod::Joining, Some(coming)) => self.wait(&coming, || None),
             (LaunchMethod::Ssh(command), Some(coming)) => self.by_ssh(rank, command, &coming),
-            (_, None) => Err(Missing::Failed("it has no seat".to_owned())),
+            (_, None) => Err(Missing::Failed("its rank was not assigned".to_owned())),
         }
     }
 
@@ -147,7 +147,7 @@ impl Gathering<'_> {
                 let notes = lock(&self.notes).join("; ");
                 let notes = if notes.is_empty() { notes } else { format!(" ({notes})") };
                 let s = GATHER.as_secs();
-                return Err(Missing::Failed(format!("did not come within {s} s{notes}")));
+                return Err(Missing::Failed(format!("did not connect within {s} s{notes}")));
             }
         }
     }
@@ -189,6 +189,6 @@ impl Gathering<'_> {
         // Nothing receives it any more when the group has ended.
         let say = move |text| drop(heard.send((rank, FromWorker::Message(ToLauncher::Log(text)))));
         let all_read = ssh::forward(stderr, words.clone(), say);
-        all_read.map(Some).map_err(|e| format!("no thread for it: {e}"))
+        all_read.map(Some).map_err(|e| format!("cannot start a thread for it: {e}"))
     }
 }

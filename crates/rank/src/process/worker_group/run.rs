@@ -206,7 +206,7 @@ impl WorkerGroup {
         let Some(round) = progress.parts.iter().flatten().map(|p| p.0).next() else { return };
         if let Some(&absent) = missing.iter().find(|&&i| progress.ended[i]) {
             if progress.failure.is_none() {
-                let what = "has ended its job, and others wait for it in an exchange";
+                let what = "has ended its job, but other ranks wait for it in an exchange";
                 self.fail(progress, absent, what, Cause::Failed);
             }
             return;
@@ -313,5 +313,5 @@ fn waiting_text(progress: &Progress, rank: usize) -> String {
         return String::new();
     }
     let names: Vec<String> = missing.iter().map(|i| format!("rank {i}")).collect();
-    format!(" (did not come: {})", names.join(", "))
+    format!(" (missing: {})", names.join(", "))
 }
