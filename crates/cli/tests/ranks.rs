@@ -167,7 +167,7 @@ fn a_study_says_how_many_ranks_mpirun_has_to_start() {
         let found =
             said(command.envs([("PMI_RANK", rank), ("PMI_SIZE", "3"), ("MPI_LOCALNRANKS", "3")]));
         assert_eq!(found.code, Some(2), "{found:?}");
-        assert!(found.stderr.contains("mpirun started 3 processes"), "{found:?}");
+        assert!(found.stderr.contains("mpirun started 3 ranks"), "{found:?}");
         assert!(found.stderr.contains(": start 2 or 4"), "{found:?}");
     }
 }

@@ -164,7 +164,7 @@ impl Ends {
     /// An option places them elsewhere.
     pub fn simulated(&self) -> Outcome<usize> {
         let refused = |what: &str| {
-            usage(format!("{what}: all simulated ranks are in this process: leave it out"))
+            usage(format!("{what}: simulated ranks are all in one process: leave it out"))
         };
         match &self.launch {
             Launch::Here(_) if self.cores.is_some() => Err(refused("--cores")),

@@ -229,7 +229,7 @@ fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let line = line.trim().trim_start_matches("error: ");
     match line.strip_prefix("unrecognized subcommand ") {
-        Some(name) => format!("there is no experiment {}", name.trim_matches('\'')),
+        Some(name) => format!("there is no experiment {} yet", name.trim_matches('\'')),
         None => line.to_owned(),
     }
 }
