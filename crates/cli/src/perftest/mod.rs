@@ -256,7 +256,7 @@ mod tests {
     fn what_is_not_ours_is_refused_with_the_way_out() {
         let said = |words: &[&str]| run(&parsed(words).unwrap()).unwrap_err().to_string();
         assert!(said(&["ib_send_lat", "-R"]).contains("over TCP"));
-        assert!(said(&["ib_send_bw", "-b", "host"]).contains("one way"));
+        assert!(said(&["ib_send_bw", "-b", "host"]).contains("one direction"));
         assert!(said(&["ib_send_bw", "-D", "5"]).contains("-n"));
         assert!(said(&["ib_atomic_lat", "-d", "x"]).contains("rdmalab exec -- ib_atomic_lat"));
         assert!(parsed(&["ib_send_lat", "-q", "2"]).unwrap_err().contains("'-q'"));

@@ -531,7 +531,7 @@ mod tests {
             assert!(said.contains("two numbers"), "{said}");
         }
         assert!(cores("9999,0", two).unwrap_err().contains("core 9999"));
-        assert!(cores("0,1", Launch::Here(3)).unwrap_err().contains("3 numbers, as 0,1,2"));
+        assert!(cores("0,1", Launch::Here(3)).unwrap_err().contains("3 numbers, such as 0,1,2"));
     }
 
     #[test]

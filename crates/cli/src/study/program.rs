@@ -439,7 +439,7 @@ mod tests {
             let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
             cases(&SweepCommand::of_line(&line).unwrap())
         };
-        assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("takes transport"));
+        assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("options: transport"));
         assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
         let found =
             words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes").unwrap();
