@@ -65,7 +65,7 @@ fn a_wrong_call_is_one_line_that_names_the_option_the_limit_and_what_to_do() {
         (&["serve", "--bind", "192.0.2.1"], &["192.0.2.1"]),
         (&["serve", "--bind", "localhost:http"], &["http", "port"]),
         (&["ib_send_lat", "-R"], &["-R", "TCP"]),
-        (&["ib_send_bw", "-b", "localhost"], &["-b", "one way"]),
+        (&["ib_send_bw", "-b", "localhost"], &["-b", "one direction"]),
         (&["ib_atomic_bw", "-d", "x"], &["rdmalab exec -- ib_atomic_bw"]),
         (&["ib_send_lat", "-c", "XRC", "localhost"], &["--transport", "rc, uc, ud"]),
         (&["bench", "self", "--only", "nothing"], &["--only nothing", "RC SEND"]),
