@@ -303,6 +303,34 @@ pub(crate) fn decode_single(
     })
 }
 
+/// Encodes an acknowledgement that is no NAK as [`encode`] does.
+#[inline(always)]
+pub(crate) fn encode_ack(
+    dst_qpn: Qpn,
+    src_qpn: Qpn,
+    (psn, msn): (Psn, Msn),
+    service: Transport,
+) -> (u32, Body) {
+    let flags = u64::from(TrainFlags::FIRST | TrainFlags::LAST);
+    let syndrome = u64::from(Syndrome::ACK.byte()) << 24;
+    let first = flags | u64::from(psn.get()) << 8;
+    let second = u64::from(src_qpn.get()) | syndrome | u64::from(msn.get()) << 32;
+    (head_of(dst_qpn, TrainKind::Ack, service, FORM_SHORT), [first, second, 0, 0, 0, 0, 0])
+}
+
+/// Decodes a slot that holds such an acknowledgement of a service: its sender and its PSN. For all
+/// others `None`, and [`decode`] is needed.
+#[inline(always)]
+pub(crate) fn decode_ack(head: u32, service: Transport, body: &Body) -> Option<(Qpn, Psn)> {
+    let expected = head_of(Qpn::new(0), TrainKind::Ack, service, FORM_SHORT);
+    let is_ack = head & 0xff == expected
+        && body[0] as u8 == TrainFlags::FIRST | TrainFlags::LAST
+        && body[0] >> 32 == 0
+        && (body[1] >> 24) as u8 == Syndrome::ACK.byte()
+        && body[2] == 0;
+    is_ack.then(|| (Qpn::new(body[1] as u32), Psn::new((body[0] >> 8) as u32)))
+}
+
 #[cfg(test)]
 mod tests {
     use rdmalab_engine::train::GrhFields;
@@ -385,6 +413,23 @@ mod tests {
             body[4] += 1;
             assert_eq!(decode(&body), None, "33 bytes in the slot, or two packets");
         }
+    }
+
+    #[test]
+    fn an_acknowledgement_has_one_encoding() {
+        let (psn, msn) = (Psn::new(0x00ff_fffe), Msn::new(0x0087_6543));
+        let mut train = Train::new(TrainKind::Ack, Qpn::new(0x00ab_cdef), Qpn::new(77), psn);
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+        (train.msn, train.syndrome) = (msn, Syndrome::ACK);
+        let encoded = encode(&train, SlotPayload::Short, Transport::Rc);
+        let ends = (train.dst_qpn, train.src_qpn);
+        assert_eq!(encode_ack(ends.0, ends.1, (psn, msn), Transport::Rc), encoded);
+        let (head, body) = encoded;
+        assert_eq!(decode_ack(head, Transport::Rc, &body), Some((ends.1, psn)));
+        assert_eq!(decode_ack(head, Transport::Uc, &body), None, "another service");
+        train.syndrome = Syndrome::from_byte(0x60).unwrap();
+        let (head, body) = encode(&train, SlotPayload::Short, Transport::Rc);
+        assert_eq!(decode_ack(head, Transport::Rc, &body), None, "a NAK");
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Process {
             }
             match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
                 Some(inner) if inner.qp.qpn == qpn => {
-                    if !inner.take_single(&slot, from) {
+                    if !inner.take_single(&slot, from) && !inner.take_plain_ack(&slot, from) {
                         self.handle_slot(inner, consumer, &slot, from);
                     }
                 }

@@ -51,6 +51,20 @@ impl Qp {
         }
     }
 
+    /// The short way of an acknowledgement that is no NAK: does what [`Qp::accept`] does with it.
+    /// Returns false and changes nothing if that is needed.
+    #[inline(always)]
+    pub fn accept_plain_ack<E: Env>(&mut self, psn: Psn, env: &mut E) -> bool {
+        let is_plain = self.qp_type == QpType::Rc
+            && matches!(self.state, QpState::Rts | QpState::Sqd)
+            && !(self.req.placing | self.req.ignores_responses)
+            && self.is_outstanding(psn);
+        if is_plain {
+            self.complete_through(psn, env);
+        }
+        is_plain
+    }
+
     /// Whether `psn` was sent and is not acknowledged yet.
     #[inline]
     fn is_outstanding(&self, psn: Psn) -> bool {

@@ -6,7 +6,7 @@ use super::{CopyError, Env, Qp};
 use crate::train::{TrainFlags, TrainKind};
 use crate::vocab::{Access, AsyncEventType, QpState, QpType};
 use rdmalab_wire::aeth::{NakCode, Syndrome};
-use rdmalab_wire::ids::Psn;
+use rdmalab_wire::ids::{Msn, Psn};
 
 impl Qp {
     /// Whether [`Qp::next_response`] would return something, unless that waits for a page.
@@ -20,6 +20,21 @@ impl Qp {
     #[inline]
     pub fn has_only_ack(&self) -> bool {
         self.resp.ack.is_some() && self.resp.pending.is_empty()
+    }
+
+    /// The PSN and the MSN of the acknowledgement that is due, if it is the only response. A driver
+    /// that sends it by a short way calls [`Qp::retire_ack`] after that.
+    #[inline(always)]
+    pub fn only_ack(&self) -> Option<(Psn, Msn)> {
+        let psn = self.resp.ack.filter(|_| self.resp.pending.is_empty())?;
+        let sends = self.qp_type == QpType::Rc && self.state != QpState::Reset;
+        sends.then_some((psn, self.resp.msn))
+    }
+
+    /// The acknowledgement of [`Qp::only_ack`] was sent.
+    #[inline(always)]
+    pub fn retire_ack(&mut self) {
+        self.resp.ack = None;
     }
 
     /// Whether the next response carries data. All others fit into a slot or packet without

@@ -107,7 +107,7 @@ impl Pending {
 #[derive(Clone, Debug)]
 pub(super) struct Responder {
     pub(super) epsn: Psn,
-    msn: Msn,
+    pub(super) msn: Msn,
     pub(super) inbound: Inbound,
     pub(super) held: HeldRecv,
     holds: bool,

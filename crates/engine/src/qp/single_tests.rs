@@ -191,6 +191,44 @@ fn a_single_send_is_what_plan_would_send() {
     assert!(taken > 1000 && left > 1000, "{taken} singles, {left} others");
 }
 
+#[test]
+fn a_plain_acknowledgement_ends_as_accept_does() {
+    let (mut taken, mut left) = (0, 0);
+    for seed in 0..300 {
+        let (mut random, mut qp, mut ear) = (Random::new(seed), qp(false), Ear::default());
+        for _ in 0..200 {
+            send_one(&mut qp, &mut random);
+            while let Plan::Send { train, position, .. } = qp.plan(1024) {
+                let is_last = train.flags.has(TrainFlags::LAST);
+                qp.retire_sent(position, is_last, Ok(()), &mut ear);
+            }
+            if random.below(5) == 0 {
+                answer(&mut qp, &mut random, &mut ear);
+            }
+            let psn = qp.req.acked_psn.add(random.below(12) as u32).sub(2);
+            let mut ack = Train::new(TrainKind::Ack, qp.qpn, qp.remote_qpn, psn);
+            ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+            let (mut twin, before) = (qp.clone(), state_of(&qp));
+            let [mut general, mut short] = [(); 2].map(|()| Ear::default());
+            let accepted = twin.accept(&ack, &mut general);
+            if qp.accept_plain_ack(psn, &mut short) {
+                assert!(matches!(accepted, Accept::Done), "seed {seed}: {accepted:?}");
+                assert_eq!(state_of(&qp), state_of(&twin), "seed {seed}");
+                assert_eq!(short.calls, general.calls, "seed {seed}");
+                taken += 1;
+            } else {
+                assert_eq!((state_of(&qp), short.calls.len()), (before, 0), "seed {seed}");
+                left += 1;
+            }
+            qp = twin;
+            if qp.state != QpState::Rts {
+                break;
+            }
+        }
+    }
+    assert!(taken > 1000 && left > 1000, "{taken} plain acknowledgements, {left} others");
+}
+
 /// A train that may be the expected SEND, or differ from it in one thing.
 fn arrival(qp: &Qp, random: &mut Random) -> Train {
     let mut psn = qp.expected_psn();

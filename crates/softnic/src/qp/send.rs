@@ -17,6 +17,10 @@ impl QpInner {
             self.settle();
             return Step::Idle;
         }
+        if !may_send && self.send_plain_ack() {
+            self.settle();
+            return Step::Idle;
+        }
         let mut sent = Step::Idle;
         if let Some(route) = self.links.route {
             sent = self.transmit_network(&route);

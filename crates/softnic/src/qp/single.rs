@@ -1,4 +1,5 @@
-//! The fast path of SENDs of one packet through the ring, for sending and receiving.
+//! The fast path of SENDs of one packet and of their acknowledgements through the ring, for sending
+//! and receiving.
 //!
 //! Most messages of most programs are a SEND of one packet from and to one piece of memory. Usually
 //! the sender has nothing to retransmit, and the receiver expects the message. The engine checks
@@ -47,6 +48,39 @@ impl QpInner {
             peer.ring_bell();
         }
         is_done
+    }
+
+    /// Sends the acknowledgement that is due, if it is the only response and the ring has room.
+    /// Returns whether it did.
+    #[inline(always)]
+    pub(super) fn send_plain_ack(&mut self) -> bool {
+        let QpInner { qp, links } = self;
+        let is_plain = links.has_short_ways && links.route.is_none();
+        let Some(peer) = links.peer.as_ref().filter(|_| is_plain) else { return false };
+        let Some(ack) = qp.only_ack() else { return false };
+        let (head, body) = codec::encode_ack(qp.remote_qpn, qp.qpn, ack, links.service);
+        let mut out = peer.out.lock();
+        if !out.can_push(1) || out.push(head, &body).is_err() {
+            return false;
+        }
+        qp.retire_ack();
+        links.pushed = out.position();
+        drop(out);
+        peer.ring_bell();
+        true
+    }
+
+    /// Takes a slot that holds an acknowledgement without a NAK. Returns whether it did; if not, the
+    /// general path takes the slot.
+    #[inline(always)]
+    pub(crate) fn take_plain_ack(&mut self, slot: &Slot, from: u16) -> bool {
+        let QpInner { qp, links } = self;
+        let Some((src_qpn, psn)) = codec::decode_ack(slot.head, links.service, &slot.body) else {
+            return false;
+        };
+        let is_peer = src_qpn == qp.remote_qpn && layout::process_of(src_qpn) == from;
+        let is_plain = is_peer && links.route.is_none() && links.has_short_ways;
+        is_plain && qp.accept_plain_ack(psn, links)
     }
 
     /// Takes a slot that holds a small SEND into the queue pair's own receive queue, in the usual
