@@ -296,10 +296,16 @@ fn connect(qp: &SoftQp) -> VerbsResult<()> {
 }
 
 impl Process {
+    /// Frees what dead peers leave: their rings, and their memory.
+    pub(crate) fn retire_dead_peers(&self) {
+        self.peers.retire_dead_rings();
+        self.forget_memory_of_dead_peers();
+    }
+
     /// Unmaps the memory of dead peers that queue pairs remember, for a program that calls no verb.
     /// The thread that copies into a mapping has locked its queue pair, which is then left for the
     /// next time.
-    pub(crate) fn forget_memory_of_dead_peers(&self) {
+    fn forget_memory_of_dead_peers(&self) {
         if !self.peers.has_memory_of_dead.swap(false, Ordering::Relaxed) {
             return;
         }

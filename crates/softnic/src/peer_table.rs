@@ -114,11 +114,11 @@ impl PeerTable {
             let is_current = sent_ring.is_some_and(|sent_ring| inbound.is_of(sent_ring));
             drop(entries);
             let dead = known.filter(|peer| !peer.is_alive());
-            if dead.is_some() && self.has_mapped_memory.load(Ordering::Relaxed) {
-                self.has_memory_of_dead.store(true, Ordering::Relaxed);
-            }
             if (is_current && dead.is_none()) || !inbound.retire() {
                 continue;
+            }
+            if self.has_mapped_memory.load(Ordering::Relaxed) {
+                self.has_memory_of_dead.store(true, Ordering::Relaxed);
             }
             if let (true, Some(dead)) = (is_current, dead) {
                 let mut entries = self.entries.write();

@@ -43,7 +43,7 @@ pub(crate) fn run(process: &'static Process) {
         process.send_delayed_in_round();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(REAP_ROUNDS) {
-            process.peers.retire_dead_rings();
+            process.retire_dead_peers();
         }
         let caller_count = progress_thread.caller_count.load(Ordering::Relaxed);
         if caller_count != seen {
@@ -135,25 +135,25 @@ fn make_progress(process: &Process) {
             true => (-1, RETRY_MS),
             false => (process.network_fd(), timeout_ms),
         };
+        let checks_peers = process.peers.has_mapped_memory.load(Ordering::Relaxed);
+        let is_long = !(0..=DEATH_CHECK_MS).contains(&timeout_ms);
+        let limit_ms = if checks_peers && is_long { DEATH_CHECK_MS } else { timeout_ms };
+        let was_woken;
         if progress_thread.waiting_callers.load(Ordering::SeqCst) > 0 {
             // A packet wakes no caller that went to sleep before this process owned the socket.
             let heard = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
-            wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], timeout_ms);
+            was_woken = wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], limit_ms);
         } else {
-            let checks_peers = process.peers.has_mapped_memory.load(Ordering::Relaxed);
-            let is_long = !(0..=DEATH_CHECK_MS).contains(&timeout_ms);
-            let limit_ms = if checks_peers && is_long { DEATH_CHECK_MS } else { timeout_ms };
-            let was_woken = wait_readable(&[mail, kick, process.event_fd(), network_fd], limit_ms);
-            if checks_peers && !was_woken {
-                process.peers.retire_dead_rings();
-                process.forget_memory_of_dead_peers();
-            }
+            was_woken = wait_readable(&[mail, kick, process.event_fd(), network_fd], limit_ms);
             // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.wakeup.doorbell.disarm();
                 progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
                 process.wakeup.event.drain();
             }
+        }
+        if checks_peers && !was_woken {
+            process.retire_dead_peers();
         }
     } else {
         process.wakeup.doorbell.disarm();
