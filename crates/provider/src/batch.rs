@@ -123,20 +123,17 @@ impl Batch {
         self.staged.last_mut()
     }
 
-    /// Sets what only few requests have, of the last one.
-    pub(crate) fn set_rare(&mut self, rare: Rare) {
+    /// What only few requests have, of the last one.
+    pub(crate) fn rare(&mut self) -> Option<&mut Rare> {
         let next = self.rares.len() as u32 + 1;
-        match self.last() {
-            Some(last) if last.rare == 0 => {
-                last.rare = next;
-                self.rares.push(rare);
-            }
-            Some(last) => {
-                let index = last.rare as usize - 1;
-                self.rares[index] = rare;
-            }
-            None => {}
+        let last = self.last()?;
+        let index = last.rare;
+        if index > 0 {
+            return self.rares.get_mut(index as usize - 1);
         }
+        last.rare = next;
+        self.rares.push(Rare::default());
+        self.rares.last_mut()
     }
 
     /// Whether the last request may get its payload now: each request takes one data setter, which

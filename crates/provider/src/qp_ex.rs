@@ -13,7 +13,7 @@ use rdmalab_engine::backend::{Backend, PostError, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::{QpType, SendFlags, Sge, WrOpcode};
 
 use crate::answer;
-use crate::batch::{Batch, Builder, Rare, Staged};
+use crate::batch::{Batch, Builder, Staged};
 use crate::object::QpObject;
 use crate::ops::post::{SEND_FLAGS, address, sentence, window};
 
@@ -238,8 +238,8 @@ unsafe extern "C-unwind" fn wr_bind_mw<B: Backend>(
         }
         let bind = window((*mw).rkey, rkey, &*bind_info);
         stage::<B>(qp, IBV_QP_EX_WITH_BIND_MW, WrOpcode::BindMw, |_wr| {});
-        if let Some(batch) = batch::<B>(qp).filter(|batch| batch.error.is_none()) {
-            batch.set_rare(Rare { bind: Some(bind), ud: None });
+        if let Some(rare) = batch::<B>(qp).and_then(Batch::rare) {
+            rare.bind = Some(bind);
         }
     }
 }
@@ -253,7 +253,10 @@ unsafe extern "C-unwind" fn wr_set_ud_addr<B: Backend>(
     // SAFETY: the program is in its critical section; `ah` is null or of this provider.
     unsafe {
         let Some(batch) = batch::<B>(qp) else { return };
-        batch.set_rare(Rare { ud: address(ah, remote_qpn, remote_qkey), bind: None });
+        let to = address(ah, remote_qpn, remote_qkey);
+        if let Some(rare) = batch.rare() {
+            rare.ud = to;
+        }
     }
 }
 

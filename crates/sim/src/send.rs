@@ -355,6 +355,9 @@ impl World {
     /// are complete.
     pub(crate) fn complete_sent(&mut self, packets: &Packets, left: Ps) {
         let Source::Request(request) = packets.source else { return };
+        if packets.transport == Transport::Rc {
+            return;
+        }
         let id = packets.from;
         self.with_qp(id, |world, qp| {
             world.step(id, qp, left, |qp, env| request.retire(qp, env, &packets.train, Ok(())));

@@ -81,6 +81,7 @@ pub struct RecvQueue {
 /// A receive work request in its queue. Most have one element, which then lies in the same half of
 /// a cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
 struct RecvWqe {
     wr_id: u64,
     first: Sge,
@@ -95,13 +96,14 @@ impl RecvQueue {
     /// whose local keys are of `pd`.
     pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
         let slots = max_wr.max(1).next_power_of_two() as usize;
+        let max_sge = max_sge.min(MAX_RECV_SGE as u32);
         RecvQueue {
             pd,
             wqes: vec![RecvWqe::default(); slots].into(),
             more_sges: vec![Sge::default(); slots * max_sge.saturating_sub(1) as usize].into(),
             mask: slots as u32 - 1,
             capacity: max_wr,
-            max_sge: max_sge.min(MAX_RECV_SGE as u32),
+            max_sge,
             posted: 0,
             fetched: 0,
             consumed: 0,
