@@ -133,9 +133,9 @@ struct Peer {
     complete: u32,
     /// Sends that wait, in their order.
     blocked: VecDeque<usize>,
-    /// Questions asked and heard.
+    /// Questions asked and received.
     asked: u32,
-    heard: u32,
+    received: u32,
     /// Long messages that were asked for and are not over.
     long: u32,
     /// The operations of the questions that were not answered.
@@ -184,7 +184,7 @@ impl<'a, R: Rank> Run<'a, R> {
             complete: 0,
             blocked: VecDeque::new(),
             asked: 0,
-            heard: 0,
+            received: 0,
             long: 0,
             asking: BTreeMap::new(),
             landing: BTreeMap::new(),
@@ -419,8 +419,8 @@ impl<'a, R: Rank> Run<'a, R> {
                 let early = match what {
                     EAGER => Early::Eager(wc.byte_len().into()),
                     _ => {
-                        let number = self.peers[from].heard;
-                        self.peers[from].heard = (number + 1) & LOW;
+                        let number = self.peers[from].received;
+                        self.peers[from].received = (number + 1) & LOW;
                         Early::Asks(number)
                     }
                 };

@@ -20,7 +20,7 @@ pub(crate) fn note_shared() {
 pub(crate) fn note_private() {
     PRIVATE.fetch_add(1, Ordering::Relaxed);
     if !IS_SAID.swap(true, Ordering::Relaxed) {
-        say(format_args!(
+        print(format_args!(
             "a large buffer of this program stays private, because there is no room for more \
              memory that peers can map: their operations on it are system calls. Raise the limit \
              (of the memory cgroup, RLIMIT_AS, RLIMIT_FSIZE, vm.max_map_count), or leave out \
@@ -46,7 +46,7 @@ pub(crate) fn start_again() {
 pub(crate) fn tell() {
     let (shared, private) = both();
     if (shared, private) != (0, 0) && is_debugged() {
-        say(format_args!(
+        print(format_args!(
             "requests for large buffers: {shared} got shared memory, {private} private"
         ));
     }
@@ -61,7 +61,7 @@ fn is_debugged() -> bool {
 }
 
 /// Prints a line. Allocates nothing.
-fn say(sentence: fmt::Arguments<'_>) {
+fn print(sentence: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 400], length: 0 };
     // A line that is too long ends early.
     let _ = writeln!(line, "rdmalab: {sentence}");

@@ -72,8 +72,10 @@ unsafe extern "C" fn before() {
         if arena::with_locked(|arena| arena.needs_copy()) == Some(true)
             && libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0
         {
-            say(b"rdmalab: no descriptor for a pipe: the child may get memory that changes while \
-                  it is copied\n");
+            print(
+                b"rdmalab: no descriptor for a pipe: the child may get memory that changes while \
+                  it is copied\n",
+            );
         }
         PIPE.iter().zip(ends).for_each(|(end, fd)| end.store(fd, Ordering::Relaxed));
     }
@@ -89,7 +91,7 @@ fn close(fd: c_int) {
     }
 }
 
-fn say(text: &[u8]) {
+fn print(text: &[u8]) {
     // SAFETY: writes from a live buffer.
     unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len()) };
 }
@@ -114,8 +116,10 @@ unsafe extern "C" fn in_child() {
     // SAFETY: the parent locked the arena, and this is the child's only thread.
     let copied = unsafe { arena::with_locked(arena::Arena::become_private) };
     if copied == Some(false) {
-        say(b"rdmalab: a child by fork cannot have its memory: there is no room for the copy, or \
-              the program has closed a descriptor that it did not open\n");
+        print(
+            b"rdmalab: a child by fork cannot have its memory: there is no room for the copy, or \
+              the program has closed a descriptor that it did not open\n",
+        );
         // SAFETY: ends the process.
         unsafe { libc::abort() };
     }

@@ -148,14 +148,14 @@ impl End {
     }
 
     /// Sends the message of this end for round trip `i`.
-    fn say(&mut self, opcode: WrOpcode, i: u64) -> Result<(), Failure> {
+    fn send(&mut self, opcode: WrOpcode, i: u64) -> Result<(), Failure> {
         if opcode == WrOpcode::Write {
             self.byte(BYTES - 1).store((i % 255) as u8 + 1, Ordering::Release);
         }
         self.post(opcode)
     }
 
-    fn hear(&self, opcode: WrOpcode, i: u64) -> Result<(), Failure> {
+    fn receive(&self, opcode: WrOpcode, i: u64) -> Result<(), Failure> {
         match opcode {
             WrOpcode::Send => self.take(&self.recv_cq),
             _ => self.see((i % 255) as u8 + 1),
@@ -182,14 +182,14 @@ impl End {
             let start = Instant::now();
             for i in batch * BATCH..(batch + 1) * BATCH {
                 if first {
-                    self.say(opcode, i)?;
+                    self.send(opcode, i)?;
                 }
                 if opcode == WrOpcode::Send && i > 0 && first {
                     self.post_recv()?;
                 }
-                self.hear(opcode, i)?;
+                self.receive(opcode, i)?;
                 if !first {
-                    self.say(opcode, i)?;
+                    self.send(opcode, i)?;
                     if opcode == WrOpcode::Send {
                         self.post_recv()?;
                     }
@@ -246,7 +246,7 @@ impl End {
             times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
         }
         report(WrOpcode::Write, "rate ", first, &times[20..]);
-        self.say(WrOpcode::Write, 0)
+        self.send(WrOpcode::Write, 0)
     }
 
     fn run(&mut self, batches: usize, first: bool) -> Result<(), Failure> {

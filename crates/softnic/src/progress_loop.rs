@@ -141,8 +141,11 @@ fn make_progress(process: &Process) {
         let was_woken;
         if progress_thread.waiting_callers.load(Ordering::SeqCst) > 0 {
             // A packet wakes no caller that went to sleep before this process owned the socket.
-            let heard = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
-            was_woken = wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], limit_ms);
+            let callers_listen = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
+            was_woken = wait_readable(
+                &[mail, kick, if callers_listen { -1 } else { network_fd }],
+                limit_ms,
+            );
         } else {
             was_woken = wait_readable(&[mail, kick, process.event_fd(), network_fd], limit_ms);
             // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.

@@ -92,7 +92,7 @@ impl Talker {
         Talker { node, endpoint, mem, link, begins, sent: 0, heard: 0, met, had: 0 }
     }
 
-    fn say(&mut self) {
+    fn send(&mut self) {
         let sges = [self.mem.sge(64, 32)];
         let flags =
             if self.sent.is_multiple_of(16) { SendFlags::SIGNALED } else { SendFlags::NONE };
@@ -113,7 +113,7 @@ impl Talker {
         true
     }
 
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         while {
             let wc = wait(&self.endpoint.recv_cq);
             !self.is_next(wc)
@@ -122,11 +122,11 @@ impl Talker {
 
     fn trip(&mut self) {
         if self.begins {
-            self.say();
-            self.hear();
+            self.send();
+            self.receive();
         } else {
-            self.hear();
-            self.say();
+            self.receive();
+            self.send();
         }
     }
 
@@ -171,8 +171,8 @@ fn talks(mut topology: Topology) {
         talker.talk_until_both_have_one();
         for _ in 0..40 {
             match talker.begins {
-                true => (0..BURST).for_each(|_| talker.say()),
-                false => (0..BURST).for_each(|_| talker.hear()),
+                true => (0..BURST).for_each(|_| talker.send()),
+                false => (0..BURST).for_each(|_| talker.receive()),
             }
             talker.trip();
         }
@@ -208,7 +208,7 @@ fn sleeps(mut topology: Topology) {
         for _ in 0..100 {
             if talker.begins {
                 talker.link.get();
-                talker.say();
+                talker.send();
                 poll(&talker.endpoint.send_cq, 4);
                 continue;
             }
@@ -218,7 +218,7 @@ fn sleeps(mut topology: Topology) {
             assert!(inside || readable(fd, 20_000), "nobody woke it");
             SoftNic::wait_channel(&channel, rdmalab_engine::backend::Deadline::Never)
                 .expect("an event");
-            talker.hear();
+            talker.receive();
         }
     }
     talker.part("a_sleeping_caller_is_woken_by_packets");

@@ -62,7 +62,7 @@ fn datagram_endpoint(node: &Node) -> Endpoint {
 const GREETING: u64 = 1 << 32;
 
 /// Waits for the next datagram that is not a greeting; returns its number.
-fn hear(endpoint: &Endpoint, mem: &Mem) -> u64 {
+fn receive(endpoint: &Endpoint, mem: &Mem) -> u64 {
     loop {
         let number = hear_any(endpoint, mem);
         if number < GREETING {
@@ -115,7 +115,7 @@ fn group_sender(topology: Topology) {
                 send(u64::MAX, to_group(2));
                 for number in first..first + count {
                     send(number, to_group(1));
-                    assert_eq!(hear(&own, &mem), number, "in the sender's own process");
+                    assert_eq!(receive(&own, &mem), number, "in the sender's own process");
                 }
                 topology.parent.put(&[]);
             }
@@ -143,8 +143,8 @@ fn member(topology: Topology) {
                 topology.parent.put(&[]);
             }
             [count] => {
-                let heard: Vec<u64> = (0..count).map(|_| hear(&joined, &mem)).collect();
-                topology.parent.put(&heard);
+                let received: Vec<u64> = (0..count).map(|_| receive(&joined, &mem)).collect();
+                topology.parent.put(&received);
             }
             _ => break,
         }
@@ -205,19 +205,19 @@ fn a_group_is_joined_and_left_by_processes() {
         processes.link(0).put(&[first, count]);
         processes.link(0).get();
     };
-    let heard = |processes: &Processes, at: usize, first: u64, count: u64| {
+    let received = |processes: &Processes, at: usize, first: u64, count: u64| {
         processes.link(at).put(&[count]);
         let expected: Vec<u64> = (first..first + count).collect();
         assert_eq!(processes.link(at).get(), expected, "member {at}");
     };
     send(&processes, 1, 20);
-    (1..=MEMBERS).for_each(|at| heard(&processes, at, 1, 20));
+    (1..=MEMBERS).for_each(|at| received(&processes, at, 1, 20));
     // The second leaves the group; the first stays.
     processes.link(2).put(&[0]);
     processes.link(2).put(&[]);
     processes.expect_end(2);
     send(&processes, 21, 20);
-    heard(&processes, 1, 21, 20);
+    received(&processes, 1, 21, 20);
     processes.link(0).put(&[]);
     processes.expect_end(0);
     processes.link(1).put(&[0]);
@@ -307,8 +307,8 @@ fn streamer(topology: Topology) {
     for number in 0..count {
         let wc = endpoint.recv_done();
         assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, number));
-        let heard = into.read(4096 * number as usize + GRH, 8);
-        assert_eq!(heard, number.to_le_bytes(), "one was lost, and there were receives for all");
+        let received = into.read(4096 * number as usize + GRH, 8);
+        assert_eq!(received, number.to_le_bytes(), "one was lost, and there were receives for all");
         assert_eq!(endpoint.send_done().status, WcStatus::Success);
     }
     topology.parent.put(&[]);
@@ -378,7 +378,7 @@ fn what_is_sent_before_the_qp_goes_is_heard() {
     assert!(judged > 0, "it took too long each time");
 }
 
-/// A join returns only after every sender that knows the members has heard of the new one.
+/// A join returns only after every sender that knows the members has received of the new one.
 #[test]
 fn a_join_that_returned_is_known() {
     const ROUNDS: usize = 5;

@@ -387,16 +387,16 @@ fn listener(topology: Topology) {
     let receive = |slot: u64| endpoint.recv(slot, &[mem.sge(slot as usize * 256, 256)]);
     (0..16).for_each(receive);
     topology.parent.put(&[1]);
-    let mut heard = BTreeSet::new();
-    let mut hear = |wc: Wc| {
+    let mut received = BTreeSet::new();
+    let mut check = |wc: Wc| {
         assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 40 + 64), "{wc:?}");
         let message = mem.read(wc.wr_id as usize * 256 + 40, 64);
         assert_eq!(message[1..], vec![0xab; 63]);
-        assert!(heard.insert(message[0]), "{} came twice", message[0]);
+        assert!(received.insert(message[0]), "{} came twice", message[0]);
     };
     let wc = endpoint.recv_done();
     let header = mem.read(wc.wr_id as usize * 256, 40);
-    hear(wc);
+    check(wc);
     if host != 1 {
         // From the network, with its IP header.
         let hops = match group.is_multicast() {
@@ -419,12 +419,12 @@ fn listener(topology: Topology) {
     topology.parent.put(&[2]);
     while !topology.parent.ready(0) {
         for wc in poll(&endpoint.recv_cq, 1) {
-            hear(wc);
+            check(wc);
             receive(wc.wr_id);
         }
     }
     for wc in poll_for(&endpoint.recv_cq, 100) {
-        hear(wc);
+        check(wc);
     }
     SoftNic::detach_mcast(&endpoint.qp, group, 0).expect("it is in the group");
 }

@@ -211,7 +211,7 @@ pub fn measure(
         }
     }
     if let Some(shortfall) = until.and_then(|until| until.shortfall()) {
-        progress.say(&shortfall);
+        progress.print_line(&shortfall);
     }
     Ok(())
 }

@@ -58,12 +58,12 @@ impl Progress {
     pub fn event(&self, event: TeamEvent) {
         match event {
             TeamEvent::Tick => self.bar.tick(),
-            TeamEvent::Log { rank, text } => self.say(&format!("rank {rank}: {text}")),
+            TeamEvent::Log { rank, text } => self.print_line(&format!("rank {rank}: {text}")),
         }
     }
 
     /// Prints a permanent line above the progress line.
-    pub fn say(&self, line: &str) {
+    pub fn print_line(&self, line: &str) {
         self.bar.suspend(|| {
             use std::io::Write;
             let _ = writeln!(std::io::stderr(), "rdmalab: {line}");

@@ -74,7 +74,7 @@ impl Spread {
                 // It was not handed out.
                 return Some(Done { why: Some(self.why_not()), ..Done::default() });
             }
-            self.hear(on_event);
+            self.take_events(on_event);
             self.end_if_asked();
         }
     }
@@ -120,7 +120,7 @@ impl Spread {
     }
 
     /// Waits a moment for what comes from the processes.
-    fn hear(&mut self, on_event: &mut dyn FnMut(TeamEvent)) {
+    fn take_events(&mut self, on_event: &mut dyn FnMut(TeamEvent)) {
         let event = self.team.lock().next_alone(TICK);
         match event {
             Some(AloneEvent::Ended { job, result }) => {
@@ -186,7 +186,7 @@ impl Drop for Spread {
             self.stop();
         }
         while !self.under_way.is_empty() {
-            self.hear(&mut |_| ());
+            self.take_events(&mut |_| ());
             self.end_if_asked();
         }
     }

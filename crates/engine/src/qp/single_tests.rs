@@ -10,12 +10,12 @@ use rdmalab_wire::ids::{Psn, RKey};
 
 /// A driver that only records the engine's calls, and has a shared receive queue.
 #[derive(Default)]
-pub(super) struct Ear {
+pub(super) struct Recorder {
     calls: Vec<String>,
     shared: Option<RecvQueue>,
 }
 
-impl Env for Ear {
+impl Env for Recorder {
     fn key(&self, key: u32) -> Option<KeyEntry> {
         Some(KeyEntry {
             key,
@@ -127,7 +127,7 @@ fn send_one(qp: &mut Qp, random: &mut Random) {
 }
 
 /// Answers what was sent, as a peer may: acknowledgements, and now and then a NAK.
-fn answer(qp: &mut Qp, random: &mut Random, ear: &mut Ear) {
+fn answer(qp: &mut Qp, random: &mut Random, recorder: &mut Recorder) {
     let in_flight = qp.req.psn_limit.distance_from(qp.req.acked_psn) as u64;
     if in_flight == 0 {
         return;
@@ -140,9 +140,9 @@ fn answer(qp: &mut Qp, random: &mut Random, ear: &mut Ear) {
         1 => ack.syndrome = rdmalab_wire::aeth::Syndrome::from_byte(0x60).unwrap(),
         _ => {}
     }
-    qp.accept(&ack, ear);
+    qp.accept(&ack, recorder);
     if qp.req.is_paused() && random.below(2) == 0 {
-        qp.on_timer(u64::MAX, ear);
+        qp.on_timer(u64::MAX, recorder);
     }
 }
 
@@ -150,14 +150,15 @@ fn answer(qp: &mut Qp, random: &mut Random, ear: &mut Ear) {
 fn a_single_send_is_what_plan_would_send() {
     let (mut taken, mut left) = (0, 0);
     for seed in 0..300 {
-        let (mut random, mut qp, mut ear) = (Random::new(seed), qp(false), Ear::default());
+        let (mut random, mut qp, mut recorder) =
+            (Random::new(seed), qp(false), Recorder::default());
         let max_bytes = [32, qp.mtu.bytes()][seed as usize % 2];
         for _ in 0..200 {
             if random.below(3) > 0 {
                 send_one(&mut qp, &mut random);
             }
             if random.below(4) == 0 {
-                answer(&mut qp, &mut random, &mut ear);
+                answer(&mut qp, &mut random, &mut recorder);
             }
             if qp.state != QpState::Rts {
                 break;
@@ -183,7 +184,7 @@ fn a_single_send_is_what_plan_would_send() {
             assert_eq!(train, expected, "seed {seed}");
             assert_eq!(train.fold, Fold::default());
             single.retire();
-            twin.retire_sent(position, true, Ok(()), &mut Ear::default());
+            twin.retire_sent(position, true, Ok(()), &mut Recorder::default());
             assert_eq!(state_of(&qp), state_of(&twin), "seed {seed}");
             taken += 1;
         }
@@ -195,21 +196,22 @@ fn a_single_send_is_what_plan_would_send() {
 fn a_plain_acknowledgement_ends_as_accept_does() {
     let (mut taken, mut left) = (0, 0);
     for seed in 0..300 {
-        let (mut random, mut qp, mut ear) = (Random::new(seed), qp(false), Ear::default());
+        let (mut random, mut qp, mut recorder) =
+            (Random::new(seed), qp(false), Recorder::default());
         for _ in 0..200 {
             send_one(&mut qp, &mut random);
             while let Plan::Send { train, position, .. } = qp.plan(1024) {
                 let is_last = train.flags.has(TrainFlags::LAST);
-                qp.retire_sent(position, is_last, Ok(()), &mut ear);
+                qp.retire_sent(position, is_last, Ok(()), &mut recorder);
             }
             if random.below(5) == 0 {
-                answer(&mut qp, &mut random, &mut ear);
+                answer(&mut qp, &mut random, &mut recorder);
             }
             let psn = qp.req.acked_psn.add(random.below(12) as u32).sub(2);
             let mut ack = Train::new(TrainKind::Ack, qp.qpn, qp.remote_qpn, psn);
             ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
             let (mut twin, before) = (qp.clone(), state_of(&qp));
-            let [mut general, mut short] = [(); 2].map(|()| Ear::default());
+            let [mut general, mut short] = [(); 2].map(|()| Recorder::default());
             let accepted = twin.accept(&ack, &mut general);
             if qp.accept_plain_ack(psn, &mut short) {
                 assert!(matches!(accepted, Accept::Done), "seed {seed}: {accepted:?}");
@@ -279,7 +281,7 @@ fn post_receives(qp: &mut Qp, shared: &mut Option<RecvQueue>, random: &mut Rando
 }
 
 /// Takes a train by the general path.
-fn accept(qp: &mut Qp, train: &Train, env: &mut Ear) -> Accept {
+fn accept(qp: &mut Qp, train: &Train, env: &mut Recorder) -> Accept {
     let accepted = qp.accept(train, env);
     if let Accept::Place(placement) = &accepted {
         qp.retire_request(train, placement, Ok(()), env);
@@ -297,11 +299,11 @@ fn a_single_receive_ends_as_accept_and_retire_do() {
         for _ in 0..100 {
             post_receives(&mut qp, &mut shared, &mut random);
             if random.below(3) == 0 {
-                while qp.next_response(1024, &mut Ear::default()).is_some() {}
+                while qp.next_response(1024, &mut Recorder::default()).is_some() {}
             }
             let mut twin = qp.clone();
             let [mut general, mut short] =
-                [(); 2].map(|()| Ear { shared: shared.clone(), ..Ear::default() });
+                [(); 2].map(|()| Recorder { shared: shared.clone(), ..Recorder::default() });
             let train = arrival(&qp, &mut random);
             let accepted = accept(&mut twin, &train, &mut general);
             // Now and then the payload cannot be placed. The general path goes on then, too.
@@ -326,7 +328,7 @@ fn a_single_receive_ends_as_accept_and_retire_do() {
             }
             assert_eq!(short.calls, general.calls, "seed {seed}");
             assert_eq!(state_of(&qp), state_of(&twin), "seed {seed}");
-            let waiting = |ear: &Ear| format!("{:?}", ear.shared);
+            let waiting = |recorder: &Recorder| format!("{:?}", recorder.shared);
             assert_eq!(waiting(&short), waiting(&general), "seed {seed}");
             shared = short.shared;
             if qp.state != QpState::Rts {

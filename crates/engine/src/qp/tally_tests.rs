@@ -1,6 +1,6 @@
 //! A queue pair counts what it sends, what it sends again and why.
 
-use super::single_tests::{Ear, qp};
+use super::single_tests::{Recorder, qp};
 use super::*;
 use crate::backend::SendWr;
 use crate::train::{TrainFlags, TrainKind};
@@ -31,73 +31,73 @@ fn post(qp: &mut Qp, opcode: WrOpcode, length: u32) {
 }
 
 /// Sends everything that may be sent; returns the number of packets.
-fn send(qp: &mut Qp, ear: &mut Ear) -> u32 {
+fn send(qp: &mut Qp, recorder: &mut Recorder) -> u32 {
     let mut packets = 0;
     while let Plan::Send { train, position, .. } = qp.plan(1 << 20) {
         packets += train.packets;
-        qp.retire_sent(position, train.flags.has(TrainFlags::LAST), Ok(()), ear);
+        qp.retire_sent(position, train.flags.has(TrainFlags::LAST), Ok(()), recorder);
     }
     packets
 }
 
-fn answer(qp: &mut Qp, psn: Psn, syndrome: Option<u8>, ear: &mut Ear) {
+fn answer(qp: &mut Qp, psn: Psn, syndrome: Option<u8>, recorder: &mut Recorder) {
     let mut ack = Train::new(TrainKind::Ack, qp.qpn, qp.remote_qpn, psn);
     ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     if let Some(byte) = syndrome {
         ack.syndrome = Syndrome::from_byte(byte).unwrap();
     }
-    qp.accept(&ack, ear);
+    qp.accept(&ack, recorder);
 }
 
-fn expire(qp: &mut Qp, ear: &mut Ear) {
+fn expire(qp: &mut Qp, recorder: &mut Recorder) {
     qp.arm_timer(0, u64::MAX);
-    qp.on_timer(u64::MAX, ear);
+    qp.on_timer(u64::MAX, recorder);
 }
 
 #[test]
 fn what_is_sent_again_is_counted_with_its_reason() {
-    let (mut qp, mut ear) = (qp(false), Ear::default());
+    let (mut qp, mut recorder) = (qp(false), Recorder::default());
     qp.attr.timeout = 1;
     let first = qp.next_new_psn();
     // Three packets of 256 bytes at most.
     post(&mut qp, WrOpcode::Write, 700);
-    assert_eq!(send(&mut qp, &mut ear), 3);
+    assert_eq!(send(&mut qp, &mut recorder), 3);
     assert_eq!(qp.tally(), Tally::default(), "nothing is complete, nothing was lost");
 
-    expire(&mut qp, &mut ear);
-    assert_eq!(send(&mut qp, &mut ear), 3);
+    expire(&mut qp, &mut recorder);
+    assert_eq!(send(&mut qp, &mut recorder), 3);
     let mut expected = Tally { time_outs: 1, repeated_packets: 3, ..Tally::default() };
     assert_eq!(qp.tally(), expected);
 
     // The first packet is acknowledged by the NAK, so two are repeated.
-    answer(&mut qp, first.add(1), Some(SEQUENCE_NAK), &mut ear);
-    assert_eq!(send(&mut qp, &mut ear), 2);
+    answer(&mut qp, first.add(1), Some(SEQUENCE_NAK), &mut recorder);
+    assert_eq!(send(&mut qp, &mut recorder), 2);
     (expected.sequence_naks, expected.repeated_packets) = (1, 5);
     assert_eq!(qp.tally(), expected);
 
-    answer(&mut qp, first.add(2), Some(RNR_NAK), &mut ear);
-    expire(&mut qp, &mut ear);
-    assert_eq!(send(&mut qp, &mut ear), 1);
+    answer(&mut qp, first.add(2), Some(RNR_NAK), &mut recorder);
+    expire(&mut qp, &mut recorder);
+    assert_eq!(send(&mut qp, &mut recorder), 1);
     (expected.rnr_naks, expected.repeated_packets) = (1, 6);
     assert_eq!(qp.tally(), expected, "the end of a pause is no time-out");
 
-    answer(&mut qp, first.add(2), None, &mut ear);
+    answer(&mut qp, first.add(2), None, &mut recorder);
     expected.messages = 1;
     assert_eq!(qp.tally(), expected);
 }
 
 #[test]
 fn a_repeated_read_is_one_packet_and_the_last_time_out_a_failure() {
-    let (mut qp, mut ear) = (qp(false), Ear::default());
+    let (mut qp, mut recorder) = (qp(false), Recorder::default());
     (qp.attr.timeout, qp.attr.retry_cnt) = (1, 1);
     qp.req.start(Psn::new(7), 1, 7);
     post(&mut qp, WrOpcode::Read, 700);
     post(&mut qp, WrOpcode::Send, 8);
-    send(&mut qp, &mut ear);
-    expire(&mut qp, &mut ear);
-    send(&mut qp, &mut ear);
+    send(&mut qp, &mut recorder);
+    expire(&mut qp, &mut recorder);
+    send(&mut qp, &mut recorder);
     assert_eq!(qp.tally(), Tally { time_outs: 1, repeated_packets: 2, ..Tally::default() });
-    expire(&mut qp, &mut ear);
+    expire(&mut qp, &mut recorder);
     assert_eq!(qp.state, QpState::Err);
     let expected =
         Tally { time_outs: 2, repeated_packets: 2, failed_requests: 1, ..Tally::default() };
@@ -110,7 +110,7 @@ fn a_repeated_read_is_one_packet_and_the_last_time_out_a_failure() {
         gid_table_len: 1,
         active_mtu: 256,
     };
-    qp.modify(&QpAttr::default(), QpAttrMask::STATE, &limits, &mut ear).unwrap();
+    qp.modify(&QpAttr::default(), QpAttrMask::STATE, &limits, &mut recorder).unwrap();
     assert_eq!((qp.state, qp.tally()), (QpState::Reset, expected), "RESET keeps them");
 
     let mut sum = expected;

@@ -1,13 +1,13 @@
 //! A READ and the window of outstanding packets.
 
-use super::single_tests::{Ear, qp};
+use super::single_tests::{Recorder, qp};
 use super::*;
 use crate::backend::SendWr;
 
 /// Posts a WRITE of one packet, and a READ whose answer has more packets than the window. Returns
 /// what is planned after the WRITE was sent.
 fn plan_behind_a_write(flags: SendFlags) -> Plan {
-    let (mut qp, mut ear) = (qp(false), Ear::default());
+    let (mut qp, mut recorder) = (qp(false), Recorder::default());
     (qp.window_packets, qp.ack_packets) = (16, 32);
     let post = |qp: &mut Qp, opcode, flags, length| {
         let sges = [Sge { addr: 1, length, lkey: 2 }];
@@ -30,7 +30,7 @@ fn plan_behind_a_write(flags: SendFlags) -> Plan {
     post(&mut qp, WrOpcode::Read, SendFlags::SIGNALED, 20 * 256);
     qp.fetch_sends();
     assert!(matches!(qp.plan(256), Plan::Send { position: 0, .. }));
-    qp.retire_sent(0, true, Ok(()), &mut ear);
+    qp.retire_sent(0, true, Ok(()), &mut recorder);
     qp.plan(256)
 }
 

@@ -112,14 +112,14 @@ impl Pinger {
     /// Those of the stream, and when it has ended.
     pub fn look(
         &mut self,
-        stream: &mut (impl Hear + Read),
+        stream: &mut (impl PingStream + Read),
         mut aside: impl FnMut(ToLauncher),
     ) -> io::Result<Sight> {
         let until = Instant::now() + WINDOW;
         let mut rounds = Vec::with_capacity(ROUNDS);
         while rounds.len() < ROUNDS && (rounds.is_empty() || Instant::now() < until) {
             let asked = self.clock.now().0;
-            stream.say(&ToWorker::Ping)?;
+            stream.send(&ToWorker::Ping)?;
             let (received, answered, ns_per_tick, back) = loop {
                 match frame::read(&mut Hot::over(stream))? {
                     Some(ToLauncher::Pong { received, answered, ns_per_tick }) => {
@@ -160,16 +160,16 @@ pub(super) fn answer(stream: &mut Stream, clock: &Clock, received: Stamp) -> io:
 }
 
 /// A connection that can be polled without sleeping, and written to.
-pub(super) trait Hear {
+pub(super) trait PingStream {
     fn stream(&self) -> &Stream;
 
     /// Sends a frame with one call, so that it does not mix with what other threads send.
-    fn say(&self, what: &ToWorker) -> io::Result<()> {
+    fn send(&self, what: &ToWorker) -> io::Result<()> {
         frame::write(&mut self.stream(), what)
     }
 }
 
-impl Hear for Stream {
+impl PingStream for Stream {
     fn stream(&self) -> &Stream {
         self
     }
@@ -181,7 +181,7 @@ pub(super) struct Hot<'a, S> {
     until: Instant,
 }
 
-impl<'a, S: Hear> Hot<'a, S> {
+impl<'a, S: PingStream> Hot<'a, S> {
     pub fn over(stream: &'a mut S) -> Self {
         Self::until(stream, Instant::now() + HOT)
     }
@@ -191,7 +191,7 @@ impl<'a, S: Hear> Hot<'a, S> {
     }
 }
 
-impl<S: Hear + Read> Read for Hot<'_, S> {
+impl<S: PingStream + Read> Read for Hot<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while Instant::now() < self.until {
             match recv(self.stream.stream(), &mut *buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT) {

@@ -65,9 +65,9 @@ impl Control {
     }
 
     /// Handles a message of the launcher.
-    pub fn hear(&self, said: ToWorker) {
+    pub fn take(&self, message: ToWorker) {
         let mut state = lock(&self.state);
-        match said {
+        match message {
             ToWorker::Job { job, patience_ns, bytes } => {
                 self.begin(&mut state, (job, Some(patience_ns)), bytes.into_vec());
             }

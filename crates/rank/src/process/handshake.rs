@@ -206,7 +206,7 @@ pub fn machine(clock: &Clock) -> String {
 mod tests {
     use super::*;
 
-    fn heard(bytes: &[u8]) -> Result<Hello, String> {
+    fn read_back(bytes: &[u8]) -> Result<Hello, String> {
         Hello::read_from(&mut &*bytes).map_err(|e| e.to_string())
     }
 
@@ -215,7 +215,7 @@ mod tests {
         let hello = Hello::ours(None);
         let mut bytes = Vec::new();
         hello.write(&mut bytes).unwrap();
-        assert_eq!(heard(&bytes), Ok(hello));
+        assert_eq!(read_back(&bytes), Ok(hello));
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         let mut bytes = MAGIC.to_vec();
         bytes.extend((body.len() as u32).to_le_bytes());
         bytes.extend(body);
-        let error = heard(&bytes).unwrap_err();
+        let error = read_back(&bytes).unwrap_err();
         assert!(error.contains("7.5.3") && error.contains(VERSION), "{error}");
     }
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn other_protocols_and_long_hellos_are_refused() {
         for bytes in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"rdmalab\0\xFF\xFF\xFF\xFF"] {
-            assert!(heard(bytes).unwrap_err().contains("not rdmalab"));
+            assert!(read_back(bytes).unwrap_err().contains("not rdmalab"));
         }
     }
 

@@ -33,7 +33,7 @@ const LONGER: u32 = 2;
 /// Threads may share it: all of [`Rank`] works from each, and exchanges of several threads queue.
 #[derive(Debug)]
 pub struct ProcessRank {
-    seat: Assignment,
+    assignment: Assignment,
     clock: Clock,
     control: Arc<Control>,
     writer: Arc<Mutex<Stream>>,
@@ -68,22 +68,22 @@ impl ProcessRank {
     ///
     /// # Errors
     /// A sentence, when it may not run on the core.
-    pub(super) fn sit(
-        seat: Assignment,
+    pub(super) fn accept(
+        assignment: Assignment,
         clock: Clock,
         control: Arc<Control>,
         writer: Arc<Mutex<Stream>>,
     ) -> Result<Self, String> {
         let cores = available_cores()
             .map_err(|e| format!("cannot determine which CPUs it may use: {e}"))?;
-        if let Some(&core) = seat.peers[seat.index].cores.first() {
+        if let Some(&core) = assignment.peers[assignment.index].cores.first() {
             let pinned = pin_to(core).map_err(|e| {
                 format!("cannot run on CPU {core} ({e}); choose among {}", list(&cores))
             })?;
             pinned.keep();
         }
         let mut rank = Self {
-            seat,
+            assignment,
             clock,
             control,
             writer,
@@ -94,7 +94,7 @@ impl ProcessRank {
             cores,
             sights: Mutex::default(),
         };
-        rank.yielding = rank.seat.yielding.unwrap_or_else(|| rank.shares_cpu());
+        rank.yielding = rank.assignment.yielding.unwrap_or_else(|| rank.shares_cpu());
         Ok(rank)
     }
 
@@ -111,19 +111,19 @@ impl ProcessRank {
     /// Cores that ranks of this machine were given, ours first.
     fn taken(&self) -> Vec<usize> {
         let ours = self.own_cores().first();
-        let others = self.neighbours().filter_map(|i| self.seat.peers[i].cores.first());
+        let others = self.neighbours().filter_map(|i| self.assignment.peers[i].cores.first());
         ours.into_iter().chain(others).copied().collect()
     }
 
     /// Other ranks of this machine.
     fn neighbours(&self) -> impl Iterator<Item = usize> {
-        let machine = &self.seat.peers[self.seat.index].machine;
-        let is_near = move |i: &usize| self.seat.peers[*i].machine == *machine;
-        (0..self.seat.peers.len()).filter(|&i| i != self.seat.index).filter(is_near)
+        let machine = &self.assignment.peers[self.assignment.index].machine;
+        let is_near = move |i: &usize| self.assignment.peers[*i].machine == *machine;
+        (0..self.assignment.peers.len()).filter(|&i| i != self.assignment.index).filter(is_near)
     }
 
     fn own_cores(&self) -> &[usize] {
-        &self.seat.peers[self.seat.index].cores
+        &self.assignment.peers[self.assignment.index].cores
     }
 
     /// Whether another rank runs where this one does, or there are fewer CPUs than ranks.
@@ -162,7 +162,7 @@ impl ProcessRank {
     /// The name of rank `other`'s host; empty when there is no such rank.
     #[must_use]
     pub fn host_of(&self, other: usize) -> &str {
-        self.seat.peers.get(other).map_or("", |p| &p.host)
+        self.assignment.peers.get(other).map_or("", |p| &p.host)
     }
 
     /// Prints a line for the user, through the launcher. Lost if the launcher is gone.
@@ -239,9 +239,9 @@ impl ProcessRank {
             sights => sights.timeline.map(|timeline| timeline.error_ns()),
         };
         // The stamps of the comparison come from other cores than those that measure.
-        let cores = self.seat.skews.iter().map(|s| s.1).max_by(f64::total_cmp);
+        let cores = self.assignment.skews.iter().map(|s| s.1).max_by(f64::total_cmp);
         let cores = cores.unwrap_or(UNMEASURED_SKEW_NS) + UNMEASURED_SKEW_NS;
-        Some(of(self.seat.index)? + of(other)? + cores)
+        Some(of(self.assignment.index)? + of(other)? + cores)
     }
 
     /// Checks whether to go on. Not inlined, to keep the polling loop short.
@@ -292,11 +292,11 @@ impl Locks for ProcessRank {}
 
 impl Rank for ProcessRank {
     fn index(&self) -> usize {
-        self.seat.index
+        self.assignment.index
     }
 
     fn count(&self) -> usize {
-        self.seat.peers.len()
+        self.assignment.peers.len()
     }
 
     #[inline(always)]
@@ -310,15 +310,16 @@ impl Rank for ProcessRank {
     }
 
     fn clock_error_ns(&self, other: usize) -> Option<f64> {
-        let (ours, theirs) = (&self.seat.peers[self.seat.index], self.seat.peers.get(other)?);
-        if other == self.seat.index {
+        let (ours, theirs) =
+            (&self.assignment.peers[self.assignment.index], self.assignment.peers.get(other)?);
+        if other == self.assignment.index {
             return Some(0.0);
         }
         if ours.machine != theirs.machine {
             return self.error_across_ns(other);
         }
         // Each core's distance from a common one; of a rank that is not pinned, the largest.
-        let skews = &self.seat.skews;
+        let skews = &self.assignment.skews;
         let of = |core: Option<&usize>| match core {
             Some(core) => skews.iter().find(|(c, _)| c == core).map(|s| s.1),
             None if self.cores.iter().all(|c| skews.iter().any(|(s, _)| s == c)) => {
@@ -335,8 +336,8 @@ impl Rank for ProcessRank {
     }
 
     fn shares_clock(&self, other: usize) -> bool {
-        let machine = |rank: usize| self.seat.peers.get(rank).map(|peer| &peer.machine);
-        machine(other).is_some() && machine(other) == machine(self.seat.index)
+        let machine = |rank: usize| self.assignment.peers.get(rank).map(|peer| &peer.machine);
+        machine(other).is_some() && machine(other) == machine(self.assignment.index)
     }
 
     fn align_clocks(&self) -> Result<(), Stopped> {
@@ -359,7 +360,7 @@ impl Rank for ProcessRank {
         let sights = lock(&self.sights);
         let timeline = |rank: usize| sights.get(rank).and_then(|sights| sights.timeline);
         let at_launcher = timeline(other).map_or(stamp, |line| line.at_launcher(stamp));
-        timeline(self.seat.index).map_or(at_launcher, |line| line.at_rank(at_launcher))
+        timeline(self.assignment.index).map_or(at_launcher, |line| line.at_rank(at_launcher))
     }
 
     fn sleep(&self, ns: u64) -> Result<(), Stopped> {
@@ -539,7 +540,7 @@ mod tests {
             cores: cores.to_vec(),
         };
         ProcessRank {
-            seat: Assignment {
+            assignment: Assignment {
                 index: 0,
                 peers: peers.iter().map(peer).collect(),
                 yielding: None,

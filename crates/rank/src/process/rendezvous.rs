@@ -55,7 +55,7 @@ enum Listener {
 }
 
 /// For each rank that is still missing, the channel for the worker that connects as that rank.
-pub(super) type Vacancies = Mutex<Vec<Option<SyncSender<ConnectedWorker>>>>;
+pub(super) type OpenRanks = Mutex<Vec<Option<SyncSender<ConnectedWorker>>>>;
 
 impl RendezvousListener {
     /// Listens at every address of this machine. Port 0 means any free port. Only ranks with the
@@ -99,7 +99,7 @@ impl RendezvousListener {
     /// Accepts ranks until it is over. Adds a line to `notes` for each connection that is refused.
     pub(super) fn accept_ranks(
         &self,
-        seats: &Vacancies,
+        open_ranks: &OpenRanks,
         notes: &Mutex<Vec<String>>,
         is_over: &AtomicBool,
     ) {
@@ -114,7 +114,7 @@ impl RendezvousListener {
                 pending.fetch_add(1, Ordering::Relaxed);
                 let pending = &pending;
                 let body = move || {
-                    if let Err(why) = self.receive(stream, seats) {
+                    if let Err(why) = self.receive(stream, open_ranks) {
                         note(notes, format!("{who} {why}"));
                     }
                     pending.fetch_sub(1, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl RendezvousListener {
     }
 
     /// Does the handshake and hands the worker over to the thread that waits for its rank.
-    fn receive(&self, mut stream: Stream, seats: &Vacancies) -> Result<(), String> {
+    fn receive(&self, mut stream: Stream, open_ranks: &OpenRanks) -> Result<(), String> {
         let said = |e: io::Error| e.to_string();
         stream.set_write_limit(UNREAD).map_err(said)?;
         let mut ours = Hello::ours(None);
@@ -166,11 +166,11 @@ impl RendezvousListener {
             }
             error.to_string()
         })?;
-        match self.seat(hello.claim.as_ref(), seats) {
-            Ok(seat) => {
+        match self.admit(hello.claim.as_ref(), open_ranks) {
+            Ok(open_rank) => {
                 ours.write(&mut stream).map_err(said)?;
                 // No thread waits any more if the group has failed meanwhile.
-                let _ = seat.try_send(ConnectedWorker { stream, child: None, hello });
+                let _ = open_rank.try_send(ConnectedWorker { stream, child: None, hello });
                 Ok(())
             }
             Err(why) => {
@@ -181,19 +181,19 @@ impl RendezvousListener {
         }
     }
 
-    fn seat(
+    fn admit(
         &self,
         claim: Option<&Claim>,
-        seats: &Vacancies,
+        open_ranks: &OpenRanks,
     ) -> Result<SyncSender<ConnectedWorker>, String> {
         let claim = claim.ok_or("it did not give its rank")?;
         if !is_same(claim.token.as_bytes(), self.token.as_bytes()) {
             return Err("its token is not that of this run".to_owned());
         }
-        let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = seats.len();
-        let seat = seats.get_mut(claim.rank).and_then(Option::take);
-        seat.ok_or_else(|| {
+        let mut open_ranks = open_ranks.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open_ranks.len();
+        let open_rank = open_ranks.get_mut(claim.rank).and_then(Option::take);
+        open_rank.ok_or_else(|| {
             let rank = claim.rank;
             format!(
                 "rank {rank} of {count} is already connected or does not exist: was it started \
@@ -320,16 +320,16 @@ mod tests {
     fn each_seat_is_given_once_and_only_to_who_knows_the_token() {
         let listener = RendezvousListener::tcp(0, "secret").unwrap();
         let (sender, _met) = std::sync::mpsc::sync_channel(1);
-        let seats = Mutex::new(vec![None, Some(sender)]);
-        let seat = |rank, token: &str| {
-            listener.seat(Some(&Claim { rank, token: token.to_owned() }), &seats).map(drop)
+        let open_ranks = Mutex::new(vec![None, Some(sender)]);
+        let open_rank = |rank, token: &str| {
+            listener.admit(Some(&Claim { rank, token: token.to_owned() }), &open_ranks).map(drop)
         };
-        assert!(seat(1, "secreT").unwrap_err().contains("token"));
-        assert!(seat(0, "secret").unwrap_err().contains("rank 0"));
-        assert!(seat(2, "secret").unwrap_err().contains("of 2"));
-        assert_eq!(seat(1, "secret"), Ok(()));
-        assert!(seat(1, "secret").unwrap_err().contains("twice"));
-        assert!(listener.seat(None, &seats).is_err());
+        assert!(open_rank(1, "secreT").unwrap_err().contains("token"));
+        assert!(open_rank(0, "secret").unwrap_err().contains("rank 0"));
+        assert!(open_rank(2, "secret").unwrap_err().contains("of 2"));
+        assert_eq!(open_rank(1, "secret"), Ok(()));
+        assert!(open_rank(1, "secret").unwrap_err().contains("twice"));
+        assert!(listener.admit(None, &open_ranks).is_err());
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn serve_for(
     let clock = Clock::new();
     Hello { claim, ..Hello::ours(Some(&clock)) }.write(&mut stream)?;
     Hello::read(&mut stream, HELLO).map_err(|e| named(e.kind(), &format!("the launcher {e}")))?;
-    let Some(seat) = seat(&mut stream)? else { return Ok(()) };
+    let Some(assignment) = read_assignment(&mut stream)? else { return Ok(()) };
 
     let control = Arc::new(Control::default());
     let (heard, reads) = (control.clone(), stream.try_clone()?);
@@ -130,7 +130,7 @@ fn serve_for(
         let watcher = std::thread::Builder::new().name("server".to_owned());
         watcher.spawn(move || watch.outlive(&heard, &to))?;
     }
-    let mut rank = match ProcessRank::sit(seat, clock, control.clone(), writer.clone()) {
+    let mut rank = match ProcessRank::accept(assignment, clock, control.clone(), writer.clone()) {
         Ok(rank) => rank,
         Err(why) => {
             frame::write(&mut stream, &ToLauncher::Failed { job: 0, why: why.clone() })?;
@@ -174,10 +174,12 @@ fn named(kind: io::ErrorKind, what: &str) -> io::Error {
     io::Error::new(kind, what)
 }
 
-fn seat(stream: &mut Stream) -> io::Result<Option<Assignment>> {
+fn read_assignment(stream: &mut Stream) -> io::Result<Option<Assignment>> {
     match frame::read(stream)? {
         None => Ok(None),
-        Some(ToWorker::Assign(seat)) if seat.index < seat.peers.len() => Ok(Some(*seat)),
+        Some(ToWorker::Assign(assignment)) if assignment.index < assignment.peers.len() => {
+            Ok(Some(*assignment))
+        }
         Some(_) => Err(named(io::ErrorKind::InvalidData, "the launcher did not assign a rank")),
     }
 }
@@ -203,10 +205,10 @@ fn listen(mut stream: Stream, control: &Control, clock: Clock) {
                 let _ = clock_sync::answer(&mut stream, &clock, clock.now());
                 hot = Instant::now() + clock_sync::HOT;
             }
-            Ok(Some(said)) => {
+            Ok(Some(message)) => {
                 // The next measurement needs the processor, so stop polling.
                 hot = Instant::now();
-                control.hear(said);
+                control.take(message);
             }
             Ok(None) => break "the launcher is gone".to_owned(),
             Err(error) => break format!("the launcher is gone: {error}"),

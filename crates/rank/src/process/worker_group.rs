@@ -16,7 +16,7 @@ use rdmalab_measure::limits::core_skew;
 use rdmalab_measure::{Clock, ClockSource};
 
 use super::child;
-use super::clock_sync::{Hear, Pinger, Sight};
+use super::clock_sync::{PingStream, Pinger, Sight};
 use super::frame::{self, FromWorker, ToLauncher, ToWorker};
 use super::handshake::{self, Assignment, ConnectedWorker, Hello, Peer};
 use super::rendezvous::RendezvousListener;
@@ -107,7 +107,7 @@ impl std::error::Error for WorkerGroupError {}
 #[derive(Debug)]
 pub struct WorkerGroup {
     members: Vec<Member>,
-    heard: Receiver<(usize, FromWorker)>,
+    incoming: Receiver<(usize, FromWorker)>,
     job: u64,
     /// Lines that came before the first job.
     early: Vec<(usize, String)>,
@@ -149,8 +149,8 @@ impl WorkerGroup {
             let what = format!("a group has 1 to {RANKS_MAX} ranks, not {}", specs.len());
             return Err(start_error(None, what));
         }
-        let (sender, heard) = sync_channel(WAITING_FRAMES);
-        let mut workers = Self { members: Vec::new(), heard, job: 0, early: Vec::new() };
+        let (sender, incoming) = sync_channel(WAITING_FRAMES);
+        let mut workers = Self { members: Vec::new(), incoming, job: 0, early: Vec::new() };
         let mut peers = Vec::new();
         let mut usable = Vec::new();
         let (mut failed, mut is_whole) = (None, true);
@@ -191,8 +191,8 @@ impl WorkerGroup {
         let skews = clock.map_or_else(Vec::new, |clock| skews(&peers, clock));
         for (index, spec) in specs.iter().enumerate() {
             let (peers, skews) = (peers.clone(), skews.clone());
-            let seat = Assignment { index, peers, yielding: spec.yielding, skews };
-            workers.tell(index, &ToWorker::Assign(Box::new(seat)));
+            let assignment = Assignment { index, peers, yielding: spec.yielding, skews };
+            workers.tell(index, &ToWorker::Assign(Box::new(assignment)));
         }
         workers.wait_ready()?;
         Ok(workers)
@@ -207,7 +207,7 @@ impl WorkerGroup {
         let until = Instant::now() + START;
         let mut missing = self.members.len();
         while missing > 0 {
-            match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self.incoming.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((rank, FromWorker::Message(ToLauncher::Ready { cpu }))) => {
                     self.members[rank].info.cpu = cpu;
                     missing -= 1;
@@ -263,7 +263,7 @@ impl Member {
         rank: usize,
         met: ConnectedWorker,
         spec: &RankSpec,
-        (clock, heard): (Option<Clock>, SyncSender<(usize, FromWorker)>),
+        (clock, incoming): (Option<Clock>, SyncSender<(usize, FromWorker)>),
     ) -> io::Result<Self> {
         let ConnectedWorker { stream, child, hello } = met;
         let bytes = Arc::new(AtomicU64::new(0));
@@ -283,16 +283,16 @@ impl Member {
         let mut pinger = clock.map(Pinger::new);
         named.spawn(move || {
             loop {
-                let said = match hear(&mut from, &mut pinger, |aside| {
+                let received = match receive_from(&mut from, &mut pinger, |aside| {
                     // Nothing receives it any more when the group has ended.
-                    let _ = heard.send((rank, FromWorker::Message(aside)));
+                    let _ = incoming.send((rank, FromWorker::Message(aside)));
                 }) {
-                    Ok(Some(said)) => FromWorker::Message(said),
+                    Ok(Some(received)) => FromWorker::Message(received),
                     Ok(None) => FromWorker::Closed(None),
                     Err(error) => FromWorker::Closed(Some(error.to_string())),
                 };
-                let is_end = matches!(said, FromWorker::Closed(_));
-                if heard.send((rank, said)).is_err() || is_end {
+                let is_end = matches!(received, FromWorker::Closed(_));
+                if incoming.send((rank, received)).is_err() || is_end {
                     return;
                 }
             }
@@ -335,21 +335,21 @@ struct Counted {
 }
 
 /// The next message of a rank. Answers a request to align clocks itself.
-fn hear(
+fn receive_from(
     from: &mut Counted,
     pinger: &mut Option<Pinger>,
     aside: impl FnMut(ToLauncher),
 ) -> io::Result<Option<ToLauncher>> {
     let (job, round) = match frame::read(from)? {
         Some(ToLauncher::Align { job, round }) => (job, round),
-        said => return Ok(said),
+        received => return Ok(received),
     };
     let sight = pinger.as_mut().map_or(Ok(Sight::Same), |pinger| pinger.look(from, aside))?;
     let bytes = postcard::to_stdvec(&sight).map_err(io::Error::other)?;
     Ok(Some(ToLauncher::Exchange { job, round, bytes: bytes.into() }))
 }
 
-impl Hear for Counted {
+impl PingStream for Counted {
     fn stream(&self) -> &Stream {
         &self.stream
     }

@@ -84,7 +84,7 @@ const EARNING: u32 = 68;
 
 /// The order of messages and acknowledgements in a ping-pong.
 #[derive(Debug, Default)]
-struct Talk {
+struct Counts {
     /// Answers that left before the acknowledgement of the message they answer, and after it.
     before: u32,
     behind: u32,
@@ -95,8 +95,8 @@ struct Talk {
 /// An answer within this time on the wire earns credit.
 const PROMPT: Duration = Duration::from_micros(15);
 
-fn talk(capture: &[u8]) -> Talk {
-    let mut talk = Talk::default();
+fn count(capture: &[u8]) -> Counts {
+    let mut counts = Counts::default();
     let (mut last, mut sent) = (None, None);
     let mut in_a_row = BTreeMap::new();
     for (at, frame) in frames(capture) {
@@ -106,10 +106,10 @@ fn talk(capture: &[u8]) -> Talk {
         let now = (ip.source, packet.headers.bth.opcode.operation());
         match (last.replace(now), now) {
             (Some((from, Operation::Send)), (source, Operation::Acknowledge)) => {
-                talk.before += u32::from(from == source);
+                counts.before += u32::from(from == source);
             }
             (Some((from, Operation::Acknowledge)), (source, Operation::Send)) => {
-                talk.behind += u32::from(from == source);
+                counts.behind += u32::from(from == source);
             }
             _ => {}
         }
@@ -119,10 +119,10 @@ fn talk(capture: &[u8]) -> Talk {
             let in_a_row = in_a_row.entry(ip.source).or_insert(0);
             let is_prompt = from != ip.source && at.saturating_sub(since) <= PROMPT;
             *in_a_row = if is_prompt { *in_a_row + 1 } else { 0 };
-            talk.prompt += u32::from(*in_a_row > EARNING);
+            counts.prompt += u32::from(*in_a_row > EARNING);
         }
     }
-    talk
+    counts
 }
 
 /// Sending an acknowledgement takes a system call. Before the answer, it would delay the peer,
@@ -136,13 +136,13 @@ fn an_answer_leaves_before_the_acknowledgement_of_what_it_answers() {
     // With too few prompt answers no credit can be earned, and the run proves nothing.
     let once = || {
         let capture = capture(&lab, "answers", &["ibv_rc_pingpong -g 1 -s 64 -n 2000"]);
-        let talk = talk(&capture);
-        assert!(talk.before > ENOUGH || talk.prompt < MANY, "{talk:?}");
-        talk
+        let counts = count(&capture);
+        assert!(counts.before > ENOUGH || counts.prompt < MANY, "{counts:?}");
+        counts
     };
     let why = "nobody came to answer at once";
-    let talk = programs::again_while(why, once, |talk| talk.before <= ENOUGH);
-    if talk.before <= ENOUGH {
-        programs::skipped(test, format!("{why}: {talk:?}"));
+    let counts = programs::again_while(why, once, |counts| counts.before <= ENOUGH);
+    if counts.before <= ENOUGH {
+        programs::skipped(test, format!("{why}: {counts:?}"));
     }
 }

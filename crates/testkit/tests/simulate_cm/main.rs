@@ -185,7 +185,7 @@ impl World {
         while let Some(output) = self.hosts[at].cm.output() {
             match output {
                 Output::Send { to, mad } => self.send(at, to, *mad),
-                Output::Tell(event) => self.hear(at, event),
+                Output::Tell(event) => self.take_event(at, event),
             }
         }
     }
@@ -225,8 +225,8 @@ impl World {
     }
 
     /// Delivers an event to its owner and checks that the owner's state allows it.
-    fn hear(&mut self, at: usize, event: Event<usize>) {
-        self.note(|| format!("{at} hears {event:.60?}"));
+    fn take_event(&mut self, at: usize, event: Event<usize>) {
+        self.note(|| format!("{at} gets {event:.60?}"));
         let host = &mut self.hosts[at];
         let before = |host: &Host, id: &CommId| host.seen.get(id).copied();
         match event {

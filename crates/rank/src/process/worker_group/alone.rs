@@ -53,8 +53,8 @@ impl WorkerGroup {
             let (rank, text) = self.early.remove(0);
             return Some(AloneEvent::Log { rank, text: printable(&text) });
         }
-        let (rank, heard) = self.heard.recv_timeout(wait).ok()?;
-        match heard {
+        let (rank, message) = self.incoming.recv_timeout(wait).ok()?;
+        match message {
             FromWorker::Message(ToLauncher::Done { job, cpu, bytes }) => {
                 let info = &mut self.members[rank].info;
                 (info.cpu, info.alone) = (cpu, info.alone + 1);

@@ -38,7 +38,7 @@ struct Gathering<'a> {
     /// A rank failed, or all are there.
     is_over: AtomicBool,
     interrupt: &'a AtomicBool,
-    heard: &'a SyncSender<(usize, FromWorker)>,
+    incoming: &'a SyncSender<(usize, FromWorker)>,
 }
 
 /// Starts all workers in parallel, because each takes a moment to calibrate its clock.
@@ -46,17 +46,19 @@ pub fn gather(
     specs: &[RankSpec],
     listener: Option<&RendezvousListener>,
     interrupt: &AtomicBool,
-    heard: &SyncSender<(usize, FromWorker)>,
+    incoming: &SyncSender<(usize, FromWorker)>,
 ) -> Vec<Result<ConnectedWorker, Missing>> {
-    let (seats, coming): (Vec<_>, Vec<_>) = specs.iter().map(|spec| seat(&spec.place)).unzip();
-    let seats = Mutex::new(seats);
+    let (open_ranks, coming): (Vec<_>, Vec<_>) =
+        specs.iter().map(|spec| channel_for(&spec.place)).unzip();
+    let open_ranks = Mutex::new(open_ranks);
     let gathering =
-        Gathering { notes: Mutex::default(), is_over: AtomicBool::new(false), interrupt, heard };
+        Gathering { notes: Mutex::default(), is_over: AtomicBool::new(false), interrupt, incoming };
     std::thread::scope(|scope| {
-        let (gathering, seats) = (&gathering, &seats);
+        let (gathering, open_ranks) = (&gathering, &open_ranks);
         if let Some(listener) = listener {
             let named = std::thread::Builder::new().name("rendezvous".to_owned());
-            let accept = move || listener.accept_ranks(seats, &gathering.notes, &gathering.is_over);
+            let accept =
+                move || listener.accept_ranks(open_ranks, &gathering.notes, &gathering.is_over);
             if let Err(error) = named.spawn_scoped(scope, accept) {
                 lock(&gathering.notes).push(format!("cannot start the rendezvous thread: {error}"));
             }
@@ -90,7 +92,7 @@ pub fn gather(
 }
 
 /// A channel for a rank that connects to the rendezvous.
-fn seat(
+fn channel_for(
     place: &LaunchMethod,
 ) -> (Option<SyncSender<ConnectedWorker>>, Option<Receiver<ConnectedWorker>>) {
     match place {
@@ -185,9 +187,10 @@ impl Gathering<'_> {
         words: &StderrTail,
     ) -> Result<Option<StderrClosed>, String> {
         let Some(stderr) = child.stderr.take() else { return Ok(None) };
-        let heard = self.heard.clone();
+        let incoming = self.incoming.clone();
         // Nothing receives it any more when the group has ended.
-        let say = move |text| drop(heard.send((rank, FromWorker::Message(ToLauncher::Log(text)))));
+        let say =
+            move |text| drop(incoming.send((rank, FromWorker::Message(ToLauncher::Log(text)))));
         let all_read = ssh::forward(stderr, words.clone(), say);
         all_read.map(Some).map_err(|e| format!("cannot start a thread for it: {e}"))
     }

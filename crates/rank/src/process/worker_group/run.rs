@@ -41,7 +41,7 @@ struct Failure {
 struct Ending {
     began: Instant,
     /// When the last bytes came from these ranks, and the number of bytes up to then.
-    heard: Instant,
+    last_received: Instant,
     bytes: u64,
     /// Whether the ranks were told that some rank will not come to the exchange any more. Before
     /// that, a rank that waits in an exchange is not considered silent.
@@ -109,8 +109,8 @@ impl WorkerGroup {
         }
         let mut tick = Instant::now() + TICK;
         while !progress.is_over() {
-            match self.heard.recv_timeout(tick.saturating_duration_since(Instant::now())) {
-                Ok((rank, heard)) => self.take(&mut progress, rank, heard, &mut on_event),
+            match self.incoming.recv_timeout(tick.saturating_duration_since(Instant::now())) {
+                Ok((rank, message)) => self.take(&mut progress, rank, message, &mut on_event),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Each reading thread has ended, and said so before.
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -126,17 +126,17 @@ impl WorkerGroup {
             }
             self.end_the_silent(&mut progress);
         }
-        self.hear_the_rest(&mut on_event);
+        self.take_the_rest(&mut on_event);
         self.conclude(progress)
     }
 
     /// Handles messages that arrived by the end of a job: shows log lines, and records which ranks
     /// are gone for the next job.
-    fn hear_the_rest(&mut self, on_event: &mut impl FnMut(TeamEvent)) {
+    fn take_the_rest(&mut self, on_event: &mut impl FnMut(TeamEvent)) {
         // Bounded, since a rank might send without end.
         for _ in 0..super::WAITING_FRAMES {
-            let Ok((rank, heard)) = self.heard.try_recv() else { return };
-            match heard {
+            let Ok((rank, message)) = self.incoming.try_recv() else { return };
+            match message {
                 FromWorker::Message(ToLauncher::Log(text)) => {
                     on_event(TeamEvent::Log { rank, text: printable(&text) });
                 }
@@ -156,11 +156,11 @@ impl WorkerGroup {
         &mut self,
         progress: &mut Progress,
         rank: usize,
-        heard: FromWorker,
+        message: FromWorker,
         on_event: &mut impl FnMut(TeamEvent),
     ) {
         let ours = progress.job;
-        match heard {
+        match message {
             FromWorker::Message(ToLauncher::Log(text)) => {
                 on_event(TeamEvent::Log { rank, text: printable(&text) });
             }
@@ -252,7 +252,7 @@ impl WorkerGroup {
         }
         if progress.ending.as_ref().is_none_or(|ending| in_vain && !ending.in_vain) {
             let now = Instant::now();
-            progress.ending = Some(Ending { began: now, heard: now, bytes: 0, in_vain });
+            progress.ending = Some(Ending { began: now, last_received: now, bytes: 0, in_vain });
         }
     }
 
@@ -262,9 +262,9 @@ impl WorkerGroup {
         let Some(ending) = &mut progress.ending else { return };
         let bytes = self.members.iter().map(|m| m.bytes.load(Ordering::Relaxed)).sum();
         if bytes != ending.bytes {
-            (ending.bytes, ending.heard) = (bytes, Instant::now());
+            (ending.bytes, ending.last_received) = (bytes, Instant::now());
         }
-        if ending.heard.elapsed() < LAST_WORDS && ending.began.elapsed() < LAST_WORDS_MAX {
+        if ending.last_received.elapsed() < LAST_WORDS && ending.began.elapsed() < LAST_WORDS_MAX {
             return;
         }
         let in_vain = ending.in_vain;
