@@ -97,7 +97,7 @@ fn bench_self_measures_programs_beside_ucx() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let value: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     let rows = value["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 5);
+    assert_eq!(rows.len(), 8);
     for row in rows {
         match row["missing"].as_str() {
             Some(why) if why.contains("is not installed") => skipped(&row["ours"].to_string(), why),

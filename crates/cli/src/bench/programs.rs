@@ -18,6 +18,8 @@ const LATENCY_OPERATIONS: u32 = 100_000;
 /// Operations in one run that measures a rate. perftest has no warm-up, and its first messages are
 /// slower.
 const RATE_OPERATIONS: u32 = 1_000_000;
+/// Bytes that such a run moves at the most.
+const MOST_BYTES: u64 = 8 << 30;
 
 /// A benchmark with two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +83,10 @@ impl Program {
             }
             command.arg("--");
         }
-        let count = if pair.is_rate { RATE_OPERATIONS } else { LATENCY_OPERATIONS };
+        let count = match pair.is_rate {
+            true => RATE_OPERATIONS.min((MOST_BYTES / pair.bytes as u64) as u32),
+            false => LATENCY_OPERATIONS,
+        };
         let (bytes, count, port) = (pair.bytes.to_string(), count.to_string(), port.to_string());
         command.arg(self.file().0).args(["-s", &bytes, "-n", &count, "-p", &port]);
         match self {

@@ -163,42 +163,48 @@ fn over_udp() -> [Row; 3] {
 }
 
 /// The budgets are those of a run with near cores on an idle machine.
-fn programs() -> [Row; 5] {
-    let row = |name, ours, beside, bytes, target| {
-        let is_rate = !matches!(target, Target::AtMost(_));
+fn programs() -> [Row; 8] {
+    let row = |name, ours, beside: &'static str, bytes, target| {
+        let is_rate = beside.ends_with("bw");
+        let beside = Program::UcxOnPosix(beside);
         let reference = Reference::Programs(Pair { ours, beside, bytes, is_rate });
         Row { name, bytes, reference, target, list: is_rate.then_some(1), ..ROUND_TRIP }
     };
-    let (tag_lat, tag_bw) = (Program::UcxOnPosix("tag_lat"), Program::UcxOnPosix("tag_bw"));
+    let ucx = Program::UcxOnDevice;
+    let (own, shared) = (Program::Perftest, Program::PerftestShared);
+    let (at_most, at_least, none) = (Target::AtMost, Target::AtLeast, Target::None);
     [
+        row("ucx_perftest tag_lat 8 B over rc_v", ucx("tag_lat"), "tag_lat", 8, at_most(1.8)),
+        row("ucx_perftest tag_bw 32 B over rc_v, rate", ucx("tag_bw"), "tag_bw", 32, none),
+        row("ib_send_lat 8 B", own("ib_send_lat"), "tag_lat", 8, at_most(1.0)),
+        row("ib_send_bw 32 B, rate", own("ib_send_bw"), "tag_bw", 32, at_least(1.2)),
         row(
-            "ucx_perftest tag_lat 8 B over rc_v",
-            Program::UcxOnDevice("tag_lat"),
-            tag_lat,
-            8,
-            Target::AtMost(1.8),
-        ),
-        row(
-            "ucx_perftest tag_bw 32 B over rc_v, rate",
-            Program::UcxOnDevice("tag_bw"),
-            tag_bw,
+            "ib_write_lat 32 B with --memory shared",
+            shared("ib_write_lat"),
+            "ucp_put_lat",
             32,
-            Target::None,
-        ),
-        row("ib_send_lat 8 B", Program::Perftest("ib_send_lat"), tag_lat, 8, Target::AtMost(1.0)),
-        row(
-            "ib_send_bw 32 B, rate",
-            Program::Perftest("ib_send_bw"),
-            tag_bw,
-            32,
-            Target::AtLeast(1.2),
+            none,
         ),
         row(
             "ib_write_bw 32 B with --memory shared, rate",
-            Program::PerftestShared("ib_write_bw"),
-            Program::UcxOnPosix("ucp_put_bw"),
+            shared("ib_write_bw"),
+            "ucp_put_bw",
             32,
-            Target::None,
+            none,
+        ),
+        row(
+            "ib_write_bw 1 MiB with --memory shared, rate",
+            shared("ib_write_bw"),
+            "ucp_put_bw",
+            MIB,
+            none,
+        ),
+        row(
+            "ib_read_bw 1 MiB with --memory shared, rate",
+            shared("ib_read_bw"),
+            "ucp_put_bw",
+            MIB,
+            none,
         ),
     ]
 }
