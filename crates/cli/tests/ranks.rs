@@ -302,7 +302,7 @@ fn what_ssh_cannot_do_is_said_with_what_to_do() {
     fails(&mut missing, &["there is no /no/such/rdmalab on 127.0.0.1", "--remote-program"]);
     let mut nothing = rdmalab(&SHORT);
     nothing.args(["--hosts", "b", "--ssh", "/no/such/ssh -x"]);
-    fails(&mut nothing, &["there is no `/no/such/ssh` here", "openssh-client"]);
+    fails(&mut nothing, &["`/no/such/ssh` was not found", "openssh-client"]);
     // Stands for another version, which does not know our option.
     let old = sshd.directory.path().join("old");
     std::fs::write(

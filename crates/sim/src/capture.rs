@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use rdmalab_engine::train::{GrhFields, TrainFlags};
+use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
 use rdmalab_link::address::{FourTuple, IpFields, address_of, destination_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::frame_headers::FrameHeaders;
@@ -78,17 +78,19 @@ impl Capture {
         Some(format!("could not write the whole capture of rank {node}: {error}"))
     }
 
-    /// Writes packets to the file of an adapter, until a file could not be written.
-    pub(crate) fn record(&mut self, shown: &Shown<'_>, packets: &Packets) {
+    /// Writes packets to the file of an adapter, until a file could not be written. They show this
+    /// remote address.
+    pub(crate) fn record(&mut self, shown: &Shown<'_>, packets: &Packets, remote_addr: u64) {
         if self.error.is_some() {
             return;
         }
         let headers = frame_headers(packets);
-        let count = expand::packets_of(&packets.train);
+        let whole = Train { remote_addr, ..packets.train };
+        let count = expand::packets_of(&whole);
         for index in 0..count {
             let (train, at) = match count {
-                1 => (packets.train, 0),
-                _ => packets.train.packet(index, packets.mtu),
+                1 => (whole, 0),
+                _ => whole.packet(index, packets.mtu),
             };
             let Some(opcode) = expand::opcode_of(&train, packets.transport) else { return };
             let (from, head) = (at as usize, opcode.header_bytes());

@@ -2,6 +2,7 @@
 //! of a soft device. Adapters with rules send packets one by one.
 
 use rdmalab_engine::qp::TimerKind;
+use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{QpType, Wc};
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Flow, PacketInfo};
@@ -145,8 +146,30 @@ impl World {
     }
 
     fn capture(&mut self, shown: &Shown<'_>, packets: &Packets) {
+        if self.capture.is_none() {
+            return;
+        }
+        let remote_addr = self.shown_address(packets);
         if let Some(capture) = &mut self.capture {
-            capture.record(shown, packets);
+            capture.record(shown, packets, remote_addr);
+        }
+    }
+
+    /// The remote address that captures show: the offset in its region, below the key. Where the
+    /// program's memory lies differs from run to run, and captures of equal runs are equal. A region
+    /// of the whole address space has addresses only.
+    fn shown_address(&self, packets: &Packets) -> u64 {
+        let Train { remote_addr, rkey, .. } = packets.train;
+        let region = match packets.to {
+            To::Node(node) => self.nodes[node].keys.get(&rkey.0),
+            To::Group(_) | To::Nowhere => None,
+        };
+        let offset = region.map(|region| (remote_addr.wrapping_sub(region.iova), region.length));
+        match offset {
+            Some((offset, length)) if offset <= length && length <= u64::from(u32::MAX) => {
+                u64::from(rkey.0) << u32::BITS | offset
+            }
+            _ => remote_addr,
         }
     }
 }
