@@ -197,8 +197,8 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
         _ => "; packets of an adapter are captured with ibdump or tcpdump",
     };
     Err(format!(
-        "{option} works on soft devices only, and {name} is not one: name one (--device soft0), \
-         or leave {option} out{instead}"
+        "{option} does not work on {name}: name a soft device (--device soft0), or leave {option} \
+         out{instead}"
     ))
 }
 
@@ -242,18 +242,12 @@ mod tests {
         };
         assert_eq!(link.check(&device(Kind::Soft)), Ok(()));
         let said = link.check(&device(Kind::System)).unwrap_err();
-        assert!(
-            said.starts_with("--faults works on soft devices only, and soft0 is not one"),
-            "{said}"
-        );
+        assert!(said.starts_with("--faults does not work on soft0: name a soft"), "{said}");
         assert_eq!(LinkArgs::default().check(&device(Kind::System)), Ok(()));
         assert_eq!(link.check(&device(Kind::Sim)), Ok(()));
         let link = LinkArgs { udp_port: Some(4791), ..link };
         let said = link.check(&device(Kind::Sim)).unwrap_err();
-        assert!(
-            said.starts_with("--udp-port works on soft devices only, and soft0 is not one"),
-            "{said}"
-        );
+        assert!(said.starts_with("--udp-port does not work on soft0: name a soft"), "{said}");
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn wrong_calls_say_what_to_do() {
     let ping = ["ping", "--messages", "20", "--device", "sim:ideal", "--timeout", "4"];
     record(dir.path(), "lost", &[&ping[..], &["--faults", "drop nth 9 of send"]].concat());
     let wrong: [(&[&str], &str); 12] = [
-        (&["lost"], "recorded under --faults"),
+        (&["lost"], "recorded with fault rules (--faults)"),
         (&[], "name directories, or a device to measure (--device NAME)"),
         (&["nowhere"], "there is no such directory"),
         (&["none"], "nothing can be fitted"),

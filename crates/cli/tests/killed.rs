@@ -160,7 +160,10 @@ fn what_a_run_leaves_that_was_killed_at_its_begin_is_explained_and_removed() {
     let words = ["--messages", "10", "--warm-up", "0", "--runs", "1", "--device", "soft0"];
     let next = said(rdmalab(&["run", "ping", "--out"]).arg(out.path()).args(words));
     assert_eq!(next.code, Some(0), "{next:?}");
-    assert!(next.stderr.contains(&format!("removed {}: ", left.display())), "{next:?}");
+    assert!(
+        next.stderr.contains(&format!("removed {}, which a killed run", left.display())),
+        "{next:?}"
+    );
     assert_eq!(next.stderr.matches("removed ").count(), 1, "{next:?}");
     let there = names(out.path());
     assert!([&young, &held, &foreign].iter().all(|dir| there.contains(dir)), "{there:?}");

@@ -161,7 +161,7 @@ fn wrong_calls_say_what_there_is() {
         (&["run", "ping", "--device", "sim:ideal", "--link", "sdrr"], "sdr"),
         (
             &["run", "ping", "--device", "sim:ideal", "--interface", "lo"],
-            "works on soft devices only",
+            "--interface does not work on",
         ),
         (&["run", "ping", "--device", "sim:ideal", "--faults", "dorp"], "is not an action"),
     ];

@@ -71,7 +71,7 @@ fn ranges(point: &Point) -> Result<(), Fault> {
         format!(
             "{samples} samples with all runs and threads, in {series} series, are {bytes} bytes; \
              one rank can return at most {RESULT_MAX_BYTES} bytes of samples: choose fewer \
-             messages, runs or series"
+             --messages, --runs or --threads"
         )
     })?;
     // The message number travels in the 32-bit immediate data.
@@ -206,7 +206,7 @@ fn sharing(common: &Common, own: &dyn Erased) -> Result<(), Fault> {
         return Ok(());
     }
     must(common.threads > 1, "share-qp", || {
-        "--share-qp needs at least two threads: choose --threads 2 or more".to_owned()
+        "it needs at least two threads: choose --threads 2 or more".to_owned()
     })?;
     must(!common.tags_payload() || common.size_bytes >= NUMBER_BYTES, "size", || {
         format!(

@@ -53,11 +53,11 @@ drops! {
     /// Another process took over the socket while this one was stopped after it read the packet.
     Turn = "read after another process took over the socket",
     /// The kernel truncated the datagram, or did not report its addresses.
-    Kernel = "truncated by the kernel",
+    Kernel = "truncated, or without its addresses",
     /// Sending failed: no route, a full device queue, or a path MTU that is too small.
     Send = "not sent",
     /// A fault rule or a quirk dropped it.
-    Hook = "dropped by a fault rule",
+    Hook = "dropped by a rule or quirk",
     /// The management queue is full, or no process reads it.
     Management = "management queue full",
 }

@@ -30,7 +30,7 @@ pub fn window(text: &str) -> Result<(u64, u64), String> {
     };
     let (from, before) = (bound(from, 0)?, bound(before, u64::MAX)?);
     if from >= before {
-        return Err(format!("{text} is an empty range: write the earlier time first"));
+        return Err(format!("{text} is an empty range: the second time must be later"));
     }
     Ok((from, before))
 }

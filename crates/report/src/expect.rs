@@ -309,12 +309,14 @@ impl Expectation {
             (true, true) => (Answer::Holds, "holds"),
             (true, false) => (
                 Answer::Holds,
-                "holds, but its interval includes the bound: measure more to be sure",
+                "holds, but its interval, with the clock error if there is one, includes the \
+                 bound: measure more to be sure",
             ),
             (false, true) => (Answer::Fails, "does not hold"),
             (false, false) => (
                 Answer::Fails,
-                "does not hold, but its interval includes the bound: measure more to be sure",
+                "does not hold, but its interval, with the clock error if there is one, includes \
+                 the bound: measure more to be sure",
             ),
         };
         let line = format!(

@@ -116,8 +116,8 @@ pub fn find(name: &str) -> Result<Profile, ProfileError> {
     if !name.contains(['/', '.']) {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         return Err(ProfileError(format!(
-            "there is no simulated adapter sim:{name}; there are {}, and profile files by their \
-             path",
+            "sim:{name}: there is no such simulated adapter; there are {}, and profile files by \
+             their path",
             names.join(", ")
         )));
     }

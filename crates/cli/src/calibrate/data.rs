@@ -105,7 +105,7 @@ impl Data {
             let name = name_of(parameters, &all);
             if runs.iter().any(|run| is_disturbed(run)) {
                 data.left_out.push(format!(
-                    "{name}: recorded under --faults, so it cannot be used for a fit"
+                    "{name}: recorded with fault rules (--faults), so it cannot be used for a fit"
                 ));
                 continue;
             }

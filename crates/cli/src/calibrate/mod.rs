@@ -89,7 +89,8 @@ fn named(names: &[String]) -> Outcome<Vec<&'static Parameter>> {
         };
         match found.is_whole {
             true => Err(wrong(
-                "only times and rates can be fitted, not counts: leave it out".to_owned(),
+                "only times and rates can be fitted, not whole numbers and switches: leave it out"
+                    .to_owned(),
             )),
             false => Ok(found),
         }

@@ -82,7 +82,7 @@ fn text(findings: &[Diagnosis]) -> String {
     let fixable = sorted.iter().filter(|f| !f.commands.is_empty()).count();
     text += &match hurts {
         0 => "\nnothing that disturbs measurements was found\n".to_owned(),
-        n => format!("\n{n} of {} settings disturb measurements\n", sorted.len()),
+        n => format!("\n{n} of {} things that were checked disturb measurements\n", sorted.len()),
     };
     if fixable > 0 {
         text += "rdmalab doctor --fix shows commands that fix them, and runs none\n";

@@ -182,7 +182,7 @@ fn what_hurts_is_named_with_what_fixes_it() {
     }
     let text = text(&found);
     let first = text.lines().next().unwrap();
-    assert!(first.starts_with("HURTS") && text.contains("12 of 17 settings disturb"), "{text}");
+    assert!(first.starts_with("HURTS") && text.contains("12 of 17 things"), "{text}");
     assert!(text.lines().all(|line| line.len() <= 100), "{text}");
     let script = script(&found);
     for part in [

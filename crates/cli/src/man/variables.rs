@@ -150,7 +150,12 @@ const TESTS: [Variable; 14] = [
     ),
     variable("RDMALAB_TEST_MEMORY", "shared", "Test programs get buffers that peers can map."),
     variable("RDMALAB_TEST_DEVICE", "a name", "The device of our C test program."),
-    variable("RDMALAB_TEST_MACHINE", "a name", "Test only: host name that a worker reports."),
+    variable(
+        "RDMALAB_TEST_MACHINE",
+        "a name",
+        "Test only: the machine that a worker says it runs on, so that its clock counts as another \
+         machine's.",
+    ),
     variable(
         "RDMALAB_TEST_GDB",
         "anything",

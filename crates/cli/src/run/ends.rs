@@ -443,7 +443,9 @@ fn launch(experiment: Experiment, how: &HowArgs, launch: Option<LaunchEnv>) -> O
         return Ok(Launch::Here(ranks.unwrap_or(least)));
     }
     if let Some(empty) = how.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
-        return Err(usage(format!("--hosts: {empty:?} is not a host name: write a,b,a")));
+        return Err(usage(format!(
+            "--hosts: {empty:?} is not a host name: write names, such as a,b,a"
+        )));
     }
     // Each host gets one rank, then each host again, until there are enough ranks.
     let count = ranks.unwrap_or(how.hosts.len().max(least));

@@ -32,7 +32,7 @@ pub fn device_of(simulation: &Simulation) -> Outcome<Device> {
     };
     let library = Library::of_instance(instance_table::<SimBackend>(), Kind::Sim, instance);
     let mut found = library.devices().map_err(failed)?;
-    found.pop().ok_or_else(|| failed("the job names no simulated device"))
+    found.pop().ok_or_else(|| failed("the simulation has no device"))
 }
 
 /// What all points of a run have in common.

@@ -440,7 +440,7 @@ mod tests {
             cases(&SweepCommand::of_line(&line).unwrap())
         };
         assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("options: transport"));
-        assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
+        assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("choose yes or no"));
         let found =
             words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes").unwrap();
         let said: Vec<String> = found.iter().map(Case::described).collect();

@@ -64,8 +64,7 @@ impl Workload for Blast {
                 .to_owned()
         })?;
         must(common.rate_per_s == 0 || common.list == 1, "list", || {
-            "--list cannot be combined with --rate, which posts messages one by one: choose \
-             --list 1"
+            "it cannot be combined with --rate, which posts messages one by one: choose 1"
                 .to_owned()
         })
     }

@@ -285,7 +285,7 @@ pub const FLOW: Field<Common> =
 pub const TOUCH: Field<Common> = yes_no_field!(
     touch,
     "touch",
-    "whether the memory for timestamps is touched beforehand, so that no page faults"
+    "whether the memory for timestamps is touched beforehand, so that no access to it page-faults"
 );
 /// The option `--memory`.
 pub const MEMORY: Field<Common> = word_field!(

@@ -71,7 +71,7 @@ impl Workload for Oneway {
             )
         })?;
         must(common.rate_per_s == 0 || self.burst == 0, "burst", || {
-            "--burst cannot be combined with --rate: choose --burst 0".to_owned()
+            "it cannot be combined with --rate: choose 0".to_owned()
         })?;
         write_is_looked_for(common)?;
         self.stamps.check(common)

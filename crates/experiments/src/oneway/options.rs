@@ -52,7 +52,7 @@ impl Stamps {
                 .to_owned()
         })?;
         must(s.recv || s.comp || s.post, "stamps", || {
-            "post times alone measure nothing: add recv, comp or post".to_owned()
+            "the stamp send alone measures nothing: add recv, comp or post".to_owned()
         })?;
         must(!s.send || s.recv, "stamps", || {
             "the stamp send measures until the arrival: add recv".to_owned()

@@ -32,7 +32,10 @@ pub(super) fn check(common: &Common, own: &Recvq, limits: &Limits) -> Result<(),
     })?;
     let most = if own.queue == Queue::Srq { limits.max_srq_sge } else { limits.max_sge };
     must(common.max_sge <= most, "max-sge", || {
-        format!("a receive of {} has at most {most} scatter/gather entries", limits.device)
+        format!(
+            "a receive of {} has at most {most} scatter/gather entries: choose {most} or less",
+            limits.device
+        )
     })?;
     let bytes = (used * stride(common)) as u64;
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);

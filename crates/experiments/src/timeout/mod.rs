@@ -51,9 +51,7 @@ impl Workload for Timeout {
         })?;
         let by_gid = limits.needs_gid || common.gid_index.is_some();
         must(self.absent != Absent::Lid || !by_gid, "absent", || {
-            "on RoCE the kernel rejects an unknown address at once, so no time-out can be \
-             measured: choose queue_pair"
-                .to_owned()
+            format!("{NO_LIDS}: choose queue_pair")
         })?;
         let attempts = u64::from(common.retry_cnt) + 1;
         let least_ns = least_ns(common);
@@ -162,13 +160,14 @@ impl Lone {
     }
 }
 
+/// Why `--absent lid` is impossible.
+const NO_LIDS: &str = "without LIDs (RoCE, or with --gid-index) an unknown address is rejected \
+                       before anything is sent, so no time-out can be measured";
+
 /// The endpoint with a LID that nobody has.
 fn nowhere(gone: &QpEndpoint, own_lid: u16, by_lid: bool) -> Result<QpEndpoint, Stopped> {
     if !by_lid || gone.lid == 0 {
-        return Err(failed(
-            "--absent lid: on RoCE the kernel rejects an unknown address at once, so no time-out \
-             can be measured: choose --absent queue_pair",
-        ));
+        return Err(failed(format!("--absent lid: {NO_LIDS}: choose --absent queue_pair")));
     }
     let is_taken = |lid: &u16| *lid == gone.lid || *lid == own_lid;
     let lid = (1..=NOBODYS_LID).rev().find(|lid| !is_taken(lid)).unwrap_or(NOBODYS_LID);

@@ -219,8 +219,8 @@ fn clocks_decide(
     decide.then(|| {
         format!(
             "cannot be decided: the clocks of the two hosts may be off by up to {} in A and {} in \
-             B, which is more than the difference; compare round trips (ping), which need one \
-             clock",
+             B, and without this error there would be a verdict; compare round trips (ping), \
+             which need one clock",
             fmt_ns(a.error_ns),
             fmt_ns(b.error_ns)
         )

@@ -246,10 +246,10 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (Experiment::ODP, "fault=none operations=16384", ""),
         (Experiment::ODP, "fault=none operations=16385", "or more --qps"),
         (Experiment::ODP, "fault=none operations=16385 qps=2", ""),
-        (Experiment::ODP, "fault=none operations=1M qps=100 runs=1000", "at most"),
-        (Experiment::ODP, "fault=none outstanding-reads=17", "at most 16 READs"),
+        (Experiment::ODP, "fault=none operations=1M qps=100 runs=1000", "the limit is"),
+        (Experiment::ODP, "fault=none outstanding-reads=17", "at most 16 outstanding READs"),
         (Experiment::ODP, "fault=none op=write outstanding-reads=17", ""),
-        (Experiment::TIMEOUT, "timeout=0", "waits for ever"),
+        (Experiment::TIMEOUT, "timeout=0", "0 disables the time-out"),
         (Experiment::TIMEOUT, "timeout=31", "or a --limit above 17593s"),
         (Experiment::TIMEOUT, "timeout=20 retry-cnt=7", ""),
         (Experiment::TIMEOUT, "timeout=20 retry-cnt=7 limit=20s", "choose fewer --retry-cnt"),
@@ -262,7 +262,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (Experiment::OVERHEAD, "list=600 op=write", "larger --tx-depth"),
         (Experiment::OVERHEAD, "op=write_read", "write_read posts twice"),
         (Experiment::MR, "size=1M", ""),
-        (Experiment::RPC, "call=write transport=uc", "choose rc"),
-        (Experiment::RPC, "size=1G", "bytes of memory"),
+        (Experiment::RPC, "call=write transport=uc", "choose --transport rc"),
+        (Experiment::RPC, "size=1G", "memory is limited to"),
     ]);
 }

@@ -252,12 +252,16 @@ fn what_cannot_be_shared_is_refused_with_what_can() {
         (
             Experiment::BLAST,
             "share-qp=yes op=write",
-            "--share-qp yes: --share-qp needs at least two threads",
+            "--share-qp yes: it needs at least two threads",
         ),
         (Experiment::BLAST, "share-qp=yes op=send size=7 threads=2", "choose 8 or more, or --op"),
         (Experiment::BLAST, "share-qp=yes op=send size=8 threads=2", ""),
         (Experiment::PING, "share-qp=yes op=send threads=4 rx-depth=3", "choose 4 or more"),
-        (Experiment::BLAST, "share-qp=yes op=send_imm threads=2 messages=20M", "room for 67108862"),
+        (
+            Experiment::BLAST,
+            "share-qp=yes op=send_imm threads=2 messages=20M",
+            "can count 67108862",
+        ),
         (Experiment::PING, "share-qp=yes op=read threads=64 tx-depth=128", "choose 192 or more"),
         (
             Experiment::BLAST,
@@ -335,8 +339,8 @@ fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     refused(&[
-        (Experiment::ONEWAY, "rate=1000 burst=5", "--burst cannot be combined"),
-        (Experiment::BLAST, "rate=1000 list=4 buffers=4", "--list cannot be combined"),
+        (Experiment::ONEWAY, "rate=1000 burst=5", "--burst 5: it cannot be combined"),
+        (Experiment::BLAST, "rate=1000 list=4 buffers=4", "--list 4: it cannot be combined"),
         (Experiment::ONEWAY, "threads=2 stamps=send,recv", "--threads 1"),
         (Experiment::BLAST, "threads=64 qps=300 buffers=300 rx-depth=64", "16384"),
         (Experiment::PING, "threads=64 messages=1M", "choose fewer"),

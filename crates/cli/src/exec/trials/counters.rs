@@ -69,7 +69,8 @@ impl Counters {
         if self.unfinished > 0 {
             found.push(format!(
                 "{} of {} processes ended without leaving their last counters (killed, ended by \
-                 _exit, or replaced by exec): their last counters are missing from the sums",
+                 _exit, or replaced by exec): what they did since they last opened or closed a \
+                 device is missing from the sums",
                 self.unfinished, self.processes
             ));
         }
