@@ -14,7 +14,7 @@ use std::time::Duration;
 pub use built::{built, find};
 pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
-pub use seeds::{only_seed, seeds, seeds_each, seeds_times};
+pub use seeds::{only_seed, regressions, seeds, seeds_each, seeds_times};
 pub use watch::{Watch, too_busy};
 
 /// The message of perftest when another program took its processor while perftest measured the
@@ -22,6 +22,15 @@ pub use watch::{Watch, too_busy};
 pub const PERFTEST_DISTURBED: &str = "Can't produce a report";
 /// The most attempts of a run that a cause outside the tested code spoils.
 pub const ATTEMPTS: u32 = 5;
+
+/// When [`again_until`] gives up: after so many measurements, and not before that time.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// The fewest measurements.
+    pub attempts: u32,
+    /// No further one begins after this time.
+    pub time: Duration,
+}
 
 /// Measures until a measurement tells what it is for: `look` returns that, or what it found
 /// instead. Repetitions are counted as those of [`again_while`]. Each may add to what was measured
@@ -35,16 +44,18 @@ pub const ATTEMPTS: u32 = 5;
 pub fn again_until<T, E: std::fmt::Display>(
     test: &str,
     watch: &Watch,
-    budget: Duration,
+    budget: Budget,
     mut look: impl FnMut() -> Result<T, E>,
 ) -> Option<T> {
+    let mut attempts = 0;
     loop {
+        attempts += 1;
         let attempt = Watch::begin();
         let found = match look() {
             Ok(told) => return Some(told),
             Err(found) => found,
         };
-        if watch.is_over(budget) {
+        if attempts >= budget.attempts && watch.is_over(budget.time) {
             let reason = watch.too_busy();
             let reason = reason.unwrap_or_else(|| panic!("{test}, on a calm machine: {found}"));
             skipped(test, &reason);

@@ -25,6 +25,12 @@ pub fn seeds_times(first: u64, usual: u64) -> Range<u64> {
     only_or(first..first + usual * number("RDMALAB_SEEDS").unwrap_or(1))
 }
 
+/// Seeds that once found a bug; none if `RDMALAB_SEED` names the only one to play.
+pub fn regressions(seeds: &[u64]) -> impl Iterator<Item = u64> {
+    let seeds = if only_seed().is_none() { seeds } else { &[] };
+    seeds.iter().copied()
+}
+
 fn only_or(seeds: Range<u64>) -> Range<u64> {
     only_seed().map_or(seeds, |seed| seed..seed + 1)
 }

@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdmalab_engine::vocab::WcStatus;
-use rdmalab_testing::{only_seed, seeds, seeds_each};
+use rdmalab_testing::{only_seed, regressions, seeds, seeds_each};
 use rdmalab_testkit::workload::{Player, Scenario, Transcript, run};
 
 /// How many seeds to play without `RDMALAB_SEEDS`. `.ci/run` plays 10 000.
@@ -46,8 +46,8 @@ fn random_workloads_with_on_demand_paging() {
 
 #[test]
 fn seeds_that_found_bugs() {
-    for seed in REGRESSIONS {
-        play(&Scenario::new(*seed));
+    for seed in regressions(REGRESSIONS) {
+        play(&Scenario::new(seed));
     }
 }
 

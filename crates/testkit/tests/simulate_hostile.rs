@@ -4,7 +4,7 @@
 use std::panic::catch_unwind;
 
 use rdmalab_random::Random;
-use rdmalab_testing::seeds;
+use rdmalab_testing::{regressions, seeds};
 use rdmalab_testkit::hostile;
 
 /// How many seeds to play without `RDMALAB_SEEDS`.
@@ -24,5 +24,5 @@ fn play(seed: u64) {
 
 #[test]
 fn nothing_panics_and_nothing_is_granted_beyond_what_was_given() {
-    REGRESSIONS.iter().copied().chain(seeds(SEEDS)).for_each(play);
+    regressions(REGRESSIONS).chain(seeds(SEEDS)).for_each(play);
 }

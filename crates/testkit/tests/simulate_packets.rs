@@ -13,7 +13,7 @@ use rdmalab_link::address::FourTuple;
 use rdmalab_link::expand;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_random::Random;
-use rdmalab_testing::{only_seed, seeds};
+use rdmalab_testing::{only_seed, regressions, seeds};
 use rdmalab_testkit::fuzz;
 use rdmalab_trace::file::Capture;
 use rdmalab_wire::frame::{Datagram, EthernetFrame, Network};
@@ -204,7 +204,7 @@ fn no_bytes_are_too_strange() {
     let played = seeds(SEEDS);
     let seeds = played.end - played.start;
     let (mut parsed, mut taken, mut traced) = (0u64, 0u64, 0usize);
-    for seed in REGRESSIONS.iter().copied().chain(played) {
+    for seed in regressions(REGRESSIONS).chain(played) {
         let (by_parser, by_receiver, by_trace) = play(&frames, seed);
         traced += by_trace;
         parsed += u64::from(by_parser);

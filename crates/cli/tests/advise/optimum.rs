@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 use super::{answers, are_worse};
 
-use rdmalab_testing::{Watch, again_until, too_busy};
+use rdmalab_testing::{Budget, Watch, again_until, too_busy};
 
 /// After this time no more rounds are measured to get an answer.
-pub const BUDGET: Duration = Duration::from_secs(120);
+pub const BUDGET: Budget = Budget { attempts: 1, time: Duration::from_secs(120) };
 
 /// Runs with these options and rules, and returns the only answer for a goal, from these runs and
 /// the records that are already in the directory.
@@ -136,11 +136,25 @@ const RIGHT: usize = 2;
 /// answer ever tells it, the risk is 2 in 1000 until the time is up. (Three in all, not in a row,
 /// would give 4 in 100 there.) More rounds in one directory would not help, as misleading rounds
 /// would stay.
-pub fn twice(question: &str, outcome: &str, mut ask: impl FnMut() -> Value) -> Option<Value> {
-    let mut judge = Judge { question, outcome, wrong: Vec::new() };
+pub fn twice(question: &str, outcome: &str, ask: impl FnMut() -> Value) -> Option<Value> {
     let (test, watch) = (format!("advise {question}"), Watch::begin());
-    let mut tell = || again_until(&test, &watch, BUDGET, || judge.judge(ask()));
-    (0..RIGHT).map(|_| tell()).collect::<Option<Vec<_>>>()?.pop()
+    let tell = |look: Look<'_>| again_until(&test, &watch, BUDGET, look);
+    twice_by(tell, question, outcome, ask)
+}
+
+/// Asks once, and returns the answer if it has the expected outcome.
+type Look<'a> = &'a mut dyn FnMut() -> Result<Value, String>;
+
+/// As [`twice`], where `tell` looks until an answer has the expected outcome, or it gives up.
+fn twice_by(
+    mut tell: impl FnMut(Look<'_>) -> Option<Value>,
+    question: &str,
+    outcome: &str,
+    mut ask: impl FnMut() -> Value,
+) -> Option<Value> {
+    let mut judge = Judge { question, outcome, wrong: Vec::new() };
+    let told = (0..RIGHT).map(|_| tell(&mut || judge.judge(ask())));
+    told.collect::<Option<Vec<_>>>()?.pop()
 }
 
 /// Tells answers with the expected outcome from others.
@@ -172,12 +186,10 @@ impl Judge<'_> {
 fn one_wrong_outcome_is_chance_and_three_are_none() {
     let of = |outcomes: &[&str]| {
         let mut all = outcomes.iter();
-        let mut judge = Judge { question: "inline", outcome: "no difference", wrong: Vec::new() };
-        let mut answer =
-            || json!({ "question": "inline", "outcome": all.next().expect("no more") });
-        let mut told = || std::iter::repeat_with(|| judge.judge(answer())).find_map(Result::ok);
-        let twice = AssertUnwindSafe(|| (0..RIGHT).filter_map(|_| told()).last());
-        let last = catch_unwind(twice).ok()?.expect("an answer");
+        let ask = || json!({ "question": "inline", "outcome": all.next().expect("no more") });
+        let tell = |look: Look<'_>| std::iter::repeat_with(look).find_map(Result::ok);
+        let told = AssertUnwindSafe(|| twice_by(tell, "inline", "no difference", ask));
+        let last = catch_unwind(told).ok()?.expect("an answer");
         assert!(all.next().is_none(), "it ended before");
         Some(last["outcome"] == "no difference")
     };

@@ -3,6 +3,7 @@
 
 use rdmalab_random::Random;
 use rdmalab_rank::Rank;
+use rdmalab_testing::seeds;
 use rdmalab_verbs::{QpType, RecvRequest, SendRequest};
 
 use crate::lab::{End, Shape, connect_to, lab, model};
@@ -28,7 +29,7 @@ impl Message {
     }
 }
 
-/// How many random cases there are.
+/// How many seeds to play without `RDMALAB_SEEDS`.
 const SEEDS: u64 = 200;
 const MTU: f64 = 4096.0;
 /// Time between two looks for a message: far less than what results may differ by, a packet.
@@ -158,7 +159,7 @@ fn long_messages_share_what_they_meet_at() {
 /// Random messages between random ranks, by SEND and READ, at random times.
 #[test]
 fn random_messages_take_the_same_time_as_packet_by_packet() {
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS) {
         let mut random = Random::new(seed);
         let ranks = 2 + random.below(3) as usize;
         let messages: Vec<Message> = (0..2 + random.below(5))
