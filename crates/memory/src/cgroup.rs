@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 /// Bytes that are read of a file, and of the longest path.
-const TEXT_BYTES: usize = 2048;
+const TEXT_BYTES: usize = 4096;
 
 /// The smallest limit in bytes of the process's memory cgroup and its ancestors; `None` without
 /// one.
@@ -118,6 +118,10 @@ mod tests {
             ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
         assert_eq!(limit_with(first, &files), Some(7000));
+        // A dozen hierarchies of a container have such paths.
+        let others: String =
+            (4..16).map(|n| format!("{n}:cpu{n}:/{}\n", "x".repeat(200))).collect();
+        assert_eq!(limit_with(&format!("{others}3:memory:/a/b\n"), &files), Some(7000));
         let both = [&files[..], &[("unified/a/memory.max", "50\n")]].concat();
         assert_eq!(limit_with(first, &both), Some(50));
         assert_eq!(limit_with("4:cpu:/a/b\nnonsense\n", &files), None);

@@ -10,7 +10,6 @@
 //! actions that its parent had when it was made, so that the parent, too, would be without the
 //! handler until the child has executed the program.
 
-use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
 use core::mem;
 use core::ptr;
@@ -118,58 +117,3 @@ pub unsafe extern "C" fn execveat(
     // SAFETY: the caller's contract.
     passing_on(|| unsafe { libc::syscall(call, directory, path, words, variables, flags) as c_int })
 }
-
-/// `execle` with its words and, behind their null, the variables.
-unsafe extern "C" fn execute_list_with(path: *const c_char, words: List) -> c_int {
-    // SAFETY: the words end with a null, and a pointer to the variables follows.
-    unsafe {
-        let count = (0..).find(|at| (*words.add(*at)).is_null()).unwrap_or(0);
-        execve(path, words, words.add(count + 1).cast::<List>().read())
-    }
-}
-
-/// A function that gets the words one by one, which calls another one with their list. Five of them
-/// are in registers; pushed where the return address was, they precede the others on the stack.
-macro_rules! with_list {
-    ($(#[$doc:meta])* $name:ident, $function:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C library's function. It has arguments that Rust cannot name.
-        #[cfg(target_arch = "x86_64")]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char) -> c_int {
-            naked_asm!(
-                "pop rax",
-                "push r9",
-                "push r8",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "mov rsi, rsp",
-                // The return address. The stack is aligned to 16 bytes with it.
-                "push rax",
-                "call {function}",
-                "pop rcx",
-                "add rsp, 40",
-                "push rcx",
-                "ret",
-                function = sym $function,
-            )
-        }
-    };
-}
-
-with_list!(
-    /// `execl`.
-    execl, execv
-);
-with_list!(
-    /// `execlp`.
-    execlp, execvp
-);
-with_list!(
-    /// `execle`.
-    execle, execute_list_with
-);

@@ -17,8 +17,9 @@
 //! handler that it saw last, by which the device recognises such a call, and then lets that handler
 //! stay alone.
 
-#[cfg(target_arch = "x86_64")]
 mod execute;
+#[cfg(target_arch = "x86_64")]
+mod execute_list;
 mod functions;
 mod next;
 
