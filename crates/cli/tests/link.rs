@@ -166,8 +166,8 @@ fn captures_of_equal_simulated_runs_are_equal() {
 /// The payload of the WRITE by which a receiver gives credits.
 const CREDIT_BYTES: usize = 8;
 
-/// The requests and READ responses of a capture, each once, without credits: whether a response, opcode, PSN after
-/// the first one, bytes of payload.
+/// The requests and READ responses of a capture, each once, without credits: whether a response,
+/// opcode, PSN after the first one, bytes of payload.
 fn first_transmissions(file: &Path, from: Direction) -> Vec<(bool, String, u32, usize)> {
     let trace = rdmalab_trace::read(file).unwrap();
     let mut found = Vec::new();

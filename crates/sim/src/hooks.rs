@@ -156,8 +156,8 @@ impl World {
     }
 
     /// The remote address that captures show: the offset in its region, below the key. Where the
-    /// program's memory lies differs from run to run, and captures of equal runs are equal. A region
-    /// of the whole address space has addresses only.
+    /// program's memory lies differs from run to run, and captures of equal runs are equal. A
+    /// region of the whole address space has addresses only.
     fn shown_address(&self, packets: &Packets) -> u64 {
         let Train { remote_addr, rkey, .. } = packets.train;
         let region = match packets.to {

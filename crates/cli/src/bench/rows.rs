@@ -413,8 +413,12 @@ mod tests {
         let rows = [all(false), all(true)].concat();
         for (i, row) in rows.iter().enumerate() {
             assert!(rows[i + 1..].iter().all(|other| other.name != row.name), "{}", row.name);
-            let at_most = matches!(row.target, Target::AtMost(_));
-            assert_eq!(!at_most, row.quantity().more_is_better(), "{}", row.name);
+            let is_rate = match row.target {
+                Target::AtMost(_) => false,
+                Target::AtLeast(_) => true,
+                Target::None => row.quantity().more_is_better(),
+            };
+            assert_eq!(is_rate, row.quantity().more_is_better(), "{}", row.name);
             assert_eq!(row.list.is_none(), row.quantity() == Quantity::HalfRoundTrip);
         }
     }
@@ -429,9 +433,9 @@ mod tests {
         assert!(places(Some("SEND 32 B")).iter().all(|testbed| *testbed == Testbed::OneHost));
         assert_eq!(places(Some("SEND 32 B over")), [Testbed::TwoHosts]);
         assert!(places(Some("no such row")).is_empty());
-        assert_eq!(chosen(None, true).len(), 5);
+        assert_eq!(chosen(None, true).len(), 8);
         let shared = |row: &Row| row.memory(true) == Memory::Shared;
-        assert_eq!(chosen(None, true).iter().filter(|row| shared(row)).count(), 1);
+        assert_eq!(chosen(None, true).iter().filter(|row| shared(row)).count(), 4);
         let foreign = chosen(Some("foreign"), false);
         assert!(!foreign.is_empty() && !foreign.iter().any(shared));
         assert!(chosen(Some("memfd"), false).iter().all(shared));

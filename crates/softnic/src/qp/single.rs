@@ -70,8 +70,8 @@ impl QpInner {
         true
     }
 
-    /// Takes a slot that holds an acknowledgement without a NAK. Returns whether it did; if not, the
-    /// general path takes the slot.
+    /// Takes a slot that holds an acknowledgement without a NAK. Returns whether it did; if not,
+    /// the general path takes the slot.
     #[inline(always)]
     pub(crate) fn take_plain_ack(&mut self, slot: &Slot, from: u16) -> bool {
         let QpInner { qp, links } = self;
