@@ -1,6 +1,6 @@
-//! The functions of the C library that execute a program and get its words one by one. Rust has no
-//! such functions, so they are in assembly, for `x86_64` alone: elsewhere those of the C library are
-//! called.
+//! The functions of the C library that execute a program and get its words one by one. Rust has
+//! no such functions, so they are in assembly, for `x86_64` alone: elsewhere those of the C library
+//! are called.
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
