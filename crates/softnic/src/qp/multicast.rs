@@ -14,7 +14,7 @@ use rdmalab_wire::opcode::Transport;
 use super::{Place, QpInner, QpLinks};
 use crate::peer::Peer;
 use crate::ring_path::RingPath;
-use crate::udp::{Network, NetworkPath};
+use crate::udp::{HookedNetworkPath, Network};
 
 impl QpInner {
     /// Whether the next datagram goes to a group.
@@ -52,7 +52,7 @@ impl QpInner {
     fn send_to_group<P: Path<QpLinks>>(
         &mut self,
         rings: &mut [P],
-    ) -> (Step, Option<NetworkPath<'static>>) {
+    ) -> (Step, Option<HookedNetworkPath<'static>>) {
         let (process, mtu) = (self.links.process, self.qp.mtu);
         let mut group = Group { rings, network: process.network(), mtu, on_network: None };
         let sent = driver::send_request(&mut self.qp, &mut group, &mut self.links);
@@ -86,7 +86,7 @@ struct Group<'a, P> {
     network: Option<&'static Network>,
     mtu: PathMtu,
     /// The path to the members on other hosts.
-    on_network: Option<NetworkPath<'static>>,
+    on_network: Option<HookedNetworkPath<'static>>,
 }
 
 impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
@@ -103,7 +103,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
         train.flags.0 |= TrainFlags::GRH;
         self.on_network = self.network.and_then(|network| {
             let route = network.route(&to.ah)?;
-            NetworkPath::new(network, &route, Transport::Ud, self.mtu)
+            network.path(&route, Transport::Ud, self.mtu)
         });
     }
 

@@ -16,7 +16,7 @@ use crate::hooks::Hooks;
 use crate::udp::congestion::FIRST_WINDOW_PACKETS;
 use crate::udp::nagle::Queue;
 use crate::udp::socket::Route;
-use crate::udp::{Arrival, Network, NetworkPath};
+use crate::udp::{Arrival, Network};
 
 impl QpInner {
     /// Sets the route of a connection, after its address was set, if the peer is on another host.
@@ -39,7 +39,7 @@ impl QpInner {
         if sends_requests {
             self.note_requests_sent(network);
         }
-        let path = NetworkPath::new(network, route, transport_of(self.qp.qp_type), self.qp.mtu);
+        let path = network.path(route, transport_of(self.qp.qp_type), self.qp.mtu);
         let Some(mut path) = path else { return Step::Blocked };
         // A lone ACK goes after the program's answer to the message that it acknowledges.
         if !self.qp.has_only_ack() {
@@ -70,10 +70,10 @@ impl QpInner {
             let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { break };
             if path.is_none() {
                 let transport = transport_of(self.qp.qp_type);
-                path = NetworkPath::new(network, &route, transport, self.qp.mtu);
+                path = network.path(&route, transport, self.qp.mtu);
             }
             let Some(path) = &mut path else { break };
-            path.route = route;
+            path.inner.route = route;
             if driver::send_request(&mut self.qp, path, &mut self.links) != Step::Done {
                 break;
             }

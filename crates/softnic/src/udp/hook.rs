@@ -4,6 +4,7 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::hook::PacketHook;
 
 use super::network::drops_of;
+use super::packet_path::ArmedHook;
 use crate::process::Process;
 
 /// Passes every packet of this process through a tap or fault rules, until the process ends.
@@ -15,7 +16,7 @@ pub fn set_packet_hook(hook: Box<dyn PacketHook>) -> VerbsResult<()> {
     let network = network.ok_or_else(|| {
         VerbsError::invalid("no network is open: name an interface, and open a device first")
     })?;
-    let set = network.hook.set(hook);
+    let set = network.hook.set(ArmedHook::new(hook));
     network.connected.request_close();
     set.map_err(|_| VerbsError::busy("the network has a hook already"))
 }

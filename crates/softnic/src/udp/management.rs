@@ -8,23 +8,26 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use rdmalab_driver::{Memory as _, Path as _};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand;
 pub use rdmalab_wire::ids::Gid;
+use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
+use super::forward;
 use super::mad_queue::MadQueue;
 pub use super::mad_queue::{MAD_BYTES, ManagementDatagram};
 pub(crate) use super::mad_queue::{QP1, QP1_QKEY};
 use super::receiver::Arrival;
-use super::{forward, handover};
 use crate::peer::Peer;
 use crate::poll::wait_readable;
 use crate::process::Process;
+use crate::qp::QpLinks;
 
 /// How long the first datagram to this host waits for the hellos of its processes, ns.
 const HANDSHAKE_NS: u64 = 300_000_000;
@@ -46,19 +49,14 @@ impl Process {
         network.check_address_within(ah, 0)?;
         if let Some(route) = network.route(ah) {
             let train = self.management.next_train();
-            let egress = network.egress();
-            let Some(mut out) = network.send_batch_within(handover::EXIT_WAIT) else {
+            let Some(mut path) = network.path(&route, Transport::Ud, PathMtu::Mtu256) else {
                 return Err(VerbsError::busy(
                     "the process exits while another of its threads is sending",
                 ));
             };
-            let pushed = out.push(&egress, &route, Transport::Ud, &train, true, |to| {
-                to.copy_from_slice(mad);
-                Ok::<(), std::convert::Infallible>(())
-            });
-            let Ok(()) = pushed;
-            out.flush(&egress);
-            drop(out);
+            // A copy within this process does not fail.
+            let _ = path.push(&train, true, |_, mut to| QpLinks::put(mad, &mut to));
+            path.flush();
             // If the exit handlers have closed this process's capture, append the datagram to it.
             if let Some(tap) = self.hooks.and_then(|hooks| hooks.tap) {
                 tap.write_if_late();

@@ -40,6 +40,7 @@ pub(crate) mod nagle;
 mod neighbour;
 pub(crate) mod network;
 mod ownership;
+mod packet_path;
 mod path;
 mod receive;
 mod receive_batch;
@@ -53,7 +54,7 @@ mod tentative;
 mod watchdog;
 
 pub(crate) use network::Network;
-pub(crate) use path::NetworkPath;
+pub(crate) use path::HookedNetworkPath;
 pub(crate) use receiver::{Arrival, SocketState};
 pub(crate) use send_batch::warn_of_narrow_path;
 use socket::Route;

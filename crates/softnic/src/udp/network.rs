@@ -10,7 +10,6 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::address::{FourTuple, IpFields, address_of, destination_of};
 use rdmalab_link::drops::Counters;
-use rdmalab_link::hook::PacketHook;
 use rdmalab_wire::ids::Gid;
 
 use super::connected_socket::ConnectedSocket;
@@ -18,6 +17,7 @@ use super::delayed_qps::DelayedQps;
 use super::interface::Interface;
 use super::neighbour::{self, NeighbourCache};
 use super::ownership::Ownership;
+use super::packet_path::ArmedHook;
 use super::receiver::Receiver;
 use super::send_batch::{Egress, SendBatch};
 use super::socket::{self, Route};
@@ -71,7 +71,7 @@ pub(crate) struct Network {
     /// Next hops that were resolved lately.
     pub(super) neighbours: Mutex<NeighbourCache>,
     /// Taps and fault rules.
-    pub(super) hook: OnceLock<Box<dyn PacketHook>>,
+    pub(super) hook: OnceLock<ArmedHook>,
 }
 
 impl Network {
@@ -171,8 +171,7 @@ impl Network {
     }
 
     pub(super) fn egress(&self) -> Egress<'_> {
-        let hook = self.hook.get().map(|hook| &**hook);
-        Egress { fd: self.fd(), counters: &self.counters, hook }
+        Egress { fd: self.fd(), counters: &self.counters }
     }
 
     /// Makes the kernel report the IP header fields that UD queue pairs deliver.

@@ -7,11 +7,13 @@ use rdmalab_driver::{Path, Unsent};
 use rdmalab_engine::qp::{CopyError, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_link::expand;
+use rdmalab_link::hook::Verdict;
 use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
 
 use super::congestion::FIRST_WINDOW_PACKETS;
 use super::handover::EXIT_WAIT;
+use super::packet_path::{BuiltPacket, HookedPath, PacketPath};
 use super::send_batch::{Egress, SendBatch};
 use super::{Network, Route};
 use crate::qp::{Place, QpLinks};
@@ -28,21 +30,29 @@ pub(crate) struct NetworkPath<'a> {
     mtu: PathMtu,
 }
 
-impl<'a> NetworkPath<'a> {
-    /// `None` in an exiting process whose batch stays locked: it may exit inside a verb.
-    pub(crate) fn new(
-        network: &'a Network,
+/// The path to another host, through the network's hook.
+pub(crate) type HookedNetworkPath<'a> = HookedPath<'a, NetworkPath<'a>>;
+
+impl Network {
+    /// The path of a route. `None` in an exiting process whose batch stays locked: it may exit
+    /// inside a verb.
+    pub(crate) fn path(
+        &self,
         route: &Route,
         transport: Transport,
         mtu: PathMtu,
-    ) -> Option<Self> {
-        let (egress, out) = (network.egress(), network.send_batch_within(EXIT_WAIT)?);
-        Some(NetworkPath { egress, out, route: *route, transport, mtu })
+    ) -> Option<HookedNetworkPath<'_>> {
+        let (egress, out) = (self.egress(), self.send_batch_within(EXIT_WAIT)?);
+        let path = NetworkPath { egress, out, route: *route, transport, mtu };
+        Some(HookedPath::new(path, self.hook.get()))
     }
+}
 
+impl HookedNetworkPath<'_> {
     /// Sends the packets of the batch.
-    pub(crate) fn flush(mut self) {
-        self.out.flush(&self.egress);
+    pub(crate) fn flush(self) {
+        let NetworkPath { mut out, egress, .. } = self.inner;
+        out.flush(&egress);
     }
 }
 
@@ -56,17 +66,30 @@ impl Path<QpLinks> for NetworkPath<'_> {
     fn push(
         &mut self,
         train: &Train,
-        is_inline: bool,
+        _is_inline: bool,
+        fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        self.push_inspected(train, fill, |_| Verdict::Pass)
+    }
+}
+
+impl PacketPath<QpLinks> for NetworkPath<'_> {
+    #[inline]
+    fn push_inspected(
+        &mut self,
+        train: &Train,
         mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        mut inspect: impl FnMut(BuiltPacket<'_>) -> Verdict,
     ) -> Result<(), Unsent> {
         let NetworkPath { egress, out, route, transport, mtu } = self;
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, *mtu);
-            out.push(egress, route, *transport, &packet, is_inline, |to| match to.len() as u32 {
+            let fill = |to: &mut [u8]| match to.len() as u32 {
                 0 => Ok(()),
                 bytes => fill(at..at + bytes, Place::of(to)),
-            })
-            .map_err(|error| Unsent { error, packets: index })?;
+            };
+            out.push(egress, route, *transport, &packet, fill, &mut inspect)
+                .map_err(|error| Unsent { error, packets: index })?;
         }
         Ok(())
     }

@@ -1,20 +1,17 @@
 //! Packets to be sent: collected, then sent in as few system calls as the kernel allows.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use parking_lot::Mutex;
 use rdmalab_engine::train::Train;
-use rdmalab_link::address::IpFields;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
-use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
-use rdmalab_link::packet::Payload;
-use rdmalab_link::transmissions::Transmissions;
-use rdmalab_wire::ids::{PathMtu, Qpn};
+use rdmalab_link::hook::Verdict;
+use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
 
+use super::packet_path::BuiltPacket;
 use super::socket::{self, Route, SEGMENTS_MAX};
 use crate::cancel::NoCancel;
 
@@ -22,8 +19,6 @@ use crate::cancel::NoCancel;
 const ROOM: usize = 256 * 1024;
 /// Bytes of the longest run of segments: the payload of a UDP datagram, less the IPv6 header.
 pub(super) const RUN_BYTES: usize = 65_000;
-/// At most this many flows have their transmissions counted.
-const FLOWS_MAX: usize = 1024;
 /// How long to wait, once, while the device queue is full, ms. After that packets are lost.
 const FULL_WAIT_MS: i32 = 1;
 
@@ -46,39 +41,29 @@ pub(crate) struct SendBatch {
     runs: Vec<Run>,
     /// The kernel segments runs; `false` after it has refused to.
     segments: bool,
-    /// How often packets of a flow were sent, for a hook. The key is the destination, its queue
-    /// pair, and whether the packets are responses.
-    flows: BTreeMap<(IpAddr, Qpn, bool), Transmissions>,
 }
 
-/// The socket that sends a packet, and the hook and the counters on the way.
+/// The socket that sends a packet, and the counters on the way.
 pub(crate) struct Egress<'a> {
     pub(crate) fd: RawFd,
     pub(crate) counters: &'a Counters,
-    pub(crate) hook: Option<&'a dyn PacketHook>,
 }
 
 impl SendBatch {
     pub(crate) fn new() -> SendBatch {
-        SendBatch {
-            data: vec![0; ROOM],
-            used: 0,
-            runs: Vec::new(),
-            segments: true,
-            flows: BTreeMap::new(),
-        }
+        SendBatch { data: vec![0; ROOM], used: 0, runs: Vec::new(), segments: true }
     }
 
-    /// Adds a packet, given as a train of one packet. `fill` writes its payload, which lay in the
-    /// work request if `is_inline`. Returns the error of `fill`: then the packet is not sent.
+    /// Adds a packet, given as a train of one packet. `fill` writes its payload, and `inspect`
+    /// decides whether the packet is sent. Returns the error of `fill`: then it is not sent.
     pub(crate) fn push<E>(
         &mut self,
         egress: &Egress<'_>,
         route: &Route,
         transport: Transport,
         train: &Train,
-        is_inline: bool,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        inspect: impl FnOnce(BuiltPacket<'_>) -> Verdict,
     ) -> Result<(), E> {
         let most = train.payload_bytes as usize + MAX_OVERHEAD_BYTES;
         if self.data.len() - self.used < most {
@@ -94,39 +79,13 @@ impl SendBatch {
         let index = self.place_in_run(route, packet_bytes);
         let end = self.used + packet_bytes;
         expand::seal(&route.tuple, index, &mut self.data[self.used..end]);
-        if let Some(hook) = egress.hook {
-            let context = PacketContext {
-                direction: Direction::Out,
-                tuple: route.tuple,
-                ip: IpFields {
-                    traffic_class: route.traffic_class,
-                    hop_limit: route.hop_limit,
-                    flow_label: route.flow_label,
-                    identification: index,
-                },
-                local_qp: train.src_qpn,
-                destination_qp: train.dst_qpn,
-                psn: train.first_psn,
-                psns: train.packets,
-                transmission: self.transmission(route, train),
-                payload: Payload { bytes: train.payload_bytes, is_inline },
-            };
-            if hook.outgoing(&context, &mut self.data[self.used..end]) == Verdict::Drop {
-                egress.counters.count(Drop::Hook);
-                return Ok(());
-            }
+        let bytes = &mut self.data[self.used..end];
+        if inspect(BuiltPacket { route, train, identification: index, bytes }) == Verdict::Drop {
+            egress.counters.count(Drop::Hook);
+            return Ok(());
         }
         self.commit(route, packet_bytes, index);
         Ok(())
-    }
-
-    /// How often this packet was sent before.
-    fn transmission(&mut self, route: &Route, train: &Train) -> u32 {
-        let flow = (route.tuple.destination, train.dst_qpn, train.kind.is_response());
-        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
-            self.flows.pop_first();
-        }
-        self.flows.entry(flow).or_default().next(train.first_psn)
     }
 
     /// The position of a datagram of `bytes` in the run that it will join; 0 if it begins a new

@@ -10,6 +10,7 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 
 use super::interface::{self, Interface};
 use super::ownership::Ownership;
+use super::packet_path::ArmedHook;
 use super::record_lock::{lock, register_standby};
 use super::{Network, handover, socket};
 use crate::control::{ControlKind, ControlMessage};
@@ -78,7 +79,7 @@ impl Process {
         let reads = network.ownership.is_ours();
         register_standby(network.ownership_fd());
         if let Some(hooks) = self.hooks {
-            let _ = network.hook.set(Box::new(NetworkHook::new(hooks)));
+            let _ = network.hook.set(ArmedHook::new(Box::new(NetworkHook::new(hooks))));
         }
         let _ = self.network.opened.set(network);
         handover::hand_over_at_exit();
