@@ -1,10 +1,15 @@
 //! The local lane: an initiator that can reach its peer's memory executes a one-sided operation
 //! itself, under the rights that the peer's responder would check.
+//!
+//! A lane is no [`Path`](crate::Path): it carries no trains. The request is complete when its bytes
+//! have moved, so there is nothing to acknowledge, to repeat, or to receive.
 
 use rdmalab_engine::mr::{self, KeyEntry};
 use rdmalab_engine::qp::{AtomicOp, Qp};
 use rdmalab_engine::vocab::{Access, PdId, WrOpcode};
 use rdmalab_wire::ids::Qpn;
+
+use crate::memory::Host;
 
 /// The initiator's knowledge of the queue pair at the other end.
 #[derive(Clone, Copy, Debug)]
@@ -30,11 +35,39 @@ pub struct Granted {
     pub entry: KeyEntry,
 }
 
-/// Checks the one-sided operation at `position` as the target's responder would; `key` looks up a
-/// key of the target. `Some(None)`: the operation transfers no byte. `None`: the operation must be
-/// sent on the path, where the responder answers it.
+/// The memory of a peer within reach.
+pub trait Lane<H: Host> {
+    /// The queue pair at the other end of `qp`.
+    fn target(&self, qp: &Qp) -> Target;
+
+    /// Looks up a key of the target.
+    fn key(&self, rkey: u32) -> Option<KeyEntry>;
+
+    /// Moves the bytes of the operation at `position`. Returns `false`, and changes nothing, if it
+    /// must be sent on the path.
+    fn move_bytes(&mut self, qp: &Qp, host: &mut H, position: u32, granted: &Granted) -> bool;
+}
+
+/// Executes the one-sided operation at `position`: checks the rights, moves the bytes, and retires
+/// the request. Returns `false` if it must be sent on the path, where the responder answers it.
+#[inline(always)]
+pub fn execute<H: Host>(qp: &mut Qp, lane: &mut impl Lane<H>, host: &mut H, position: u32) -> bool {
+    let target = lane.target(qp);
+    let is_done = match check(qp, position, &target, |rkey| lane.key(rkey)) {
+        None => false,
+        Some(None) => true,
+        Some(Some(granted)) => lane.move_bytes(qp, host, position, &granted),
+    };
+    if is_done {
+        qp.retire_lane(position, host);
+    }
+    is_done
+}
+
+/// Checks the operation at `position` as the target's responder would; `key` looks up a key of the
+/// target. `Some(None)`: the operation transfers no byte. `None`: it must be sent on the path.
 #[inline]
-pub fn check(
+fn check(
     qp: &Qp,
     position: u32,
     target: &Target,

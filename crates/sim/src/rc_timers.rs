@@ -1,7 +1,8 @@
 //! The timers of reliable connections, as adapters have them: time-outs of requests (IBA vol. 1,
 //! 9.7.6.1.3), and waits after RNR NAKs (9.7.5.2.8).
 
-use rdmalab_engine::qp::{Timer, TimerKind};
+use rdmalab_driver::timers::{self, Timers};
+use rdmalab_engine::qp::{Qp, TimerKind};
 
 use crate::adapter::SimQp;
 use crate::component::Component;
@@ -10,33 +11,43 @@ use crate::ids::QpId;
 use crate::kernel::World;
 use crate::time::Ps;
 
-impl World {
-    /// When a timer that is wanted now is due; `None` for a queue pair without a time-out.
-    fn deadline(&self, qp: &SimQp, kind: TimerKind) -> Option<Ps> {
-        let wait = Ps::from_whole_ns(qp.qp.wait_ns(kind)?);
-        Some(match kind {
+/// The timer of one queue pair, by events of the simulation.
+struct QpTimer<'a> {
+    world: &'a mut World,
+    id: QpId,
+    /// The time of the event that was scheduled.
+    scheduled: &'a mut Option<Ps>,
+}
+
+impl Timers for QpTimer<'_> {
+    /// A queue pair without a time-out waits for ever.
+    fn deadline_ns(&mut self, qp: &Qp, kind: TimerKind) -> Option<u64> {
+        let wait = Ps::from_whole_ns(qp.wait_ns(kind)?);
+        let now = self.world.now;
+        let deadline = match kind {
             // The next look finds that it waits, and the one after that it still does.
-            TimerKind::Ack if self.parameters.ack_timeout_scan > 0 => {
-                wait * (self.now.0 / wait.0 + 2)
+            TimerKind::Ack if self.world.parameters.ack_timeout_scan > 0 => {
+                wait * (now.0 / wait.0 + 2)
             }
-            _ => self.now + wait,
-        })
+            _ => now + wait,
+        };
+        Some(deadline.whole_ns())
     }
 
+    fn schedule(&mut self, _kind: TimerKind, at_ns: u64) {
+        let at = Ps::from_whole_ns(at_ns).max(self.world.now);
+        if self.scheduled.is_none_or(|scheduled| scheduled > at) {
+            *self.scheduled = Some(at);
+            self.world.queue.push(at, Event::Timer { qp: self.id });
+        }
+    }
+}
+
+impl World {
     /// Schedules the timer of a queue pair, unless an earlier event will do that.
     pub(crate) fn arm_timer(&mut self, id: QpId, qp: &mut SimQp) {
-        if let Timer::Wanted(kind) = qp.qp.timer() {
-            // Without a time-out it waits for ever.
-            let Some(deadline) = self.deadline(qp, kind) else { return };
-            qp.qp.arm_timer_at(deadline.whole_ns());
-        }
-        if let Timer::At(_, at_ns) = qp.qp.timer() {
-            let at = Ps::from_whole_ns(at_ns).max(self.now);
-            if qp.timer.is_none_or(|scheduled| scheduled > at) {
-                qp.timer = Some(at);
-                self.queue.push(at, Event::Timer { qp: id });
-            }
-        }
+        let SimQp { qp, timer, .. } = qp;
+        timers::arm(qp, &mut QpTimer { world: self, id, scheduled: timer });
     }
 
     /// The timer of a queue pair may be due.
@@ -47,9 +58,7 @@ impl World {
             }
             qp.timer = None;
             let now_ns = world.now.whole_ns();
-            if let Timer::At(kind, at_ns) = qp.qp.timer()
-                && at_ns <= now_ns
-            {
+            if let Some(kind) = timers::due(&qp.qp, now_ns) {
                 world.note(id.node, Component::Timer, || {
                     "a timer of the queue pair ends".to_owned()
                 });

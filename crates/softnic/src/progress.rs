@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering;
 
 use rdmalab_driver::Step;
-use rdmalab_engine::qp::{Timer, TimerKind};
 use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
 
@@ -23,8 +22,6 @@ const TICK_MASK: u64 = 255;
 const TICK_NS: u64 = 1_000_000;
 /// How many slots ahead a receiver prefetches while messages stream.
 const PREFETCH_SLOTS: u64 = 4;
-/// If a QP has no time-out, the driver checks after this time whether a silent peer is dead, ns.
-const SILENCE_NS: u64 = 30_000_000_000;
 
 impl Process {
     /// Makes progress in a thread that is inside a verb.
@@ -304,12 +301,9 @@ impl Process {
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;
         for object in watched.into_iter().filter_map(|index| self.qps.at(index as usize)) {
-            match self.tick_one(object, now_ns) {
-                Look::Idle => {}
-                Look::At(at_ns) => {
-                    next_ns = Some(next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
-                    keep.push(object.index);
-                }
+            if let Some(at_ns) = self.tick_one(object, now_ns) {
+                next_ns = Some(next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
+                keep.push(object.index);
             }
         }
         self.timers.watched.lock().append(&mut keep);
@@ -327,16 +321,17 @@ impl Process {
         }
     }
 
-    fn tick_one(&self, object: &'static QpObject, now_ns: u64) -> Look {
+    /// Checks the timer of one QP. Returns when to check it again, ns; `None` if none runs.
+    fn tick_one(&self, object: &'static QpObject, now_ns: u64) -> Option<u64> {
         // Another thread works on this QP: check again soon.
-        let soon = Look::At(now_ns + TICK_NS);
+        let soon = Some(now_ns + TICK_NS);
         let Some(mut guard) = object.inner.try_lock() else { return soon };
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
             let is_remote = inner.links.route.is_some();
             // A fault rule may delay the answer. Then wait as long as on a network.
             let may_be_late = is_remote || (self.has_faults() && inner.peer_alive());
             if may_be_late && now_ns < inner.retransmit_at_ns() {
-                return Look::At(inner.retransmit_at_ns());
+                return Some(inner.retransmit_at_ns());
             }
             // The answer may have arrived long ago without being read.
             drop(guard);
@@ -353,7 +348,7 @@ impl Process {
         // An idle QP leaves the list under its lock, so that the next timer adds it again.
         let Some(inner) = guard.as_mut() else {
             object.in_timers.store(false, Ordering::Release);
-            return Look::Idle;
+            return None;
         };
         let by_ring = inner.links.route.is_none();
         if by_ring
@@ -362,33 +357,15 @@ impl Process {
         {
             return soon;
         }
-        if let Timer::At(kind, at_ns) = inner.qp.timer()
-            && now_ns >= at_ns
-        {
+        if let Some(kind) = inner.due_timer(now_ns) {
             inner.handle_timer(kind, now_ns);
         }
-        // Read the clock again: this thread may have been descheduled for longer than a time-out,
-        // and the next time-out would expire at once.
-        inner.qp.arm_timer(crate::clock::now_ns(), SILENCE_NS);
-        match inner.qp.timer() {
-            Timer::At(kind, at_ns) => {
-                if let TimerKind::Rnr(_) | TimerKind::PageFault = kind {
-                    self.set_deadline(at_ns);
-                }
-                Look::At(at_ns)
-            }
-            _ => {
-                object.in_timers.store(false, Ordering::Release);
-                Look::Idle
-            }
+        let next_ns = inner.arm_timer();
+        if next_ns.is_none() {
+            object.in_timers.store(false, Ordering::Release);
         }
+        next_ns
     }
-}
-
-/// The result of checking a timer.
-enum Look {
-    Idle,
-    At(u64),
 }
 
 /// Sends the responses to a batch of trains, and unlocks the QP.

@@ -4,7 +4,8 @@
 //! The choices come from bytes, so that a fuzzer and a seeded test share this driver. It moves no
 //! payload, so regions may be as large as an address space.
 
-use crate::sim::{Device, LIMITS, PD};
+use crate::sim::{Deadlines, Device, LIMITS, PD};
+use rdmalab_driver::timers;
 use rdmalab_engine::backend::{MwBind, RecvWr, SendWr};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
@@ -389,7 +390,7 @@ impl Hostile<'_> {
         self.now_ns += (self.choices.number() as u64) << (self.choices.byte() % 20);
         let (qp, mut env) = self.device.split(0);
         qp.on_timer(self.now_ns, &mut env);
-        qp.arm_timer(self.now_ns, 1_000_000);
+        timers::arm(qp, &mut Deadlines { now_ns: self.now_ns, infinite_ns: 1_000_000 });
     }
 
     fn lane(&mut self) {

@@ -20,4 +20,5 @@ pub use link::{Faults, Link, TrainData, cut};
 pub use memory::Memory;
 pub use paging::PagedMemory;
 pub use pair::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
+pub(crate) use world::Deadlines;
 pub use world::{At, Knobs, LIMITS, World};

@@ -288,7 +288,7 @@ fn a_late_acknowledgement_within_a_repeated_message_is_caught_up_with() {
     for _ in 0..4 {
         next_train(qp, 100 * 256).unwrap();
     }
-    qp.arm_timer(0, 1);
+    qp.arm_timer(1);
     assert!(qp.on_timer(u64::MAX, &mut env));
     assert_eq!(next_train(qp, 100 * 256).unwrap().0.first_psn, Psn::new(100));
     // The first transmission was only slow: the peer has received 250 packets.
@@ -306,7 +306,7 @@ fn a_failed_repetition_does_not_matter_when_the_first_copy_arrived() {
     }
     let (qp, mut env) = pair.device(LEFT).split(0);
     assert!(next_train(qp, 256).is_some() && next_train(qp, 256).is_some());
-    qp.arm_timer(0, 1);
+    qp.arm_timer(1);
     assert!(qp.on_timer(u64::MAX, &mut env));
     let (_, first, _) = next_train(qp, 256).unwrap();
     let (_, second, _) = next_train(qp, 256).unwrap();

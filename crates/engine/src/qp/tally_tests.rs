@@ -50,7 +50,7 @@ fn answer(qp: &mut Qp, psn: Psn, syndrome: Option<u8>, recorder: &mut Recorder) 
 }
 
 fn expire(qp: &mut Qp, recorder: &mut Recorder) {
-    qp.arm_timer(0, u64::MAX);
+    qp.arm_timer(0);
     qp.on_timer(u64::MAX, recorder);
 }
 

@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 
 use rdmalab_driver as driver;
-use rdmalab_driver::lane::{self, Granted, Target};
+use rdmalab_driver::lane::{self, Granted, Lane, Target};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::vocab::{QpType, Sge, WrOpcode};
@@ -20,6 +20,7 @@ use crate::device::MAX_SGE;
 use crate::layout::{self, QpWord};
 use crate::peer::{Peer, key_entry};
 use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
+use rdmalab_wire::opcode::Transport;
 
 /// How many WQEs are executed between entering the lane and leaving it.
 const WQES_PER_ENTRY: u32 = 16;
@@ -49,7 +50,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     }
     let mut executed = 0;
     let mut next = position;
-    while execute_one(inner, peer, next) {
+    let mut lane = PeerMemory { peer, service: inner.links.service };
+    while lane::execute(&mut inner.qp, &mut lane, &mut inner.links, next) {
         executed += 1;
         match inner.qp.lane_candidate() {
             Some(position) if executed < WQES_PER_ENTRY => next = position,
@@ -63,49 +65,68 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     executed > 0
 }
 
-/// Executes and retires the WQE at `position`; `false` if it must go through the ring.
-#[inline(always)]
-fn execute_one(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
-    let Some(remote) = find(inner, peer, position) else { return false };
-    let done = match remote {
-        Remote::Nothing => true,
-        Remote::Mapped(at) => run_mapped(inner, position, at),
-        Remote::Foreign(host_addr) => run_foreign(inner, peer, position, host_addr),
-    };
-    if done {
-        inner.qp.retire_lane(position, &mut inner.links);
-    }
-    done
+/// The memory of a peer's process, as this process reaches it.
+struct PeerMemory<'a> {
+    peer: &'a Peer,
+    service: Transport,
 }
 
-/// Checks the operation as the responder would, and finds its memory; `None` if it must go through
-/// the ring.
+impl Lane<QpLinks> for PeerMemory<'_> {
+    #[inline(always)]
+    fn target(&self, qp: &Qp) -> Target {
+        let word = self.peer.qps.load(layout::index_of(qp.remote_qpn));
+        let QpWord { pd, access, remote_qpn, .. } = word;
+        // The responder drops packets of another service, so they are sent there.
+        Target { can_receive: word.receives(self.service), pd, access, remote_qpn }
+    }
+
+    #[inline(always)]
+    fn key(&self, rkey: u32) -> Option<KeyEntry> {
+        self.peer.keys.lookup(rkey).and_then(key_entry)
+    }
+
+    #[inline(always)]
+    fn move_bytes(
+        &mut self,
+        qp: &Qp,
+        links: &mut QpLinks,
+        position: u32,
+        granted: &Granted,
+    ) -> bool {
+        match find(qp, links, self.peer, position, granted) {
+            Some(Remote::Mapped(at)) => run_mapped(qp, links, position, at),
+            Some(Remote::Foreign(host_addr)) => {
+                run_foreign(qp, links, self.peer, position, host_addr)
+            }
+            None => false,
+        }
+    }
+}
+
+/// Finds the memory of an operation; `None` if it must go through the ring.
 #[inline]
-fn find(inner: &mut QpInner, peer: &Peer, position: u32) -> Option<Remote> {
-    let qp = &inner.qp;
-    let word = peer.qps.load(layout::index_of(qp.remote_qpn));
-    let QpWord { pd, access, remote_qpn, .. } = word;
-    // The responder drops packets of another service, so they are sent there.
-    let can_receive = word.receives(inner.links.service);
-    let target = Target { can_receive, pd, access, remote_qpn };
-    let key = |rkey| peer.keys.lookup(rkey).and_then(key_entry);
-    let Some(Granted { host_addr, bytes, entry }) = lane::check(qp, position, &target, key)? else {
-        return Some(Remote::Nothing);
-    };
+fn find(
+    qp: &Qp,
+    links: &mut QpLinks,
+    peer: &Peer,
+    position: u32,
+    granted: &Granted,
+) -> Option<Remote> {
+    let Granted { host_addr, bytes, entry } = granted;
     if entry.on_demand {
         return None;
     }
     if peer.is_self {
-        return Some(Remote::Mapped(host_addr as *mut u8));
+        return Some(Remote::Mapped(*host_addr as *mut u8));
     }
     let addr = qp.sq.wqe(position).remote_addr;
     if entry.backing.segment != 0
-        && let Some(at) = in_mapping(&mut inner.links, peer, &entry, addr, bytes)
+        && let Some(at) = in_mapping(links, peer, entry, addr, *bytes)
     {
         return Some(Remote::Mapped(at));
     }
     let denied = peer.memory_denied.load(Ordering::Relaxed);
-    (!denied).then_some(Remote::Foreign(host_addr))
+    (!denied).then_some(Remote::Foreign(*host_addr))
 }
 
 /// Finds the peer's address `addr` in this process, if the peer's memory is mapped here.
@@ -140,8 +161,6 @@ fn find_mapping(links: &mut QpLinks, peer: &Peer, id: u32) -> Option<()> {
 
 /// The way to reach the target's memory.
 enum Remote {
-    /// Not needed: zero bytes.
-    Nothing,
     /// By a mapping in this process.
     Mapped(*mut u8),
     /// Through the kernel, at this address in the target.
@@ -154,8 +173,7 @@ fn piece(addr: u64, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes }
 }
 
-fn run_mapped(inner: &mut QpInner, position: u32, remote: *mut u8) -> bool {
-    let QpInner { qp, links } = inner;
+fn run_mapped(qp: &Qp, links: &mut QpLinks, position: u32, remote: *mut u8) -> bool {
     let wqe = qp.sq.wqe(position);
     let moved = match wqe.opcode {
         WrOpcode::Write => {
@@ -203,8 +221,7 @@ fn atomic_mapped(qp: &Qp, links: &QpLinks, position: u32, remote: *mut u8) -> bo
     true
 }
 
-fn run_foreign(inner: &QpInner, peer: &Peer, position: u32, host_addr: u64) -> bool {
-    let QpInner { qp, links } = inner;
+fn run_foreign(qp: &Qp, links: &QpLinks, peer: &Peer, position: u32, host_addr: u64) -> bool {
     let wqe = qp.sq.wqe(position);
     let (mut pieces, mut count) = ([EMPTY_PIECE; MAX_SGE as usize], 0);
     if wqe.is_inline() {

@@ -246,10 +246,7 @@ impl QpInner {
             self.links.process.watch_timer(self.links.object);
         }
         if let Timer::Wanted(TimerKind::Rnr(_) | TimerKind::PageFault) = timer {
-            self.qp.arm_timer(crate::clock::now_ns(), u64::MAX);
-            if let Timer::At(_, at_ns) = self.qp.timer() {
-                self.links.process.set_deadline(at_ns);
-            }
+            self.arm_timer();
         }
     }
 

@@ -1,14 +1,48 @@
-//! The expiry of a queue pair's timers.
+//! The timers of a queue pair: their deadlines, and their expiry.
 
-use rdmalab_engine::qp::{Timer, TimerKind};
+use rdmalab_driver::timers::{self, Timers};
+use rdmalab_engine::qp::{Qp, Timer, TimerKind};
 use rdmalab_engine::vocab::WcStatus;
 
 use super::QpInner;
+use crate::process::Process;
 use crate::udp::backoff;
 
+/// If a QP has no time-out, the driver checks after this time whether a silent peer is dead, ns.
+const SILENCE_NS: u64 = 30_000_000_000;
+
+/// The clock and the deadlines of a process.
+struct ProcessTimers<'a>(&'a Process);
+
+impl Timers for ProcessTimers<'_> {
+    fn deadline_ns(&mut self, qp: &Qp, kind: TimerKind) -> Option<u64> {
+        // Read the clock only now: this thread may have been descheduled for longer than a
+        // time-out, and the next time-out would expire at once.
+        let wait_ns = qp.wait_ns(kind).unwrap_or(SILENCE_NS);
+        Some(crate::clock::now_ns().saturating_add(wait_ns))
+    }
+
+    fn schedule(&mut self, kind: TimerKind, at_ns: u64) {
+        // An ACK time-out may be found late, at the next check of all timers.
+        if let TimerKind::Rnr(_) | TimerKind::PageFault = kind {
+            self.0.set_deadline(at_ns);
+        }
+    }
+}
+
 impl QpInner {
+    /// Gives a wanted timer its deadline. Returns when the running timer is due, ns.
+    pub(crate) fn arm_timer(&mut self) -> Option<u64> {
+        timers::arm(&mut self.qp, &mut ProcessTimers(self.links.process))
+    }
+
+    /// The timer that is due.
+    pub(crate) fn due_timer(&self, now_ns: u64) -> Option<TimerKind> {
+        timers::due(&self.qp, now_ns)
+    }
+
     pub(crate) fn ack_is_due(&self, now_ns: u64) -> bool {
-        matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
+        self.due_timer(now_ns) == Some(TimerKind::Ack)
     }
 
     /// When an expired ACK time-out leads to a retransmission, on a network or with fault rules.

@@ -6,15 +6,17 @@ use super::injector::FaultInjector;
 use super::link::{Link, TrainData};
 use super::memory::Memory;
 use rdmalab_driver as driver;
-use rdmalab_driver::lane::{self, Granted};
+use rdmalab_driver::lane::{self, Granted, Lane};
+use rdmalab_driver::timers::{self, Timers};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
-use rdmalab_engine::mr;
+use rdmalab_engine::mr::{self, KeyEntry};
 use rdmalab_engine::qp::attr::Limits;
-use rdmalab_engine::qp::{Qp, Timer};
+use rdmalab_engine::qp::{Qp, Timer, TimerKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_link::quirk::{Answer, Reply};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
+use std::collections::BTreeMap;
 
 /// A queue pair of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -305,7 +307,7 @@ impl World {
         if let Some(injector) = &mut self.link.injector {
             injector.completed(now_ns, sim.qp.qpn, sim.sent(), sim.received());
         }
-        sim.qp.arm_timer(now_ns, infinite_ns);
+        timers::arm(&mut sim.qp, &mut Deadlines { now_ns, infinite_ns });
         worked
     }
 
@@ -324,12 +326,9 @@ impl World {
         if is_due(&mut sim.fetch_receives_at_ns, now_ns) {
             sim.qp.fetch_receives();
         }
-        let Timer::At(kind, at_ns) = sim.qp.timer() else {
+        let Some(kind) = timers::due(&sim.qp, now_ns) else {
             return false;
         };
-        if at_ns > now_ns {
-            return false;
-        }
         let (qp, mut env) = self.devices[at.device].split(at.qp);
         if let Some(injector) = &mut self.link.injector {
             injector.timer_fired(now_ns, qp.qpn, kind);
@@ -466,12 +465,51 @@ impl World {
             access: peer.attr.qp_access_flags,
             remote_qpn: peer.remote_qpn,
         };
-        let granted = lane::check(qp, position, &target, |key| there.keys.get(&key).copied())?;
-        if let Some(Granted { host_addr, bytes, .. }) = granted {
-            move_in_lane(qp, &mut env, &mut there.memory, position, host_addr, bytes as u32)?;
-        }
-        qp.retire_lane(position, &mut env);
-        Some(())
+        let mut reach = Reach { target, keys: &there.keys, memory: &mut there.memory };
+        lane::execute(qp, &mut reach, &mut env, position).then_some(())
+    }
+}
+
+/// The driver's timers: [`World::next_ns`] reads the deadlines from the queue pairs.
+pub(crate) struct Deadlines {
+    pub(crate) now_ns: u64,
+    /// Stands for an infinite ACK time-out.
+    pub(crate) infinite_ns: u64,
+}
+
+impl Timers for Deadlines {
+    fn deadline_ns(&mut self, qp: &Qp, kind: TimerKind) -> Option<u64> {
+        Some(self.now_ns.saturating_add(qp.wait_ns(kind).unwrap_or(self.infinite_ns)))
+    }
+
+    fn schedule(&mut self, _kind: TimerKind, _at_ns: u64) {}
+}
+
+/// The memory of another device, which the initiator reaches itself.
+struct Reach<'a> {
+    target: lane::Target,
+    keys: &'a BTreeMap<u32, KeyEntry>,
+    memory: &'a mut Memory,
+}
+
+impl Lane<DeviceEnv<'_>> for Reach<'_> {
+    fn target(&self, _qp: &Qp) -> lane::Target {
+        self.target
+    }
+
+    fn key(&self, rkey: u32) -> Option<KeyEntry> {
+        self.keys.get(&rkey).copied()
+    }
+
+    fn move_bytes(
+        &mut self,
+        qp: &Qp,
+        host: &mut DeviceEnv<'_>,
+        position: u32,
+        granted: &Granted,
+    ) -> bool {
+        let Granted { host_addr, bytes, .. } = *granted;
+        move_in_lane(qp, host, self.memory, position, host_addr, bytes as u32).is_some()
     }
 }
 

@@ -120,15 +120,6 @@ impl Qp {
         self.attr.retry_cnt.saturating_sub(self.req.retries_left)
     }
 
-    /// Computes the deadline of a wanted timer; `now_ns` is the driver's clock. With an infinite
-    /// ACK time-out the timer is due after `infinite_ns`, so that the driver can check the peer.
-    pub fn arm_timer(&mut self, now_ns: u64, infinite_ns: u64) {
-        if let Timer::Wanted(kind) = self.req.timer {
-            let wait_ns = self.wait_ns(kind).unwrap_or(infinite_ns);
-            self.arm_timer_at(now_ns.saturating_add(wait_ns));
-        }
-    }
-
     /// How long the adapter waits at least; `None` for an infinite ACK time-out.
     pub fn wait_ns(&self, kind: TimerKind) -> Option<u64> {
         match kind {
@@ -141,10 +132,9 @@ impl Qp {
         }
     }
 
-    /// Sets the deadline of a wanted timer, for a device whose timers differ from
-    /// [`Qp::arm_timer`]: IBA lets T_o be up to four times T_tr, and an RNR wait be longer than
-    /// the NAK asks for.
-    pub fn arm_timer_at(&mut self, deadline_ns: u64) {
+    /// Sets the deadline of a wanted timer. It may be later than [`Qp::wait_ns`] from now: IBA lets
+    /// T_o be up to four times T_tr, and an RNR wait be longer than the NAK asks for.
+    pub fn arm_timer(&mut self, deadline_ns: u64) {
         if let Timer::Wanted(kind) = self.req.timer {
             self.req.timer = Timer::At(kind, deadline_ns);
         }
