@@ -8,6 +8,7 @@ use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
 
 use crate::codec::{self, SlotPayload};
+use crate::hooks::{Hooks, deferred};
 use crate::layout;
 use crate::process::Process;
 use crate::qp::{Arrived, QpInner, QpObject};
@@ -294,7 +295,9 @@ impl Process {
         if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
-        self.release_deferred(now_ns);
+        if self.hooks.is_some() {
+            deferred::release_due(self, now_ns);
+        }
         self.let_pages_come(now_ns);
         self.check_rings(now_ns);
         let watched = std::mem::take(&mut *self.timers.watched.lock());
@@ -329,7 +332,7 @@ impl Process {
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
             let is_remote = inner.links.route.is_some();
             // A fault rule may delay the answer. Then wait as long as on a network.
-            let may_be_late = is_remote || (self.has_faults() && inner.peer_alive());
+            let may_be_late = is_remote || (self.hooks.is_some_and(Hooks::cuts_trains) && inner.peer_alive());
             if may_be_late && now_ns < inner.retransmit_at_ns() {
                 return Some(inner.retransmit_at_ns());
             }

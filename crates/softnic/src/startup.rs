@@ -16,7 +16,7 @@ use crate::control::ControlPort;
 use crate::counters::Counters;
 use crate::error::os_error;
 use crate::groups::Groups;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, deferred};
 use crate::keys::{self, KeyRegistry};
 use crate::layout::{self, QpWords};
 use crate::paging::ProcessPaging;
@@ -98,8 +98,11 @@ impl Process {
         let hooks = Hooks::from_environment()?;
         // Seeded rules decide by the index of a queue pair, so a run can be repeated only if the
         // indices are the same.
-        let has_faults = hooks.as_ref().is_some_and(|hooks| hooks.faults.is_some());
+        let has_faults = hooks.is_some_and(|hooks| hooks.faults.is_some());
         let seed = (!has_faults).then(random_u64);
+        if has_faults {
+            deferred::start()?;
+        }
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
             slot,
@@ -147,6 +150,7 @@ extern "C" fn after_fork_in_child() {
         if let Some(hooks) = process.hooks {
             hooks.close_in_child();
         }
+        deferred::close_in_child();
         if let Some(network) = process.network() {
             network.close_in_child();
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::CHOSEN;
+use super::chosen::CHOSEN;
 use super::faults::Faults;
 use crate::process::Process;
 

@@ -9,6 +9,8 @@
 
 mod capture_clock;
 pub(crate) mod choice;
+mod chosen;
+pub(crate) mod deferred;
 pub(crate) mod faults;
 pub(crate) mod frames;
 pub(crate) mod management;
@@ -16,9 +18,6 @@ pub(crate) mod network_hook;
 pub(crate) mod path;
 mod points;
 pub(crate) mod tap;
-
-use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use rdmalab_engine::backend::VerbsResult;
 
@@ -30,9 +29,6 @@ pub(crate) struct Hooks {
     pub(crate) tap: Option<&'static Tap>,
     pub(crate) faults: Option<&'static Faults>,
 }
-
-/// The arguments of [`choice::choose_hooks`].
-static CHOSEN: OnceLock<(Option<PathBuf>, Option<String>)> = OnceLock::new();
 
 impl Hooks {
     /// Whether trains are sent packet by packet, because fault rules apply to packets.
@@ -64,9 +60,6 @@ impl Hooks {
     pub(crate) fn close_in_child(&self) {
         if let Some(tap) = self.tap {
             tap.close_in_child();
-        }
-        if let Some(faults) = self.faults {
-            faults.close_in_child();
         }
     }
 }

@@ -11,7 +11,7 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::Packet;
 
 use super::Hooks;
-use super::faults::DeferredPacket;
+use super::deferred::{self, DeferredPacket};
 use super::tap::Record;
 use crate::process::Process;
 
@@ -102,7 +102,7 @@ impl PacketHook for NetworkHook {
         if fate.lost {
             return Verdict::Drop;
         }
-        let sends_now = faults.defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
+        let sends_now = deferred::defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
             route: network.route_of(context.tuple, &context.ip),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),

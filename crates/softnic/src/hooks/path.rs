@@ -18,7 +18,8 @@ use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::Hooks;
-use super::faults::{DeferredPacket, Faults};
+use super::deferred::{self, DeferredPacket};
+use super::faults::Faults;
 use super::frames::{Frames, sent_path};
 use super::tap::Tap;
 use crate::peer::Peer;
@@ -117,7 +118,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
         if fate.lost || is_spoilt {
             return Ok(());
         }
-        let sends_now = faults.defer(&packet.flow, (&fate, decided_ns), || DeferredPacket::Ring {
+        let sends_now = deferred::defer(&packet.flow, (&fate, decided_ns), || DeferredPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             service: self.service,

@@ -25,6 +25,7 @@ use rdmalab_link::pcapng::{self, Capture};
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
 use super::capture_clock::{CaptureClock, wall_ns};
+use super::chosen::CHOSEN;
 use crate::cancel::NoCancel;
 use crate::device::DEVICES;
 use crate::signals::{block_signals, restore_signals};
@@ -137,7 +138,7 @@ static TAP: AtomicPtr<Tap> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The file that the program chose, or that `RDMALAB_CAPTURE` names.
 fn asked() -> Option<OsString> {
-    let chosen = super::CHOSEN.get().and_then(|(capture, _)| capture.clone());
+    let chosen = CHOSEN.get().and_then(|(capture, _)| capture.clone());
     let asked = chosen.map(OsString::from).or_else(|| std::env::var_os("RDMALAB_CAPTURE"));
     asked.filter(|path| !path.is_empty())
 }
