@@ -29,6 +29,7 @@ use crate::process::Process;
 use crate::profile::{self, limits};
 use crate::signals;
 use crate::srq::SrqObject;
+use crate::udp::check_address;
 
 /// The soft RNIC.
 pub struct SoftNic;
@@ -77,13 +78,16 @@ impl Backend for SoftNic {
         profile::named()?;
         let process = Process::get()?;
         let shared = ContextShared::open(index)?;
-        process.device_opened();
+        process.counters.device_opened(&process.qps);
         Ok(Context { process, shared })
     }
 
     fn close(ctx: &Context) -> VerbsResult<()> {
         ctx.process.report_dropped();
-        ctx.process.device_closed();
+        // Closing in a forked child does not concern the parent.
+        if !ctx.process.is_defunct() {
+            ctx.process.counters.device_closed(&ctx.process.qps);
+        }
         // As in the kernel, this succeeds even if objects still exist: they keep the context, and
         // programs (for example perftest) close a device before they have destroyed everything.
         Ok(())
@@ -506,20 +510,20 @@ impl Backend for SoftNic {
         process.exchange_hellos();
         let mut guard = qp.0.inner.lock();
         alive(&mut guard, qp.1)?;
-        process.join_group(gid, qp.1)
+        process.groups.join(gid, qp.1, || process.network.join(gid))
     }
 
     fn detach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {
         qp.0.process.check_usable()?;
         let mut guard = qp.0.inner.lock();
         let process = alive(&mut guard, qp.1)?.links.process;
-        process.leave_group(gid, qp.1)
+        process.groups.leave(gid, qp.1, |gid| process.network.leave(gid))
     }
 
     fn check_ah(pd: &Pd, attr: &AhAttr) -> VerbsResult<()> {
         pd.1.check_usable()?;
         check_port(attr.port_num)?;
-        pd.1.check_address(attr)?;
+        check_address(pd.1.network(), attr)?;
         let ethernet = device::personality()? == device::Personality::Ethernet;
         if ethernet && !attr.is_global {
             return Err(VerbsError::invalid(

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::cancel::NoCancel;
 use crate::poll::readable;
 use crate::process::Process;
-use crate::udp::network::Network;
+use crate::udp::{Network, UdpDriver};
 
 /// How long to sleep while QPs wait for room in a ring, or if a wake-up could be missed, ms.
 pub(crate) const RETRY_MS: i32 = 1;
@@ -29,13 +29,17 @@ impl Process {
     /// the doorbell, and the progress thread handles messages even while callers are active.
     /// Programs that sleep inside the verb arm the doorbell there.
     pub(crate) fn arm_for_sleeper(&self) {
-        self.send_delayed();
+        if let Some(udp) = UdpDriver::of(self) {
+            udp.send_delayed();
+        }
         let progress_thread = &self.progress_thread;
         if progress_thread.callers_block.load(Ordering::Relaxed) {
             return;
         }
         progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
-        self.disconnect_peer_socket();
+        if let Some(udp) = UdpDriver::of(self) {
+            udp.disconnect_peer_socket();
+        }
         if !self.wakeup.doorbell.is_armed() {
             // If the heavy fence failed, the progress thread's short sleeps bound the delay.
             let _bounded_by_watch = self.wakeup.doorbell.arm();
@@ -49,7 +53,9 @@ impl Process {
     /// which then makes progress by [`Process::after_wait`]. Returns whether a signal handler
     /// interrupted the wait. The thread may be cancelled in it.
     pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
-        self.send_delayed();
+        if let Some(udp) = UdpDriver::of(self) {
+            udp.send_delayed();
+        }
         let progress_thread = &self.progress_thread;
         progress_thread.note_caller();
         progress_thread.callers_block.store(true, Ordering::Relaxed);
@@ -58,7 +64,9 @@ impl Process {
         let on_network = network_fd >= 0;
         progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
         let waiting = Waiting { process: self, on_network };
-        self.disconnect_peer_socket();
+        if let Some(udp) = UdpDriver::of(self) {
+            udp.disconnect_peer_socket();
+        }
         let safe = self.wakeup.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_may_hold_messages() {
@@ -78,7 +86,9 @@ impl Process {
     pub(crate) fn after_wait(&self) {
         self.read_control_socket();
         self.poll_rings();
-        self.read_network();
+        if let Some(udp) = UdpDriver::of(self) {
+            udp.read(false);
+        }
     }
 
     /// The descriptor of packets from the network; -1 if this process does not read them.

@@ -13,6 +13,8 @@ pub(crate) struct Counters {
     pub(crate) past: Mutex<Tally>,
     /// Queue pairs that were made.
     pub(crate) queue_pairs: AtomicU64,
+    /// Trains that were dropped since this was last reported.
+    pub(crate) dropped: AtomicU64,
     /// Trains that were dropped and reported.
     pub(crate) reported_drops: AtomicU64,
     /// Devices that are open now.
@@ -30,6 +32,7 @@ impl Counters {
         Counters {
             past: Mutex::new(Tally::default()),
             queue_pairs: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             reported_drops: AtomicU64::new(0),
             open: AtomicU64::new(0),
             file: directory.map(|directory| Path::new(&directory).join(name)),
@@ -46,8 +49,15 @@ impl Counters {
         self.past.lock().add(tally);
     }
 
-    /// So many trains were dropped since this was called last.
-    pub(crate) fn dropped(&self, trains: u64) {
-        self.reported_drops.fetch_add(trains, Ordering::Relaxed);
+    /// A train was dropped.
+    pub(crate) fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many trains were dropped since this was called last.
+    pub(crate) fn take_dropped(&self) -> u64 {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        self.reported_drops.fetch_add(dropped, Ordering::Relaxed);
+        dropped
     }
 }

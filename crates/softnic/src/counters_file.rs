@@ -12,46 +12,45 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::counters::Counters;
 use crate::hooks::choice;
 use crate::process::Process;
+use crate::qp::QpObject;
+use crate::qp_table::QpTable;
 
 /// How often the lock of a queue pair is tried at the end: a thread that runs has left it by then.
 const LOCK_ATTEMPTS: u32 = 1000;
 /// How long the lock of the sum is waited for.
 const PAST_WAIT: Duration = Duration::from_millis(100);
 
-impl Process {
+impl Counters {
     /// A device was opened.
-    pub(crate) fn device_opened(&self) {
-        self.counters.open.fetch_add(1, Ordering::Relaxed);
-        if self.counters.file.is_some() {
+    pub(crate) fn device_opened(&self, qps: &QpTable<QpObject>) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        if self.file.is_some() {
             static ONCE: std::sync::Once = std::sync::Once::new();
             ONCE.call_once(|| {
                 // SAFETY: the handler reads the leaked state of the process only.
                 unsafe { libc::atexit(at_exit) };
             });
-            self.leave_counters("open");
+            self.leave("open", qps);
         }
     }
 
     /// A device was closed.
-    pub(crate) fn device_closed(&self) {
-        // Closing in a forked child does not concern the parent.
-        if self.is_defunct() {
-            return;
-        }
+    pub(crate) fn device_closed(&self, qps: &QpTable<QpObject>) {
         let less = |open: u64| Some(open.saturating_sub(1));
-        let before = self.counters.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let before = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let is_last = before.is_ok_and(|before| before <= 1);
-        self.leave_counters(if is_last { "closed" } else { "open" });
+        self.leave(if is_last { "closed" } else { "open" }, qps);
     }
 
-    fn leave_counters(&self, state: &str) {
+    fn leave(&self, state: &str, qps: &QpTable<QpObject>) {
         /// Threads write one after the other. A signal handler may have interrupted one.
         static WRITING: Mutex<()> = Mutex::new(());
-        let Some(file) = &self.counters.file else { return };
+        let Some(file) = &self.file else { return };
         let Some(_writing) = WRITING.try_lock_for(PAST_WAIT) else { return };
-        let text = self.counters_in_words(state);
+        let text = self.in_words(state, qps);
         // Renamed, so that a reader never finds half of it.
         let fresh = file.with_extension("new");
         let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, file));
@@ -60,13 +59,13 @@ impl Process {
         }
     }
 
-    fn counters_in_words(&self, state: &str) -> String {
+    fn in_words(&self, state: &str, qps: &QpTable<QpObject>) -> String {
         // A signal handler that calls exit() may have interrupted a thread that has the lock.
-        let past = self.counters.past.try_lock_for(PAST_WAIT).map(|past| *past);
+        let past = self.past.try_lock_for(PAST_WAIT).map(|past| *past);
         let (mut tally, mut uncounted) = (past.unwrap_or_default(), u64::from(past.is_none()));
         // While the program runs, looking at its queue pairs would disturb what it measures.
         let is_over = state != "open";
-        for object in self.qps.all().filter(|_| is_over) {
+        for object in qps.all().filter(|_| is_over) {
             let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
                 if attempt > 0 {
                     std::thread::yield_now();
@@ -80,10 +79,10 @@ impl Process {
         }
         let disturbed = choice::hooks().disturbed_packets;
         let between_hosts = crate::udp::hook::network_drops();
-        let dropped = self.counters.reported_drops.load(Ordering::Relaxed)
+        let dropped = self.reported_drops.load(Ordering::Relaxed)
             + self.dropped.load(Ordering::Relaxed);
         let lines = [
-            ("queue_pairs", self.counters.queue_pairs.load(Ordering::Relaxed)),
+            ("queue_pairs", self.queue_pairs.load(Ordering::Relaxed)),
             ("messages", tally.messages),
             ("repeated_packets", tally.repeated_packets),
             ("time_outs", tally.time_outs),
@@ -109,6 +108,6 @@ impl Process {
 
 extern "C" fn at_exit() {
     if let Some(process) = Process::existing() {
-        process.leave_counters("exited");
+        process.counters.leave("exited", &process.qps);
     }
 }

@@ -18,6 +18,7 @@ use crate::control::{ControlKind, ControlMessage};
 use crate::error::os_error;
 use crate::peer::{Hello, Peer};
 use crate::process::Process;
+use crate::udp::UdpDriver;
 
 /// How long the setup of a connection waits for the other process's hello. Its progress thread
 /// answers unless the process is stopped. Giving up is harmless: the QP's own time-outs follow.
@@ -185,9 +186,11 @@ impl Process {
                 }
             }
             ControlKind::SocketRequest | ControlKind::AnySocketRequest => {
-                self.answer_socket_request(message);
+                if let Some(udp) = UdpDriver::of(self) {
+                    udp.answer_socket_request(message);
+                }
             }
-            ControlKind::Socket => self.take_socket_offer(datagram.fds),
+            ControlKind::Socket => self.network.take_offer(datagram.fds),
         }
     }
 

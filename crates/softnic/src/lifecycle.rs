@@ -9,6 +9,7 @@ use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
+use crate::copiers::Copiers;
 use crate::device;
 use crate::handles::{Cq, Pd, SoftQp, Srq, alive, limit_error};
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
@@ -16,6 +17,7 @@ use crate::process::Process;
 use crate::profile::{self, limits};
 use crate::qp::{QpInner, QpLinks, QpObject, transport_of};
 use crate::stream::StreamDetector;
+use crate::udp::UdpDriver;
 use crate::udp::congestion::CongestionWindow;
 use crate::udp::delayed_ack::DelayedAck;
 use crate::udp::nagle::Nagle;
@@ -35,9 +37,8 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     }
     check_same_device(pd, &init)?;
     let granted = grant(&init)?;
-    if let Some(network) = process.network().filter(|_| init.qp_type == QpType::Ud) {
-        network.expect_datagrams()?;
-        process.disconnect_peer_socket();
+    if let Some(udp) = UdpDriver::of(process).filter(|_| init.qp_type == QpType::Ud) {
+        udp.expect_datagrams()?;
     }
     let object = process.qps.allocate(|index| QpObject::new(process, index))?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
@@ -171,7 +172,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         }
         links.pd.context.forget(links.cookie);
         if links.is_datagram() {
-            process.leave_all_groups(qp.1);
+            process.groups.leave_all(qp.1, |gid| process.network.leave(gid));
         }
         links.pd.remove_object();
         process.qps.release(qp.0.index);
@@ -215,7 +216,7 @@ impl Initiator {
                 }
                 Ok(())
             }
-            Initiator::Elsewhere => process.wait_for_lanes(),
+            Initiator::Elsewhere => Copiers::of(process).wait_for_lanes(),
         }
     }
 }
@@ -293,33 +294,6 @@ fn connect(qp: &SoftQp) -> VerbsResult<()> {
     links.peer = peer;
     links.mapped = None;
     Ok(())
-}
-
-impl Process {
-    /// Frees what dead peers leave: their rings, and their memory.
-    pub(crate) fn retire_dead_peers(&self) {
-        self.peers.retire_dead_rings();
-        self.forget_memory_of_dead_peers();
-    }
-
-    /// Unmaps the memory of dead peers that queue pairs remember, for a program that calls no verb.
-    /// The thread that copies into a mapping has locked its queue pair, which is then left for the
-    /// next time.
-    fn forget_memory_of_dead_peers(&self) {
-        if !self.peers.has_memory_of_dead.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        for object in self.qps.all() {
-            let Some(mut guard) = object.inner.try_lock() else {
-                self.peers.has_memory_of_dead.store(true, Ordering::Relaxed);
-                continue;
-            };
-            let Some(QpInner { links, .. }) = guard.as_mut() else { continue };
-            if links.peer.as_ref().is_none_or(|peer| peer.is_unreachable()) {
-                links.mapped = None;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

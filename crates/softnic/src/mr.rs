@@ -9,6 +9,7 @@ use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
 use rdmalab_engine::vocab::{Access, PdId};
 use rdmalab_wire::ids::Qpn;
 
+use crate::copiers::Copiers;
 use crate::context::ContextShared;
 use crate::copy::guard::{self, Mode};
 use crate::pd::PdObject;
@@ -74,7 +75,7 @@ impl MrObject {
         }
         let key = state.entry.key;
         self.process.keys.retract_region(key)?;
-        self.process.wait_for_copies()?;
+        Copiers::of(self.process).wait_for_copies()?;
         self.process.end_paging(key);
         self.process.keys.free(key);
         state.alive = false;
@@ -96,7 +97,7 @@ impl MrObject {
             None => state.entry.iova,
         };
         self.process.keys.retract_region(key)?;
-        self.process.wait_for_copies()?;
+        Copiers::of(self.process).wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
         self.process.begin_paging(&state.entry);
@@ -197,7 +198,7 @@ impl MwObject {
         let process = self.process;
         let key = self.rkey.load(Ordering::Acquire);
         process.keys.retract_freed_window(key);
-        process.wait_for_copies()?;
+        Copiers::of(process).wait_for_copies()?;
         process.keys.free(key);
         self.pd.remove_object();
         Ok(())

@@ -4,43 +4,16 @@
 //! first completes the handshakes with all processes. So after that a sender knows every member,
 //! also those that join later, and never waits again.
 
-use rdmalab_engine::backend::VerbsResult;
 use rdmalab_engine::train::Train;
 use rdmalab_ring::spsc::Consumer;
-use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::codec::{self, Body, SlotPayload};
 use crate::groups::gid_of;
 use crate::process::Process;
 use crate::qp::Arrived;
 
-impl Process {
-    /// Adds a QP to a group, and joins it on the network.
-    pub(crate) fn join_group(&self, gid: Gid, qpn: Qpn) -> VerbsResult<()> {
-        self.groups.join(gid, qpn, || match self.network() {
-            Some(network) => network.join(gid),
-            None => Ok(()),
-        })
-    }
-
-    /// Removes a QP from a group.
-    pub(crate) fn leave_group(&self, gid: Gid, qpn: Qpn) -> VerbsResult<()> {
-        self.groups.leave(gid, qpn, |gid| self.leave_on_network(gid))
-    }
-
-    /// Removes a QP from every group.
-    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
-        self.groups.leave_all(qpn, |gid| self.leave_on_network(gid));
-    }
-
-    fn leave_on_network(&self, gid: &Gid) {
-        if let Some(network) = self.network() {
-            network.leave(gid);
-        }
-    }
-
     /// Delivers a datagram to every member of its group in this process.
-    pub(crate) fn deliver_multicast(&self, consumer: &Consumer, head: u32, body: &Body) {
+    pub(crate) fn deliver_multicast(process: &Process, consumer: &Consumer, head: u32, body: &Body) {
         let Some((train, payload)) = codec::decode(head, body) else { return };
         let bytes = match payload {
             SlotPayload::Short => std::ptr::null(),
@@ -52,8 +25,8 @@ impl Process {
             }
         };
         let mut seen = false;
-        for qpn in self.groups.members(&gid_of(&train)) {
-            let Some(object) = self.qps.at(crate::layout::index_of(qpn)) else { continue };
+        for qpn in process.groups.members(&gid_of(&train)) {
+            let Some(object) = process.qps.at(crate::layout::index_of(qpn)) else { continue };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
@@ -71,4 +44,3 @@ impl Process {
             }
         }
     }
-}

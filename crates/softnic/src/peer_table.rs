@@ -140,6 +140,11 @@ impl PeerTable {
         Ok(())
     }
 
+    /// The slot of this process.
+    pub(crate) fn own_slot(&self) -> u16 {
+        self.own_slot
+    }
+
     /// The rings that peers fill.
     #[inline]
     pub(crate) fn inbound(&self) -> &[Arc<Inbound>] {

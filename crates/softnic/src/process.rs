@@ -1,9 +1,8 @@
 //! This process as a device. It is composed of parts, each of which owns its state in its own file.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_ring::biased;
 use rdmalab_ring::epoch::LaneSlots;
 use rdmalab_ring::seg::Segment;
 
@@ -68,8 +67,6 @@ pub(crate) struct Process {
     pub(crate) in_use: Quotas,
     /// The number of the next protection domain.
     pub(crate) next_pd: AtomicU32,
-    /// Trains that were dropped since this was last reported.
-    pub(crate) dropped: AtomicU64,
     /// What this process counted.
     pub(crate) counters: Counters,
 }
@@ -134,8 +131,7 @@ impl Process {
         if let Some(hooks) = self.hooks {
             hooks.flush();
         }
-        let dropped = self.dropped.swap(0, Ordering::Relaxed);
-        self.counters.dropped(dropped);
+        let dropped = self.counters.take_dropped();
         if dropped > 0 {
             crate::debug(&format!(
                 "{dropped} arrived packets were dropped: their QP was gone, not ready, not theirs, \
@@ -186,43 +182,4 @@ impl Process {
             self.progress_thread.wake_if_asleep();
         }
     }
-
-    /// Waits until no thread copies by entries that the key table had before this call. Threads of
-    /// this process copy under a QP's lock, initiators in our lane. The caller holds no QP's lock.
-    ///
-    /// # Errors
-    /// As [`Process::wait_for_lanes`].
-    pub(crate) fn wait_for_copies(&self) -> VerbsResult<()> {
-        for object in self.busy_qps() {
-            drop(object.inner.lock());
-        }
-        self.wait_for_lanes()
-    }
-
-    /// The QPs that threads of this process had locked before this call and may not have released
-    /// since. A thread that locks a QP later sees what the caller did before. So there are hardly
-    /// more than threads at work, however many QPs the process has.
-    pub(crate) fn busy_qps(&self) -> impl Iterator<Item = &'static QpObject> + '_ {
-        biased::fence_holders();
-        self.qps.all().filter(|object| object.inner.may_be_held())
-    }
-
-    /// Waits until no other process executes a one-sided operation that began before this call.
-    /// After that no process uses table entries that were retracted before the call.
-    ///
-    /// # Errors
-    /// `EBUSY` if an initiator is stopped for too long in the middle of an operation.
-    pub(crate) fn wait_for_lanes(&self) -> VerbsResult<()> {
-        let give_up_ns = crate::clock::now_ns() + LANE_WAIT_NS;
-        let alive = |slot| self.peers.initiator_alive(slot);
-        self.lanes.wait_quiescent(alive, || crate::clock::now_ns() > give_up_ns).map_err(|_| {
-            VerbsError::busy(
-                "another process has been stopped in the middle of a copy into this memory for \
-                 10 s: let it run (SIGCONT) or kill it, then try again",
-            )
-        })
-    }
 }
-
-/// How long `dereg_mr` and similar verbs wait for an initiator in the middle of a copy, ns.
-const LANE_WAIT_NS: u64 = 10_000_000_000;

@@ -10,10 +10,10 @@ use rdmalab_wire::ids::Qpn;
 use crate::codec::{self, SlotPayload};
 use crate::hooks::{Hooks, deferred};
 use crate::layout;
+use crate::multicast::deliver_multicast;
 use crate::process::Process;
-use crate::qp::{Arrived, QpInner, QpObject};
-use crate::udp::{Network, SocketState};
-use rdmalab_ring::biased::BiasedGuard;
+use crate::qp::{Arrived, LockedQp, QpInner, QpObject, finish};
+use crate::udp::{SocketState, UdpDriver, take_forwarded};
 
 /// Slots that one call takes from one ring at most, so that no peer delays the others.
 const SLOTS_PER_CALL: u32 = 64;
@@ -36,8 +36,8 @@ impl Process {
         }
         let mut done = self.poll_rings();
         if done == 0 {
-            done = match self.network() {
-                Some(network) => self.poll_network(network),
+            done = match UdpDriver::of(self) {
+                Some(udp) => self.poll_network(udp),
                 None => self.poll_rings_again(),
             };
         }
@@ -52,20 +52,12 @@ impl Process {
 
     /// Polls the network after the rings were empty, and then the rings again: the system call took
     /// longer than any pause. If another process reads the socket, there is no system call.
-    fn poll_network(&self, network: &Network) -> u32 {
-        if network.fd_to_poll() < 0 {
-            self.send_delayed_at_poll();
-            return self.poll_rings_again();
+    fn poll_network(&self, udp: UdpDriver<'_>) -> u32 {
+        match udp.poll() {
+            None => self.poll_rings_again(),
+            Some(0) => self.poll_rings(),
+            Some(done) => done,
         }
-        network.note_caller();
-        let done = self.read_network_as_caller();
-        if done == 0 {
-            // The program's answer, if there is one, has left before, so the ACK may follow.
-            self.send_delayed_at_poll();
-            return self.poll_rings();
-        }
-        network.note_taken(done);
-        done
     }
 
     /// Polls the rings again after a pause. This costs less than another call, and a pausing
@@ -132,7 +124,7 @@ impl Process {
     }
 
     fn drain(&self, consumer: &mut Consumer, from: u16) -> u32 {
-        let mut current: Option<(usize, BiasedGuard<'static, Option<QpInner>>)> = None;
+        let mut current: LockedQp = None;
         let mut done = 0;
         while let Some(slot) = consumer.peek() {
             if done > 0 {
@@ -170,9 +162,9 @@ impl Process {
     #[cold]
     fn take_unaddressed(&self, consumer: &mut Consumer, slot: &Slot, from: u16) {
         match codec::destination(slot.head) {
-            Qpn::MULTICAST => self.deliver_multicast(consumer, slot.head, &slot.body),
-            qpn if qpn.get() == 0 => self.take_forwarded(consumer, slot, from),
-            _ => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
+            Qpn::MULTICAST => deliver_multicast(self, consumer, slot.head, &slot.body),
+            qpn if qpn.get() == 0 => take_forwarded(self, consumer, slot, from),
+            _ => self.counters.count_dropped(),
         }
         release(consumer, slot.head, data_end(slot));
     }
@@ -201,7 +193,7 @@ impl Process {
         let is_ours = codec::is_of(slot.head, inner.links.service);
         let decoded = if is_ours { codec::decode(slot.head, &slot.body) } else { None };
         let Some((train, payload)) = decoded else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.count_dropped();
             return data_end(slot);
         };
         let (bytes, end) = match payload {
@@ -211,7 +203,7 @@ impl Process {
                 match consumer.data(position, length) {
                     Some(bytes) => (bytes, Some(position.wrapping_add(length as u64))),
                     None => {
-                        self.dropped.fetch_add(1, Ordering::Relaxed);
+                        self.counters.count_dropped();
                         return None;
                     }
                 }
@@ -230,7 +222,7 @@ impl Process {
                 inner.take(&train, unsafe { Arrived::new(bytes) });
             }
         } else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.count_dropped();
         }
         end
     }
@@ -332,14 +324,16 @@ impl Process {
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
             let is_remote = inner.links.route.is_some();
             // A fault rule may delay the answer. Then wait as long as on a network.
-            let may_be_late = is_remote || (self.hooks.is_some_and(Hooks::cuts_trains) && inner.peer_alive());
+            let may_be_late =
+                is_remote || (self.hooks.is_some_and(Hooks::cuts_trains) && inner.peer_alive());
             if may_be_late && now_ns < inner.retransmit_at_ns() {
                 return Some(inner.retransmit_at_ns());
             }
             // The answer may have arrived long ago without being read.
             drop(guard);
             self.poll_rings();
-            let left = if is_remote { self.drain_network() } else { SocketState::Empty };
+            let udp = UdpDriver::of(self).filter(|_| is_remote);
+            let left = udp.map_or(SocketState::Empty, UdpDriver::drain);
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
             if left == SocketState::MayHoldMore
@@ -368,16 +362,6 @@ impl Process {
             object.in_timers.store(false, Ordering::Release);
         }
         next_ns
-    }
-}
-
-/// Sends the responses to a batch of trains, and unlocks the QP.
-#[inline]
-pub(crate) fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner>>)>) {
-    if let Some((_, mut guard)) = current
-        && let Some(inner) = guard.as_mut()
-    {
-        inner.transmit();
     }
 }
 

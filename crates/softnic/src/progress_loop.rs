@@ -8,7 +8,7 @@ use crate::poll::{readable, wait_for, wait_readable};
 use crate::process::Process;
 use crate::progress_thread::ProgressThread;
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
-use crate::udp::network::Network;
+use crate::udp::{Network, UdpDriver};
 
 /// While callers are active, the progress thread checks this often whether they still are, ms.
 const WATCH_MS: i32 = 2;
@@ -40,7 +40,9 @@ pub(crate) fn run(process: &'static Process) {
             while progress_thread.kick.take_one() {}
             process.read_control_socket();
         }
-        process.send_delayed_in_round();
+        if let Some(udp) = UdpDriver::of(process) {
+            udp.send_delayed_in_round();
+        }
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(REAP_ROUNDS) {
             process.retire_dead_peers();
@@ -79,8 +81,8 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     }
     let before = progress_thread.caller_count.load(Ordering::Relaxed);
     let others = [mail, kick, process.event_fd()];
-    let was_woken = match process.network() {
-        Some(network) => wakeup.wait_round(process, network, others, WATCH_MS as u64 * 1_000_000),
+    let was_woken = match UdpDriver::of(process) {
+        Some(udp) => wakeup.wait_round(udp, others, WATCH_MS as u64 * 1_000_000),
         None => wait_readable(&others, WATCH_MS),
     };
     if was_woken && process.wakeup.event.drain() {
@@ -118,11 +120,15 @@ fn make_progress(process: &Process) {
     if taken > 0 {
         progress_thread.unattended_rounds.store(UNATTENDED_ROUNDS, Ordering::Relaxed);
     }
-    if taken + process.read_network() + process.retry_blocked() > 0 {
+    let udp = UdpDriver::of(process);
+    let read = udp.map_or(0, |udp| udp.read(false));
+    if taken + read + process.retry_blocked() > 0 {
         return;
     }
     progress_thread.begin_sleep();
-    process.send_delayed_late();
+    if let Some(udp) = udp {
+        udp.send_delayed_late();
+    }
     let safe = process.wakeup.doorbell.arm();
     if !process.rings_may_hold_messages() {
         let timeout_ms = match process.timers.changed.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! The first device of a process creates the parts that all devices share. A fork disables them in
 //! the child.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::VerbsResult;
@@ -29,6 +29,7 @@ use crate::quota::Quotas;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
 use crate::udp::network::NetworkPort;
+use crate::udp::open_network;
 use crate::wakeup::Wakeup;
 
 static CREATION: Mutex<()> = Mutex::new(());
@@ -62,7 +63,7 @@ impl Process {
         }
         let process: &'static Process = Box::leak(Box::new(Process::create()?));
         process.add_self_peer()?;
-        process.open_network().inspect_err(|_| process.control.close_in_child())?;
+        open_network(process).inspect_err(|_| process.control.close_in_child())?;
         process.progress_thread.start(move || progress_loop::run(process))?;
         process.publish();
         register_fork_handler();
@@ -129,7 +130,6 @@ impl Process {
             defunct: AtomicBool::new(false),
             in_use: Quotas::default(),
             next_pd: AtomicU32::new(1),
-            dropped: AtomicU64::new(0),
             counters: Counters::from_environment(),
         })
     }

@@ -102,11 +102,12 @@ impl PacketHook for NetworkHook {
         if fate.lost {
             return Verdict::Drop;
         }
-        let sends_now = deferred::defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
-            route: network.route_of(context.tuple, &context.ip),
-            packet: (&*packet).into(),
-            intact: fate.corrupt.is_none(),
-        });
+        let sends_now =
+            deferred::defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
+                route: network.route_of(context.tuple, &context.ip),
+                packet: (&*packet).into(),
+                intact: fate.corrupt.is_none(),
+            });
         if sends_now { Verdict::Pass } else { Verdict::Drop }
     }
 

@@ -118,12 +118,13 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
         if fate.lost || is_spoilt {
             return Ok(());
         }
-        let sends_now = deferred::defer(&packet.flow, (&fate, decided_ns), || DeferredPacket::Ring {
-            peer: self.peer.clone(),
-            train: *train,
-            service: self.service,
-            payload: payload.clone().into_boxed_slice(),
-        });
+        let sends_now =
+            deferred::defer(&packet.flow, (&fate, decided_ns), || DeferredPacket::Ring {
+                peer: self.peer.clone(),
+                train: *train,
+                service: self.service,
+                payload: payload.clone().into_boxed_slice(),
+            });
         if !sends_now {
             return Ok(());
         }

@@ -116,7 +116,7 @@ fn a_deregistration_locks_busy_queue_pairs_only() {
     let process = pd.1;
     let qps: Vec<SoftQp> = (0..COUNT).map(|_| make(&pd, &cq).0).collect();
     let is_ours = |object: &&QpObject| qps.iter().any(|qp| qp.0.index == object.index);
-    let ours_busy = || process.busy_qps().filter(is_ours).count();
+    let ours_busy = || Copiers::of(process).busy_qps().filter(is_ours).count();
     std::thread::scope(|scope| {
         assert_eq!(scope.spawn(ours_busy).join().expect("it counts"), 0);
         let (first, last) = (qps[0].0.inner.lock(), qps[COUNT - 1].0.inner.lock());

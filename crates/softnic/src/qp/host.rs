@@ -9,6 +9,7 @@ use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::WrOpcode;
 
 use super::{Invalidation, QpLinks};
+use crate::copiers::Copiers;
 use crate::copy;
 use crate::keys::KeyUsers;
 use crate::layout;
@@ -142,7 +143,7 @@ impl Host for QpLinks {
         let Some(mut invalidation) = begun.or_else(|| self.change_window(qp, position)) else {
             return Some(false);
         };
-        if self.process.is_invalidated(&mut invalidation) {
+        if Copiers::of(self.process).is_invalidated(&mut invalidation) {
             return Some(true);
         }
         self.invalidation = Some(invalidation);
@@ -177,6 +178,6 @@ impl QpLinks {
                 }
             }
         };
-        Some(Box::new(process.begin_invalidation(users, object, position)))
+        Some(Box::new(Copiers::of(process).begin_invalidation(users, object, position)))
     }
 }

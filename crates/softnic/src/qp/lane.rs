@@ -43,7 +43,7 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
         inner.links.pushed = 0;
     }
     // Within one process there is no lane: a thread that removes a region waits for the QP's lock,
-    // which this thread holds (`Process::wait_for_copies`).
+    // which this thread holds (`Copiers::wait_for_copies`).
     let guard = if peer.is_self { None } else { peer.lane.enter() };
     if guard.is_none() && !peer.is_self {
         return false;

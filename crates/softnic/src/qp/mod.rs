@@ -8,6 +8,7 @@ mod datagram;
 mod hooks;
 mod host;
 mod lane;
+mod locked;
 mod multicast;
 mod network;
 mod post;
@@ -16,6 +17,7 @@ mod single;
 mod timers;
 
 pub(crate) use host::{Arrived, Place, execute_atomic};
+pub(crate) use locked::{LockedQp, finish};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -270,7 +272,7 @@ impl QpInner {
             Taken::Done => {}
             // Posted requests are fetched at once, so nothing stalls.
             Taken::Dropped(_) | Taken::Stalled => {
-                self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
+                self.links.process.counters.count_dropped();
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::hooks::Hooks;
 use crate::udp::congestion::FIRST_WINDOW_PACKETS;
 use crate::udp::nagle::Queue;
 use crate::udp::socket::Route;
-use crate::udp::{Arrival, Network};
+use crate::udp::{Arrival, Network, UdpDriver};
 
 impl QpInner {
     /// Sets the route of a connection, after its address was set, if the peer is on another host.
@@ -102,7 +102,7 @@ impl QpInner {
 
     /// Whether the requests that were just posted wait for more of them.
     pub(super) fn delays_requests(&mut self) -> bool {
-        let Some(network) = self.links.process.network() else { return false };
+        let Some(udp) = UdpDriver::of(self.links.process) else { return false };
         let QpInner { qp, links } = self;
         let progress_thread = &links.process.progress_thread;
         // Whoever sleeps, or may soon, does not poll.
@@ -111,7 +111,7 @@ impl QpInner {
             && qp.state == QpState::Rts
             && qp.has_only_small_requests(links.nagle.small_until())
             && links.nagle.on_post(&Queue::of(qp), progress_thread.calls());
-        let waits = may_wait && links.process.delay(network, links.object);
+        let waits = may_wait && udp.delay(links.object);
         if !waits {
             links.nagle.stop();
         }

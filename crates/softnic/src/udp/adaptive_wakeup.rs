@@ -13,11 +13,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Network;
+use super::UdpDriver;
 use super::connect_policy::READS_PER_SHARED_READ;
 use crate::clock::now_ns;
 use crate::poll::{readable, wait_for};
-use crate::process::Process;
 
 /// How long callers get to take a packet that woke the progress thread, ns: longer than a polling
 /// caller takes between two polls, with a send in between. A WRITE to a program that spins on
@@ -57,11 +56,11 @@ impl AdaptiveWakeup {
     /// wake the thread in every round. Returns whether one of `others` is readable.
     pub(crate) fn wait_round(
         &mut self,
-        process: &Process,
-        network: &Network,
+        udp: UdpDriver<'_>,
         others: [i32; 3],
         round_ns: u64,
     ) -> bool {
+        let UdpDriver { process, network } = udp;
         let sleeper = process.progress_thread.keeps_doorbell_armed();
         let end_ns = now_ns() + round_ns;
         let mut wakes_on_packets = self.begin_round(sleeper);
@@ -83,10 +82,10 @@ impl AdaptiveWakeup {
             let looked = network.caller_polls.load(Ordering::Relaxed).wrapping_sub(caller_polls);
             if !woken && looked < u64::from(READS_PER_SHARED_READ) && network.has_connected() {
                 // Callers hardly read the connected socket, and its packets wake no thread.
-                process.disconnect_peer_socket();
+                udp.disconnect_peer_socket();
             }
             if network_ready {
-                wakes_on_packets = self.take_unless_callers_do(process, network, sleeper);
+                wakes_on_packets = self.take_unless_callers_do(udp, sleeper);
             } else if wakes_on_packets && network.caller_packets.load(Ordering::Relaxed) != taken {
                 // Each of these packets may have woken this thread in `poll`, and was gone then.
                 self.was_useless();
@@ -115,12 +114,8 @@ impl AdaptiveWakeup {
 
     /// Takes a packet that came, unless a caller takes it first. Returns whether packets wake the
     /// thread from now on.
-    fn take_unless_callers_do(
-        &mut self,
-        process: &Process,
-        network: &Network,
-        sleeper: bool,
-    ) -> bool {
+    fn take_unless_callers_do(&mut self, udp: UdpDriver<'_>, sleeper: bool) -> bool {
+        let network = udp.network;
         let caller_polls = network.caller_polls.load(Ordering::Relaxed);
         // In any case: a caller that did not poll lately may wait for this processor.
         let_callers_run();
@@ -128,7 +123,7 @@ impl AdaptiveWakeup {
             self.was_useless();
             return sleeper || self.rounds_to_skip == 0;
         }
-        if process.read_network() > 0 {
+        if udp.read(false) > 0 {
             self.was_useful();
             return true;
         }

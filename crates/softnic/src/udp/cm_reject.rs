@@ -12,6 +12,7 @@ use rdmalab_wire::ids::Gid;
 use rdmalab_wire::packet::Packet;
 
 use super::mad_queue::MAD_BYTES;
+use super::management::send_management;
 use super::receiver::Arrival;
 use crate::process::Process;
 
@@ -26,26 +27,22 @@ fn answer(from: Gid, mad: Mad) -> Option<Mad> {
     }
 }
 
-impl Process {
-    /// Answers a MAD from the network that no process of this host takes.
-    #[cold]
-    pub(super) fn reject_unclaimed(&self, arrival: &Arrival<'_>, packet: &Packet<'_>) {
-        if self.management.is_open() || self.management.manager_presence.has_managers() {
-            return;
-        }
-        let mad =
-            packet.payload.try_into().ok().and_then(|mad: &[u8; MAD_BYTES]| Mad::parse(mad).ok());
-        let Some(mad) = mad else { return };
-        let (from, to) = (gid_of(arrival.tuple.source), gid_of(arrival.tuple.destination));
-        let own = (0..crate::device::gid_count())
-            .find(|index| crate::device::gid_of(0, *index) == Some(to));
-        let (Some(index), Some(answer)) = (own, answer(from, mad)) else { return };
-        let sgid_index = index as u8;
-        let ah =
-            AhAttr { dgid: from, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() };
-        // If the answer is lost, the peer sends its message again.
-        let _ = self.send_management(&ah, &answer.to_bytes());
+/// Answers a MAD from the network that no process of this host takes.
+#[cold]
+pub(super) fn reject_unclaimed(process: &Process, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+    if process.management.is_open() || process.management.manager_presence.has_managers() {
+        return;
     }
+    let mad = packet.payload.try_into().ok().and_then(|mad: &[u8; MAD_BYTES]| Mad::parse(mad).ok());
+    let Some(mad) = mad else { return };
+    let (from, to) = (gid_of(arrival.tuple.source), gid_of(arrival.tuple.destination));
+    let own =
+        (0..crate::device::gid_count()).find(|index| crate::device::gid_of(0, *index) == Some(to));
+    let (Some(index), Some(answer)) = (own, answer(from, mad)) else { return };
+    let sgid_index = index as u8;
+    let ah = AhAttr { dgid: from, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() };
+    // If the answer is lost, the peer sends its message again.
+    let _ = send_management(process, &ah, &answer.to_bytes());
 }
 
 #[cfg(test)]

@@ -16,28 +16,26 @@ use crate::ring_push;
 /// Bytes before a forwarded packet: its addresses and ports, traffic class and hop limit.
 const PREFIX_BYTES: usize = 44;
 
-impl Process {
-    /// Forwards a packet to the process in `slot`.
-    pub(super) fn forward(&self, arrival: &Arrival<'_>, slot: u16) -> Result<(), Drop> {
-        if arrival.forwarded || slot == 0 {
-            return Err(Drop::NoSuchQp);
-        }
-        if let Some(network) = self.network() {
-            network.connected.close_if_open();
-        }
-        let peer = self.peer(slot).ok_or(Drop::Forward)?;
-        if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
+/// Forwards a packet to the process in `slot`.
+pub(super) fn forward(process: &Process, arrival: &Arrival<'_>, slot: u16) -> Result<(), Drop> {
+    if arrival.forwarded || slot == 0 {
+        return Err(Drop::NoSuchQp);
     }
+    if let Some(network) = process.network() {
+        network.connected.close_if_open();
+    }
+    let peer = process.peer(slot).ok_or(Drop::Forward)?;
+    if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
+}
 
-    /// Forwards a packet to every other known process.
-    pub(super) fn forward_to_all(&self, arrival: &Arrival<'_>) {
-        if let Some(network) = self.network() {
-            network.connected.close_if_open();
-        }
-        for peer in self.peers.known() {
-            if !peer.is_self {
-                push(&peer, arrival);
-            }
+/// Forwards a packet to every other known process.
+pub(super) fn forward_to_all(process: &Process, arrival: &Arrival<'_>) {
+    if let Some(network) = process.network() {
+        network.connected.close_if_open();
+    }
+    for peer in process.peers.known() {
+        if !peer.is_self {
+            push(&peer, arrival);
         }
     }
 }

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::MutexGuard;
 use rdmalab_engine::backend::VerbsResult;
 
-use super::Network;
 use super::connect_policy::Action;
+use super::driver::UdpDriver;
 use super::receiver::Receiver;
 use super::record_lock::{USER_BYTE, has_standby, is_locked_elsewhere, lock, set_lock, unlock};
 use crate::error::os_error;
@@ -45,35 +45,39 @@ const LOCK_TAKEN_MS: u64 = 100;
 /// How long a standby waits for the hellos of unknown processes before it reads, ms.
 pub(super) const HANDSHAKE_MS: u64 = 50;
 
-impl Process {
+impl UdpDriver<'static> {
     /// Starts the threads of a standby, unless they run: one waits for the lock, the other one
     /// watches the owner.
-    pub(super) fn start_standby(&'static self, network: &'static Network) -> VerbsResult<()> {
-        let start = |has: &AtomicBool, name: &str, run: fn(&Process, &Network)| {
+    pub(super) fn start_standby(self) -> VerbsResult<()> {
+        let network = self.network;
+        let start = |has: &AtomicBool, name: &str, run: fn(UdpDriver<'static>)| {
             if has.swap(true, Ordering::SeqCst) {
                 return Ok(());
             }
             let thread = std::thread::Builder::new().name(name.into()).stack_size(128 * 1024);
-            let spawned = thread.spawn(move || run(self, network));
+            let spawned = thread.spawn(move || run(self));
             has.store(spawned.is_ok(), Ordering::SeqCst);
             spawned.map(std::mem::drop)
         };
         let before = block_signals();
         // A watchdog thread does no harm without a standby thread.
-        let started =
-            start(&network.has_watchdog, "rdmalab-watch", Process::watch_owner).and_then(|()| {
-                start(&network.has_standby, "rdmalab-standby", Process::serve_as_standby)
+        let started = start(&network.has_watchdog, "rdmalab-watch", UdpDriver::watch_owner)
+            .and_then(|()| {
+                start(&network.has_standby, "rdmalab-standby", UdpDriver::serve_as_standby)
             });
         restore_signals(&before);
         started.map_err(|error| os_error("cannot start a thread", &error))
     }
+}
 
+impl UdpDriver<'_> {
     /// The body of the standby thread. Waits for the lock whenever this process is not the owner,
     /// then takes ownership. While the process exits, hands ownership over, unless it has done so.
-    fn serve_as_standby(&self, network: &Network) {
+    fn serve_as_standby(self) {
+        let UdpDriver { process, network } = self;
         loop {
             network.ownership.wait_for_lock_request();
-            self.give_up_lock(network);
+            self.give_up_lock();
             while !lock(network.ownership_fd(), true) {
                 // The kernel found a deadlock with the program's own record locks, or has no memory
                 // for the lock.
@@ -82,15 +86,15 @@ impl Process {
             let mut unmet = Vec::new();
             while !network.ownership.is_ours() {
                 let term = network.ownership.term();
-                unmet = self.exchange_hellos_within(HANDSHAKE_MS);
-                self.begin_to_read(network, term);
+                unmet = process.exchange_hellos_within(HANDSHAKE_MS);
+                self.begin_to_read(term);
             }
             // Only once: processes that all exit would hand over to each other for ever.
             let passes_on = network.is_exiting()
                 && !network.handed_over.load(Ordering::SeqCst)
-                && self.hand_over(network);
+                && self.hand_over();
             if !passes_on && !unmet.is_empty() {
-                self.exchange_hellos();
+                process.exchange_hellos();
             }
         }
     }
@@ -100,21 +104,22 @@ impl Process {
     /// hellos, because the owner drops packets for processes that it does not know, and datagrams
     /// are not sent again. A process that does not answer (it may be stopped) must not keep packets
     /// from the known ones.
-    pub(super) fn begin_to_read(&self, network: &Network, term: u64) -> bool {
-        let begun = network.ownership.begin(term);
+    pub(super) fn begin_to_read(self, term: u64) -> bool {
+        let begun = self.network.ownership.begin(term);
         if begun {
             // The progress thread does not poll the socket yet, and callers that sleep for long may
             // not either: it must read for them.
-            self.progress_thread.wake();
+            self.process.progress_thread.wake();
         }
         begun
     }
 
     /// Gives up what a former owner still has: the connected socket, and the lock. Waits a while
     /// for another process to take the lock.
-    fn give_up_lock(&self, network: &Network) {
+    fn give_up_lock(self) {
+        let network = self.network;
         if network.has_connected() {
-            self.close_peer_socket(network);
+            self.close_peer_socket();
         }
         let fd = network.ownership_fd();
         if is_locked_elsewhere(fd) {
@@ -131,10 +136,11 @@ impl Process {
 
     /// Closes the connected socket. The guard keeps other threads from reading. Reading what lies
     /// in the socket would need locks that a cancelled thread may hold, so these packets are lost.
-    fn close_peer_socket<'a>(&self, network: &'a Network) -> Option<MutexGuard<'a, Receiver>> {
+    fn close_peer_socket(&self) -> Option<MutexGuard<'_, Receiver>> {
+        let network = self.network;
         let mut receiver_guard = network.receiver.try_lock_for(EXIT_WAIT);
         match &mut receiver_guard {
-            Some(receiver) => self.apply_policy(network, &mut receiver.policy, Action::Close),
+            Some(receiver) => self.apply_policy(&mut receiver.policy, Action::Close),
             None => network.connected.request_close(),
         }
         receiver_guard
@@ -143,12 +149,13 @@ impl Process {
     /// Hands ownership over, if there is a standby. Otherwise the exit could end a thread between
     /// reading packets and forwarding them, and the program's exit handlers may take long. Returns
     /// whether another process owns the socket now.
-    fn hand_over(&self, network: &Network) -> bool {
+    fn hand_over(self) -> bool {
+        let network = self.network;
         let fd = network.ownership_fd();
         if !network.ownership.is_ours() || !has_standby(fd) {
             return false;
         }
-        let receiver_guard = self.close_peer_socket(network);
+        let receiver_guard = self.close_peer_socket();
         let Some(ended) = network.ownership.resign() else { return false };
         // If another process holds the lock, it is stopped, and this one owns the socket.
         let is_locked = !is_locked_elsewhere(fd);
@@ -186,9 +193,10 @@ extern "C" fn at_exit() {
     // In a forked child the socket is the parent's.
     let Some(network) = process.network().filter(|network| network.fd() >= 0) else { return };
     network.is_exiting.store(true, Ordering::SeqCst);
-    process.send_delayed_at_exit(network);
+    let udp = UdpDriver { process, network };
+    udp.send_delayed_at_exit();
     // The new owner may end before this process does, which must then be a standby.
-    if process.hand_over(network) && process.start_standby(network).is_err() {
+    if udp.hand_over() && udp.start_standby().is_err() {
         // Without the threads this process cannot become the owner: others must not count on it.
         set_lock(network.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);
     }

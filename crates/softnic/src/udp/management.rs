@@ -31,39 +31,42 @@ use crate::qp::QpLinks;
 
 /// How long the first datagram to this host waits for the hellos of its processes, ns.
 const HANDSHAKE_NS: u64 = 300_000_000;
-impl Process {
-    /// Sends a MAD to QP1 of another host.
-    pub(super) fn send_management(&self, ah: &AhAttr, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
-        let Some(network) = self.network() else {
-            return Err(VerbsError::new(
-                libc::ENETUNREACH,
-                format!(
-                    "{} is on another host: name the interface that leads there \
+
+/// Sends a MAD to QP1 of another host.
+pub(super) fn send_management(
+    process: &Process,
+    ah: &AhAttr,
+    mad: &[u8; MAD_BYTES],
+) -> VerbsResult<()> {
+    let Some(network) = process.network() else {
+        return Err(VerbsError::new(
+            libc::ENETUNREACH,
+            format!(
+                "{} is on another host: name the interface that leads there \
                      (RDMALAB_INTERFACE, --interface)",
-                    address_of(ah.dgid)
-                ),
+                address_of(ah.dgid)
+            ),
+        ));
+    };
+    // Do not wait: the sender holds locks that other threads need. A datagram that fails is
+    // sent again, like a lost one.
+    network.check_address_within(ah, 0)?;
+    if let Some(route) = network.route(ah) {
+        let train = process.management.next_train();
+        let Some(mut path) = network.path(&route, Transport::Ud, PathMtu::Mtu256) else {
+            return Err(VerbsError::busy(
+                "the process exits while another of its threads is sending",
             ));
         };
-        // Do not wait: the sender holds locks that other threads need. A datagram that fails is
-        // sent again, like a lost one.
-        network.check_address_within(ah, 0)?;
-        if let Some(route) = network.route(ah) {
-            let train = self.management.next_train();
-            let Some(mut path) = network.path(&route, Transport::Ud, PathMtu::Mtu256) else {
-                return Err(VerbsError::busy(
-                    "the process exits while another of its threads is sending",
-                ));
-            };
-            // A copy within this process does not fail.
-            let _ = path.push(&train, true, |_, mut to| QpLinks::put(mad, &mut to));
-            path.flush();
-            // If the exit handlers have closed this process's capture, append the datagram to it.
-            if let Some(tap) = self.hooks.and_then(|hooks| hooks.tap) {
-                tap.write_if_late();
-            }
+        // A copy within this process does not fail.
+        let _ = path.push(&train, true, |_, mut to| QpLinks::put(mad, &mut to));
+        path.flush();
+        // If the exit handlers have closed this process's capture, append the datagram to it.
+        if let Some(tap) = process.hooks.and_then(|hooks| hooks.tap) {
+            tap.write_if_late();
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// QP1 of this host, as one process sees it. A connection manager sends and receives MADs by it:
@@ -134,7 +137,7 @@ impl ManagementPort {
             let train = self.process.management.next_train();
             return self.send_here(from, to, &train, mad);
         }
-        self.process.send_management(&ah, mad)
+        send_management(self.process, &ah, mad)
     }
 
     /// The processes of this host that say hello in time.

@@ -12,14 +12,32 @@ use rdmalab_link::address::destination_of;
 use rdmalab_wire::ids::Gid;
 
 use super::Network;
+use super::network::NetworkPort;
 use crate::error::os_error;
+
+impl NetworkPort {
+    /// Joins the group of a GID on the network, if there is one.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn join(&self, group: Gid) -> VerbsResult<()> {
+        self.opened.get().map_or(Ok(()), |network| network.join(group))
+    }
+
+    /// Leaves the group of a GID on the network, if there is one.
+    pub(crate) fn leave(&self, group: &Gid) {
+        if let Some(network) = self.opened.get() {
+            network.memberships.lock().remove(group);
+        }
+    }
+}
 
 impl Network {
     /// Joins the group of a GID on the interface, if this process has not joined it.
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn join(&self, group: Gid) -> VerbsResult<()> {
+    fn join(&self, group: Gid) -> VerbsResult<()> {
         let mut memberships = self.memberships.lock();
         if memberships.contains_key(&group) {
             return Ok(());
@@ -30,11 +48,6 @@ impl Network {
         })?;
         memberships.insert(group, joined);
         Ok(())
-    }
-
-    /// Leaves the group of a GID.
-    pub(crate) fn leave(&self, group: &Gid) {
-        self.memberships.lock().remove(group);
     }
 }
 

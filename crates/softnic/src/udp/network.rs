@@ -178,7 +178,7 @@ impl Network {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn expect_datagrams(&self) -> VerbsResult<()> {
+    pub(super) fn expect_datagrams(&self) -> VerbsResult<()> {
         let asked = socket::ask_for_headers(self.fd());
         // Only now: a thread that opens a connected socket clears this request first, and then
         // checks whether header fields are reported. So it sees one of the two.

@@ -8,7 +8,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 
+use super::driver::UdpDriver;
 use super::interface::{self, Interface};
+use super::network::NetworkPort;
 use super::ownership::Ownership;
 use super::packet_path::ArmedHook;
 use super::record_lock::{lock, register_standby};
@@ -28,122 +30,125 @@ const READER_NS: u64 = 500_000_000;
 /// The request is repeated after this time, ns: a full control socket may lose it.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
-impl Process {
-    /// Opens the network, if an interface was named.
-    ///
-    /// # Errors
-    /// The interface does not exist, or the port is taken; the message says what to do.
-    pub(crate) fn open_network(&'static self) -> VerbsResult<()> {
-        let Some(interface) = interface::named()? else { return Ok(()) };
-        let began_ns = crate::clock::now_ns();
-        let mut ask_at_ns = 0;
-        loop {
-            let now_ns = crate::clock::now_ns();
-            match socket::open(interface) {
-                Ok(socket) => {
-                    let ownership = Ownership::create()
-                        .map_err(|error| os_error("cannot make memory for a lock", &error))?;
-                    // No other process has seen the memory: the lock is free, and no term has
-                    // begun.
-                    if lock(ownership.fd(), false) {
-                        ownership.begin(0);
-                    }
-                    return self.set_network(Network::new(interface, socket, ownership));
+/// Opens the network of a process, if an interface was named.
+///
+/// # Errors
+/// The interface does not exist, or the port is taken; the message says what to do.
+pub(crate) fn open_network(process: &'static Process) -> VerbsResult<()> {
+    let Some(interface) = interface::named()? else { return Ok(()) };
+    let began_ns = crate::clock::now_ns();
+    let mut ask_at_ns = 0;
+    loop {
+        let now_ns = crate::clock::now_ns();
+        match socket::open(interface) {
+            Ok(socket) => {
+                let ownership = Ownership::create()
+                    .map_err(|error| os_error("cannot make memory for a lock", &error))?;
+                // No other process has seen the memory: the lock is free, and no term has
+                // begun.
+                if lock(ownership.fd(), false) {
+                    ownership.begin(0);
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
-                Err(error) => {
-                    let (name, port) = (&interface.name, interface.port);
-                    let what = format!("cannot open UDP port {port} on interface {name}");
-                    return Err(os_error(&what, &error));
-                }
+                return set_network(process, Network::new(interface, socket, ownership));
             }
-            if now_ns >= ask_at_ns {
-                ask_at_ns = now_ns + ASK_AGAIN_NS;
-                let waited_ns = (now_ns - began_ns).checked_sub(READER_NS);
-                self.request_socket(interface, waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32));
-            }
-            wait_readable(&[self.control_socket_fd()], 10);
-            self.read_control_socket();
-            if let Some((socket, memory)) = self.network.offer.lock().take() {
-                let ownership = Ownership::join(memory)
-                    .map_err(|error| os_error("cannot share the socket", &error))?;
-                return self.set_network(Network::new(interface, socket, ownership));
-            }
-            if now_ns >= began_ns + ANSWER_NS {
-                return Err(port_taken(interface));
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(error) => {
+                let (name, port) = (&interface.name, interface.port);
+                let what = format!("cannot open UDP port {port} on interface {name}");
+                return Err(os_error(&what, &error));
             }
         }
-    }
-
-    fn set_network(&'static self, network: Network) -> VerbsResult<()> {
-        let reads = network.ownership.is_ours();
-        register_standby(network.ownership_fd());
-        if let Some(hooks) = self.hooks {
-            let _ = network.hook.set(ArmedHook::new(Box::new(NetworkHook::new(hooks))));
+        if now_ns >= ask_at_ns {
+            ask_at_ns = now_ns + ASK_AGAIN_NS;
+            let waited_ns = (now_ns - began_ns).checked_sub(READER_NS);
+            let round = waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32);
+            request_socket(process, interface, round);
         }
-        let _ = self.network.opened.set(network);
-        handover::hand_over_at_exit();
-        if reads {
-            return Ok(());
+        wait_readable(&[process.control_socket_fd()], 10);
+        process.read_control_socket();
+        if let Some((socket, memory)) = process.network.offer.lock().take() {
+            let ownership = Ownership::join(memory)
+                .map_err(|error| os_error("cannot share the socket", &error))?;
+            return set_network(process, Network::new(interface, socket, ownership));
         }
-        // The owner of the socket, now or later, forwards only to processes that it knows.
-        self.exchange_hellos();
-        let Some(network) = self.network() else { return Ok(()) };
-        network.ownership.request_lock();
-        self.start_standby(network)
-    }
-
-    /// Asks the owner for the socket. In round 0 also asks one other process, and in each later
-    /// round twice as many further ones. One answer is enough, but most processes may not have the
-    /// socket, or may be stopped.
-    fn request_socket(&self, interface: &Interface, round: Option<u32>) {
-        let (key, other_slots) = (socket_key(interface), self.other_slots());
-        let chosen = round.map_or(0..0, |round| asked_in_round(round, other_slots.len()));
-        for (index, slot) in other_slots.into_iter().enumerate() {
-            let kind = match chosen.contains(&index) {
-                true => ControlKind::AnySocketRequest,
-                false => ControlKind::SocketRequest,
-            };
-            let message = self.control.message(kind, 0, key);
-            let _ = self.control.send(slot, &message, &[]);
+        if now_ns >= began_ns + ANSWER_NS {
+            return Err(port_taken(interface));
         }
     }
+}
 
-    /// The slots of the other processes of this host.
-    fn other_slots(&self) -> Vec<u16> {
-        let live = live_slots().unwrap_or_default();
-        live.iter().map(|live| live.slot).filter(|slot| *slot != self.slot).collect()
+fn set_network(process: &'static Process, network: Network) -> VerbsResult<()> {
+    let reads = network.ownership.is_ours();
+    register_standby(network.ownership_fd());
+    if let Some(hooks) = process.hooks {
+        let _ = network.hook.set(ArmedHook::new(Box::new(NetworkHook::new(hooks))));
     }
+    let _ = process.network.opened.set(network);
+    handover::hand_over_at_exit();
+    if reads {
+        return Ok(());
+    }
+    // The owner of the socket, now or later, forwards only to processes that it knows.
+    process.exchange_hellos();
+    let Some(udp) = UdpDriver::of(process) else { return Ok(()) };
+    udp.network.ownership.request_lock();
+    udp.start_standby()
+}
 
+/// Asks the owner for the socket. In round 0 also asks one other process, and in each later
+/// round twice as many further ones. One answer is enough, but most processes may not have the
+/// socket, or may be stopped.
+fn request_socket(process: &Process, interface: &Interface, round: Option<u32>) {
+    let (key, other_slots) = (socket_key(interface), other_slots(process.slot));
+    let chosen = round.map_or(0..0, |round| asked_in_round(round, other_slots.len()));
+    for (index, slot) in other_slots.into_iter().enumerate() {
+        let kind = match chosen.contains(&index) {
+            true => ControlKind::AnySocketRequest,
+            false => ControlKind::SocketRequest,
+        };
+        let message = process.control.message(kind, 0, key);
+        let _ = process.control.send(slot, &message, &[]);
+    }
+}
+
+/// The slots of the other processes of this host.
+fn other_slots(own: u16) -> Vec<u16> {
+    let live = live_slots().unwrap_or_default();
+    live.iter().map(|live| live.slot).filter(|slot| *slot != own).collect()
+}
+
+impl UdpDriver<'_> {
     /// Answers another process that asks for the socket: as the owner, or if any process is asked
     /// because the owner did not answer. Says hello, because the owner forwards only to processes
     /// that it knows.
-    pub(crate) fn answer_socket_request(&self, message: &ControlMessage) {
-        let Some(network) = self.network() else { return };
+    pub(crate) fn answer_socket_request(self, message: &ControlMessage) {
+        let UdpDriver { process, network } = self;
         let asks_us = network.ownership.is_ours() || message.kind == ControlKind::AnySocketRequest;
         if message.memory_id != socket_key(network.interface) || !asks_us {
             return;
         }
         // From now on another process may take ownership while this one is stopped, so start the
         // standby threads. If this process is not complete yet, the request will come again.
-        let Some(process) = Process::existing() else { return };
+        let Some(complete) = Process::existing().and_then(UdpDriver::of) else { return };
         // If the threads do not start, this process only cannot become the owner again.
-        let _ = process.network().map(|network| process.start_standby(network));
+        let _ = complete.start_standby();
         // Only the shared socket reports the header fields that the other process may need.
         network.connected.forbid_for_a_while();
-        let _ = self.send_hello(message.slot);
-        let reply = self.control.message(ControlKind::Socket, message.echo, message.memory_id);
+        let _ = process.send_hello(message.slot);
+        let reply = process.control.message(ControlKind::Socket, message.echo, message.memory_id);
         // SAFETY: the descriptor stays open as long as the process does. A forked child closes it,
         // and reads no control messages.
         let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.ownership.as_fd()] };
-        let _ = self.control.send(message.slot, &reply, &fds);
+        let _ = process.control.send(message.slot, &reply, &fds);
     }
+}
 
+impl NetworkPort {
     /// Takes the socket that another process sent.
-    pub(crate) fn take_socket_offer(&self, fds: Vec<OwnedFd>) {
+    pub(crate) fn take_offer(&self, fds: Vec<OwnedFd>) {
         let Ok([socket, ownership]) = <[OwnedFd; 2]>::try_from(fds) else { return };
-        let mut offer = self.network.offer.lock();
-        if self.network().is_none() && offer.is_none() {
+        let mut offer = self.offer.lock();
+        if self.opened.get().is_none() && offer.is_none() {
             *offer = Some((socket, ownership));
         } else {
             // This is a second answer. Closing its descriptor of the memory would drop a lock that

@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use super::Network;
+use super::driver::UdpDriver;
 use super::handover::HANDSHAKE_MS;
 use super::stall_detector::{OBSERVATION_PERIOD_NS, Observation, StallDetector, Verdict};
 use crate::poll::{readable, wait_for, wait_readable};
-use crate::process::Process;
 
 impl Network {
     fn observation(&self) -> Observation {
@@ -23,9 +23,10 @@ impl Network {
     }
 }
 
-impl Process {
+impl UdpDriver<'_> {
     /// The body of the watchdog thread: takes ownership whenever the owner has stalled.
-    pub(super) fn watch_owner(&self, network: &Network) {
+    pub(super) fn watch_owner(self) {
+        let network = self.network;
         let mut detector = StallDetector::default();
         loop {
             network.ownership.wait_while_owner();
@@ -36,20 +37,21 @@ impl Process {
                     // An error of the socket may have woken this thread: then the pause follows.
                     detector.observe(network.observation());
                 }
-                Verdict::Stalled => self.take_over(network, &mut detector),
+                Verdict::Stalled => self.take_over(&mut detector),
             }
             std::thread::sleep(Duration::from_nanos(OBSERVATION_PERIOD_NS));
         }
     }
 
-    fn take_over(&self, network: &Network, detector: &mut StallDetector) {
-        let unmet = self.exchange_hellos_within(HANDSHAKE_MS);
+    fn take_over(self, detector: &mut StallDetector) {
+        let UdpDriver { process, network } = self;
+        let unmet = process.exchange_hellos_within(HANDSHAKE_MS);
         let observation = network.observation();
         if detector.observe(observation) == Verdict::Stalled
-            && self.begin_to_read(network, observation.term)
+            && self.begin_to_read(observation.term)
             && !unmet.is_empty()
         {
-            self.exchange_hellos();
+            process.exchange_hellos();
         }
     }
 }
