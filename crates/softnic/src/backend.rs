@@ -507,7 +507,7 @@ impl Backend for SoftNic {
             return Err(VerbsError::invalid("only UD QPs can join multicast groups"));
         }
         // This may wait for other processes, so the QP is not locked meanwhile.
-        process.exchange_hellos();
+        process.host.exchange_hellos();
         let mut guard = qp.0.inner.lock();
         alive(&mut guard, qp.1)?;
         process.groups.join(gid, qp.1, || process.network.join(gid))

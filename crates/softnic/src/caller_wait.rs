@@ -40,9 +40,9 @@ impl Process {
         if let Some(udp) = UdpDriver::of(self) {
             udp.disconnect_peer_socket();
         }
-        if !self.wakeup.doorbell.is_armed() {
+        if !self.host.wakeup.doorbell.is_armed() {
             // If the heavy fence failed, the progress thread's short sleeps bound the delay.
-            let _bounded_by_watch = self.wakeup.doorbell.arm();
+            let _bounded_by_watch = self.host.wakeup.doorbell.arm();
         }
         // Messages that came before the doorbell was armed have woken no thread.
         self.poll_rings();
@@ -67,15 +67,16 @@ impl Process {
         if let Some(udp) = UdpDriver::of(self) {
             udp.disconnect_peer_socket();
         }
-        let safe = self.wakeup.doorbell.arm();
+        let safe = self.host.wakeup.doorbell.arm();
         let mut interrupted = false;
-        if !self.rings_may_hold_messages() {
+        if !self.host.peers.rings_may_hold_messages() {
             // The connected socket could not be given up if another thread is reading it.
             let sound = safe && !self.network().is_some_and(Network::has_connected);
             let own_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
             let limit_ms =
                 if own_ms < 0 || (0..own_ms).contains(&limit_ms) { limit_ms } else { own_ms };
-            let mut polls = readable(&[fd, self.event_fd(), self.control_socket_fd(), network_fd]);
+            let mut polls =
+                readable(&[fd, self.host.event_fd(), self.host.control_socket_fd(), network_fd]);
             interrupted = no_cancel.poll(&mut polls, limit_ms) < 0;
         }
         drop(waiting);
@@ -84,7 +85,7 @@ impl Process {
 
     /// Makes progress in a caller that was woken.
     pub(crate) fn after_wait(&self) {
-        self.read_control_socket();
+        self.host.read_control_socket();
         self.poll_rings();
         if let Some(udp) = UdpDriver::of(self) {
             udp.read(false);
@@ -107,15 +108,15 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let (process, progress_thread) = (self.process, &self.process.progress_thread);
-        process.wakeup.event.drain();
+        process.host.wakeup.event.drain();
         progress_thread.callers_on_network.fetch_sub(u32::from(self.on_network), Ordering::SeqCst);
         if progress_thread.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
-            process.wakeup.doorbell.disarm();
+            process.host.wakeup.doorbell.disarm();
             progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
         } else {
             // Other callers still sleep on the doorbell. This caller's next poll takes what came
             // meanwhile.
-            let _bounded_by_them = process.wakeup.doorbell.arm();
+            let _bounded_by_them = process.host.wakeup.doorbell.arm();
         }
         // The progress thread may be parked because of this caller. Wake it: no thread may sleep on
         // the doorbell now, and a message may lie in a ring that another thread is about to unlock.

@@ -33,7 +33,7 @@ pub(crate) struct Copiers<'a> {
 impl<'a> Copiers<'a> {
     /// Those of a process.
     pub(crate) fn of(process: &'a Process) -> Copiers<'a> {
-        Copiers { qps: &process.qps, lanes: &process.lanes, peers: &process.peers }
+        Copiers { qps: &process.qps, lanes: &process.lanes, peers: &process.host.peers }
     }
 
     /// Waits until no thread copies by entries that the key table had before this call. Threads of

@@ -79,8 +79,8 @@ impl Counters {
         }
         let disturbed = choice::hooks().disturbed_packets;
         let between_hosts = crate::udp::hook::network_drops();
-        let dropped = self.reported_drops.load(Ordering::Relaxed)
-            + self.dropped.load(Ordering::Relaxed);
+        let dropped =
+            self.reported_drops.load(Ordering::Relaxed) + self.dropped.load(Ordering::Relaxed);
         let lines = [
             ("queue_pairs", self.queue_pairs.load(Ordering::Relaxed)),
             ("messages", tally.messages),

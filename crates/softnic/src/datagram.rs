@@ -12,10 +12,10 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::cancel::NoCancel;
 use crate::handshake::HELLO_RETRY_NS;
+use crate::host::HostPeers;
 use crate::peer::Peer;
 use crate::peer_table::HelloAttempt;
 use crate::poll::wait_readable;
-use crate::process::Process;
 use crate::qp::QpObject;
 use crate::ring_stall::STUCK_NS;
 
@@ -35,7 +35,7 @@ pub(crate) enum PeerLookup {
     Absent,
 }
 
-impl Process {
+impl HostPeers {
     /// Looks up the peer of a datagram, and sends a hello if it is not known yet. Does not wait.
     pub(crate) fn peer_for_datagram(&self, slot: u16) -> PeerLookup {
         if let Some(peer) = self.peer(slot) {
@@ -95,6 +95,6 @@ pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
         if crate::clock::now_ns() >= give_up_ns {
             return;
         }
-        wait_readable(&[process.control_socket_fd()], 1);
+        wait_readable(&[process.host.control_socket_fd()], 1);
     }
 }

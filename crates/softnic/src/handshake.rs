@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::control_socket::{Datagram, SendError};
 use rdmalab_ring::doorbell::Event;
+use rdmalab_ring::keytable::KeyView;
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, Geometry, Producer};
 
 use crate::control::{ControlKind, ControlMessage};
 use crate::error::os_error;
+use crate::host::HostPeers;
 use crate::peer::{Hello, Peer};
-use crate::process::Process;
-use crate::udp::UdpDriver;
 
 /// How long the setup of a connection waits for the other process's hello. Its progress thread
 /// answers unless the process is stopped. Giving up is harmless: the QP's own time-outs follow.
@@ -37,9 +37,9 @@ fn new_ring() -> VerbsResult<Arc<Segment>> {
     Ok(Arc::new(ring))
 }
 
-impl Process {
+impl HostPeers {
     /// Makes this process a peer of itself, so that QPs within it need no special case.
-    pub(crate) fn add_self_peer(&self) -> VerbsResult<()> {
+    pub(crate) fn add_self_peer(&self, keys: KeyView) -> VerbsResult<()> {
         let ring = new_ring()?;
         let event = self.wakeup.event.as_fd().try_clone_to_owned();
         let event = event.and_then(Event::from_fd).map_err(|error| os_error("event", &error))?;
@@ -62,15 +62,10 @@ impl Process {
             )
         };
         let mut peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
-        peer.keys = self.keys.view;
+        peer.keys = keys;
         self.peers.add_inbound(self.slot, &ring)?;
         self.peers.entries.write().peers.insert(self.slot, Arc::new(peer));
         Ok(())
-    }
-
-    /// The peer at `slot`, if it said hello and is reachable.
-    pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
-        self.peers.get(slot)
     }
 
     /// Sends a hello to the process at `slot` and waits up to `wait_ms` for its hello. `None` if
@@ -182,15 +177,18 @@ impl Process {
                 if peer.incarnation == message.incarnation {
                     peer.add_mapped(message.memory_id, fd);
                     self.peers.has_mapped_memory.store(true, Ordering::Relaxed);
-                    self.progress_thread.wake_if_asleep();
+                    self.pass_on(message, Vec::new());
                 }
             }
-            ControlKind::SocketRequest | ControlKind::AnySocketRequest => {
-                if let Some(udp) = UdpDriver::of(self) {
-                    udp.answer_socket_request(message);
-                }
+            ControlKind::SocketRequest | ControlKind::AnySocketRequest | ControlKind::Socket => {
+                self.pass_on(message, datagram.fds);
             }
-            ControlKind::Socket => self.network.take_offer(datagram.fds),
+        }
+    }
+
+    fn pass_on(&self, message: &ControlMessage, fds: Vec<OwnedFd>) {
+        if let Some(handle) = self.others.get() {
+            handle(message, fds);
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         udp.expect_datagrams()?;
     }
     let object = process.qps.allocate(|index| QpObject::new(process, index))?;
-    let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
+    let qpn = Qpn::new((process.host.slot as u32) << QP_INDEX_BITS | object.index);
     let init = QpInit { cap: granted, ..init };
     let links = QpLinks {
         object,
@@ -200,7 +200,7 @@ impl Initiator {
             // number is one that RESET gave up on.
             qpn if qpn.get() == 0 && inner.links.peer.is_none() => Initiator::None,
             qpn if qpn.get() == 0 => Initiator::Elsewhere,
-            qpn if layout::process_of(qpn) == inner.links.process.slot => Initiator::Here(qpn),
+            qpn if layout::process_of(qpn) == inner.links.process.host.slot => Initiator::Here(qpn),
             _ => Initiator::Elsewhere,
         }
     }
@@ -288,7 +288,7 @@ fn connect(qp: &SoftQp) -> VerbsResult<()> {
         let here = device::is_here(&inner.qp.attr.ah_attr);
         (inner.links.process, inner.remote_process(), here)
     };
-    let peer = if here { process.peer_for_connection(slot) } else { None };
+    let peer = if here { process.host.peer_for_connection(slot) } else { None };
     let mut guard = qp.0.inner.lock();
     let links = &mut alive(&mut guard, qp.1)?.links;
     links.peer = peer;

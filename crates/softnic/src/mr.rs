@@ -9,8 +9,8 @@ use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
 use rdmalab_engine::vocab::{Access, PdId};
 use rdmalab_wire::ids::Qpn;
 
-use crate::copiers::Copiers;
 use crate::context::ContextShared;
+use crate::copiers::Copiers;
 use crate::copy::guard::{self, Mode};
 use crate::pd::PdObject;
 use crate::peer::table_entry;
@@ -132,7 +132,7 @@ fn new_entry(
         // What is mapped at these addresses may change.
         backing: match access.contains(Access::ON_DEMAND) {
             true => Backing::default(),
-            false => process.buffers.backing(addr, length),
+            false => process.host.buffers.backing(addr, length),
         },
     }
 }

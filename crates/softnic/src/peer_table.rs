@@ -152,6 +152,21 @@ impl PeerTable {
         unsafe { &*self.inbound.load(Ordering::Acquire) }
     }
 
+    /// Whether any ring holds messages, or may, because another thread has locked it.
+    pub(crate) fn rings_may_hold_messages(&self) -> bool {
+        self.inbound().iter().any(|inbound| inbound.may_hold_messages())
+    }
+
+    /// Whether another thread has locked a ring, perhaps for long if it has lost its processor.
+    pub(crate) fn a_ring_is_being_read(&self) -> bool {
+        self.inbound().iter().any(|inbound| inbound.is_being_read())
+    }
+
+    /// Whether the ring of one process holds messages, or may.
+    pub(crate) fn ring_may_hold_messages(&self, from: u16) -> bool {
+        self.inbound().iter().any(|inbound| inbound.from == from && inbound.may_hold_messages())
+    }
+
     /// Adds a ring that a peer fills. The caller has locked the entries.
     fn push_inbound(&self, inbound: Inbound) {
         let mut list: Vec<Arc<Inbound>> =

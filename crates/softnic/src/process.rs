@@ -4,17 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::epoch::LaneSlots;
-use rdmalab_ring::seg::Segment;
 
 use crate::blocked::BlockedQueue;
-use crate::buffer::Buffers;
-use crate::control::ControlPort;
 use crate::counters::Counters;
 use crate::groups::Groups;
 use crate::hooks::Hooks;
+use crate::host::HostPeers;
 use crate::keys::KeyRegistry;
 use crate::paging::ProcessPaging;
-use crate::peer_table::PeerTable;
 use crate::progress_thread::ProgressThread;
 use crate::qp::QpObject;
 use crate::qp_table::QpTable;
@@ -22,7 +19,6 @@ use crate::quota::Quotas;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
 use crate::udp::network::{self, Network, NetworkPort};
-use crate::wakeup::Wakeup;
 
 /// The device state of this process; null before the first device is opened, and in a child after
 /// `fork`.
@@ -30,27 +26,18 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The device state of this process.
 pub(crate) struct Process {
-    /// The slot of this process among those of the host: the upper bits of its QPNs.
-    pub(crate) slot: u16,
-    /// Messages to and from the control sockets of other processes.
-    pub(crate) control: ControlPort,
-    /// The memory that peers map: QP words, key table, lane and doorbell.
-    pub(crate) segment: Segment,
-    /// The doorbell and the event by which peers wake this process.
-    pub(crate) wakeup: Wakeup,
+    /// The other processes of this host.
+    pub(crate) host: HostPeers,
     /// The initiators in other processes that execute one-sided operations here now.
     pub(crate) lanes: LaneSlots,
     /// Keys of memory regions and windows.
     pub(crate) keys: KeyRegistry,
     pub(crate) qps: QpTable<QpObject>,
-    pub(crate) peers: PeerTable,
     pub(crate) timers: Timers,
     /// Pages of its on-demand regions.
     pub(crate) paging: ProcessPaging,
     pub(crate) blocked: BlockedQueue,
     pub(crate) progress_thread: ProgressThread,
-    /// Memory that peers can map.
-    pub(crate) buffers: Buffers,
     /// Multicast groups of this process's QPs.
     pub(crate) groups: Groups,
     /// The network path to other hosts.
@@ -147,16 +134,6 @@ impl Process {
     pub(crate) fn allocate_pd(&self) -> u32 {
         // The lane's QP word has 24 bits for it.
         self.next_pd.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
-    }
-
-    /// The descriptor that is readable while control messages wait.
-    pub(crate) fn control_socket_fd(&self) -> i32 {
-        self.control.fd()
-    }
-
-    /// The descriptor of the event that peers signal when the doorbell is armed.
-    pub(crate) fn event_fd(&self) -> i32 {
-        self.wakeup.fd()
     }
 
     /// Watches the timer of a QP from now on.

@@ -31,7 +31,7 @@ impl Process {
         if self.progress_thread.note_caller() & TICK_MASK == 0 {
             self.tick_if_due();
         }
-        if self.wakeup.doorbell.is_armed() && !self.progress_thread.keeps_doorbell_armed() {
+        if self.host.wakeup.doorbell.is_armed() && !self.progress_thread.keeps_doorbell_armed() {
             self.take_over_from_progress_thread();
         }
         let mut done = self.poll_rings();
@@ -82,7 +82,7 @@ impl Process {
     /// and tells the progress thread.
     #[cold]
     fn take_over_from_progress_thread(&self) {
-        self.wakeup.doorbell.disarm();
+        self.host.wakeup.doorbell.disarm();
         self.progress_thread.wake();
     }
 
@@ -90,8 +90,10 @@ impl Process {
     #[inline]
     pub(crate) fn poll_rings(&self) -> u32 {
         let mut done = 0;
-        for inbound in self.peers.inbound() {
-            if inbound.from == self.slot && !self.peers.has_self_traffic.load(Ordering::Acquire) {
+        for inbound in self.host.peers.inbound() {
+            if inbound.from == self.host.slot
+                && !self.host.peers.has_self_traffic.load(Ordering::Acquire)
+            {
                 continue;
             }
             let Some(mut ring) = inbound.ring.try_lock() else { continue };
@@ -103,24 +105,6 @@ impl Process {
             done += self.drain(&mut ring.consumer, inbound.from);
         }
         done
-    }
-
-    /// Whether any ring holds messages, or may, because another thread has locked it.
-    pub(crate) fn rings_may_hold_messages(&self) -> bool {
-        self.peers.inbound().iter().any(|inbound| inbound.may_hold_messages())
-    }
-
-    /// Whether another thread has locked a ring, perhaps for long if it has lost its processor.
-    pub(crate) fn a_ring_is_being_read(&self) -> bool {
-        self.peers.inbound().iter().any(|inbound| inbound.is_being_read())
-    }
-
-    /// Whether the ring of one process holds messages, or may.
-    pub(crate) fn ring_may_hold_messages(&self, from: u16) -> bool {
-        self.peers
-            .inbound()
-            .iter()
-            .any(|inbound| inbound.from == from && inbound.may_hold_messages())
     }
 
     fn drain(&self, consumer: &mut Consumer, from: u16) -> u32 {
@@ -308,9 +292,9 @@ impl Process {
     /// Finds damaged rings: those that this process reads, and, if a QP waits for room, those that
     /// it fills.
     fn check_rings(&self, now_ns: u64) {
-        self.peers.inbound().iter().for_each(|inbound| inbound.close_if_damaged());
+        self.host.peers.inbound().iter().for_each(|inbound| inbound.close_if_damaged());
         if self.blocked.any.load(Ordering::Relaxed) {
-            for peer in self.peers.known() {
+            for peer in self.host.peers.known() {
                 peer.check_ring(now_ns);
             }
         }
@@ -350,7 +334,7 @@ impl Process {
         let by_ring = inner.links.route.is_none();
         if by_ring
             && inner.ack_is_due(now_ns)
-            && self.ring_may_hold_messages(inner.remote_process())
+            && self.host.peers.ring_may_hold_messages(inner.remote_process())
         {
             return soon;
         }

@@ -7,6 +7,7 @@ use crate::caller_wait::{RETRY_MS, sleep_ms};
 use crate::poll::{readable, wait_for, wait_readable};
 use crate::process::Process;
 use crate::progress_thread::ProgressThread;
+use crate::qp::QpInner;
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
 use crate::udp::{Network, UdpDriver};
 
@@ -38,14 +39,14 @@ pub(crate) fn run(process: &'static Process) {
         // While callers poll, each system call here may take the processor from one of them.
         if was_woken {
             while progress_thread.kick.take_one() {}
-            process.read_control_socket();
+            process.host.read_control_socket();
         }
         if let Some(udp) = UdpDriver::of(process) {
             udp.send_delayed_in_round();
         }
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(REAP_ROUNDS) {
-            process.retire_dead_peers();
+            retire_dead_peers(process);
         }
         let caller_count = progress_thread.caller_count.load(Ordering::Relaxed);
         if caller_count != seen {
@@ -65,7 +66,7 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
     }
-    let (progress_thread, mail) = (&process.progress_thread, process.control_socket_fd());
+    let (progress_thread, mail) = (&process.progress_thread, process.host.control_socket_fd());
     let kick = progress_thread.kick.as_raw_fd();
     if progress_thread.callers_block.load(Ordering::Relaxed) {
         return wait_readable(&[mail, kick], WATCH_MS);
@@ -74,18 +75,18 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     progress_thread.armed_for_unattended.store(rounds > 0, Ordering::Relaxed);
     if rounds > 0 {
         progress_thread.unattended_rounds.store(rounds - 1, Ordering::Relaxed);
-        let _bounded_by_watch = process.wakeup.doorbell.arm();
-        if process.rings_may_hold_messages() {
+        let _bounded_by_watch = process.host.wakeup.doorbell.arm();
+        if process.host.peers.rings_may_hold_messages() {
             process.poll_rings();
         }
     }
     let before = progress_thread.caller_count.load(Ordering::Relaxed);
-    let others = [mail, kick, process.event_fd()];
+    let others = [mail, kick, process.host.event_fd()];
     let was_woken = match UdpDriver::of(process) {
         Some(udp) => wakeup.wait_round(udp, others, WATCH_MS as u64 * 1_000_000),
         None => wait_readable(&others, WATCH_MS),
     };
-    if was_woken && process.wakeup.event.drain() {
+    if was_woken && process.host.wakeup.event.drain() {
         progress_thread.armed_for_unattended.store(false, Ordering::Relaxed);
         let for_sleeper = progress_thread.armed_for_sleeper.swap(false, Ordering::Relaxed);
         if for_sleeper || callers_are_gone(progress_thread, before, kick) {
@@ -129,19 +130,19 @@ fn make_progress(process: &Process) {
     if let Some(udp) = udp {
         udp.send_delayed_late();
     }
-    let safe = process.wakeup.doorbell.arm();
-    if !process.rings_may_hold_messages() {
+    let safe = process.host.wakeup.doorbell.arm();
+    if !process.host.peers.rings_may_hold_messages() {
         let timeout_ms = match process.timers.changed.load(Ordering::Relaxed) {
             true => RETRY_MS,
             false => sleep_ms(process, next_ns, safe),
         };
-        let (mail, kick) = (process.control_socket_fd(), progress_thread.kick.as_raw_fd());
+        let (mail, kick) = (process.host.control_socket_fd(), progress_thread.kick.as_raw_fd());
         // The thread that reads the socket may have lost its processor: do not poll the socket.
         let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
             true => (-1, RETRY_MS),
             false => (process.network_fd(), timeout_ms),
         };
-        let checks_peers = process.peers.has_mapped_memory.load(Ordering::Relaxed);
+        let checks_peers = process.host.peers.has_mapped_memory.load(Ordering::Relaxed);
         let is_long = !(0..=DEATH_CHECK_MS).contains(&timeout_ms);
         let limit_ms = if checks_peers && is_long { DEATH_CHECK_MS } else { timeout_ms };
         let was_woken;
@@ -153,28 +154,54 @@ fn make_progress(process: &Process) {
                 limit_ms,
             );
         } else {
-            was_woken = wait_readable(&[mail, kick, process.event_fd(), network_fd], limit_ms);
+            was_woken = wait_readable(&[mail, kick, process.host.event_fd(), network_fd], limit_ms);
             // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
-                process.wakeup.doorbell.disarm();
+                process.host.wakeup.doorbell.disarm();
                 progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
-                process.wakeup.event.drain();
+                process.host.wakeup.event.drain();
             }
         }
         if checks_peers && !was_woken {
-            process.retire_dead_peers();
+            retire_dead_peers(process);
         }
     } else {
-        process.wakeup.doorbell.disarm();
-        if process.a_ring_is_being_read() {
+        process.host.wakeup.doorbell.disarm();
+        if process.host.peers.a_ring_is_being_read() {
             // The reading thread may have lost its processor, and may need this one.
             wait_readable(
-                &[process.control_socket_fd(), progress_thread.kick.as_raw_fd()],
+                &[process.host.control_socket_fd(), progress_thread.kick.as_raw_fd()],
                 RETRY_MS,
             );
         }
     }
     progress_thread.asleep.store(false, Ordering::Relaxed);
+}
+
+/// Frees what dead peers leave: their rings, and their memory.
+fn retire_dead_peers(process: &Process) {
+    process.host.peers.retire_dead_rings();
+    forget_memory_of_dead_peers(process);
+}
+
+/// Unmaps the memory of dead peers that queue pairs remember, for a program that calls no verb. The
+/// thread that copies into a mapping has locked its queue pair, which is then left for the next
+/// time.
+fn forget_memory_of_dead_peers(process: &Process) {
+    let peers = &process.host.peers;
+    if !peers.has_memory_of_dead.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    for object in process.qps.all() {
+        let Some(mut guard) = object.inner.try_lock() else {
+            peers.has_memory_of_dead.store(true, Ordering::Relaxed);
+            continue;
+        };
+        let Some(QpInner { links, .. }) = guard.as_mut() else { continue };
+        if links.peer.as_ref().is_none_or(|peer| peer.is_unreachable()) {
+            links.mapped = None;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
     let segment = Segment::create(c"rdmalab-buffer", bytes.max(1), bytes.max(1))
         .map_err(|error| VerbsError::no_room(format!("cannot allocate {bytes} bytes: {error}")))?;
     let at = segment.ptr();
-    process.buffers.add(segment);
+    process.host.buffers.add(segment);
     Ok(at)
 }
 
@@ -24,8 +24,8 @@ pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
 /// Nothing may use the memory any more: every region in it was deregistered.
 pub unsafe fn free_shared(at: *mut u8) {
     if let Some(process) = Process::existing()
-        && let Some(id) = process.buffers.remove(at)
+        && let Some(id) = process.host.buffers.remove(at)
     {
-        process.announce_memory_freed(id);
+        process.host.announce_memory_freed(id);
     }
 }

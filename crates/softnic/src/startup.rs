@@ -1,6 +1,8 @@
 //! The first device of a process creates the parts that all devices share. A fork disables them in
 //! the child.
 
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
@@ -12,11 +14,12 @@ use rdmalab_ring::seg::Segment;
 
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
-use crate::control::ControlPort;
+use crate::control::{ControlKind, ControlMessage, ControlPort};
 use crate::counters::Counters;
 use crate::error::os_error;
 use crate::groups::Groups;
 use crate::hooks::{Hooks, deferred};
+use crate::host::HostPeers;
 use crate::keys::{self, KeyRegistry};
 use crate::layout::{self, QpWords};
 use crate::paging::ProcessPaging;
@@ -29,7 +32,7 @@ use crate::quota::Quotas;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
 use crate::udp::network::NetworkPort;
-use crate::udp::open_network;
+use crate::udp::{UdpDriver, open_network};
 use crate::wakeup::Wakeup;
 
 static CREATION: Mutex<()> = Mutex::new(());
@@ -62,8 +65,10 @@ impl Process {
             return Ok(process);
         }
         let process: &'static Process = Box::leak(Box::new(Process::create()?));
-        process.add_self_peer()?;
-        open_network(process).inspect_err(|_| process.control.close_in_child())?;
+        let handler = move |message: &ControlMessage, fds| handle_message(process, message, fds);
+        let _ = process.host.others.set(Box::new(handler));
+        process.host.add_self_peer(process.keys.view)?;
+        open_network(process).inspect_err(|_| process.host.control.close_in_child())?;
         process.progress_thread.start(move || progress_loop::run(process))?;
         process.publish();
         register_fork_handler();
@@ -106,19 +111,22 @@ impl Process {
         }
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
-            slot,
-            control: ControlPort::new(control_socket, random_u64()),
-            segment,
-            wakeup: Wakeup { doorbell, event },
+            host: HostPeers {
+                slot,
+                control: ControlPort::new(control_socket, random_u64()),
+                segment,
+                wakeup: Wakeup { doorbell, event },
+                peers: PeerTable::new(slot),
+                buffers: Buffers::default(),
+                others: OnceLock::new(),
+            },
             lanes,
             keys: KeyRegistry::new(keys),
             qps: QpTable::new(qp_words, slot, seed),
-            peers: PeerTable::new(slot),
             timers: Timers::default(),
             paging: ProcessPaging::new(slot),
             blocked: BlockedQueue::default(),
             progress_thread: ProgressThread::new(stamp)?,
-            buffers: Buffers::default(),
             groups: Groups::default(),
             network: NetworkPort::default(),
             management: Management::default(),
@@ -135,6 +143,21 @@ impl Process {
     }
 }
 
+/// Handles a control message for a part of the process that needs more than its peers.
+fn handle_message(process: &'static Process, message: &ControlMessage, fds: Vec<OwnedFd>) {
+    match message.kind {
+        // From now on the progress thread has to look for the peer's death.
+        ControlKind::Memory => process.progress_thread.wake_if_asleep(),
+        ControlKind::SocketRequest | ControlKind::AnySocketRequest => {
+            if let Some(udp) = UdpDriver::of(process) {
+                udp.answer_socket_request(message);
+            }
+        }
+        ControlKind::Socket => process.network.take_offer(fds),
+        ControlKind::Hello | ControlKind::MemoryRequest | ControlKind::MemoryFreed => {}
+    }
+}
+
 fn random_u64() -> u64 {
     let mut bytes = [0u8; 8];
     // SAFETY: eight writable bytes on our stack.
@@ -146,7 +169,7 @@ fn random_u64() -> u64 {
 extern "C" fn after_fork_in_child() {
     if let Some(process) = Process::withdraw() {
         process.defunct.store(true, Ordering::Release);
-        process.control.close_in_child();
+        process.host.control.close_in_child();
         if let Some(hooks) = process.hooks {
             hooks.close_in_child();
         }

@@ -17,7 +17,7 @@ impl QpInner {
         }
         *peer = None;
         if crate::device::is_here(&address.ah) {
-            match self.links.process.peer_for_datagram(slot) {
+            match self.links.process.host.peer_for_datagram(slot) {
                 PeerLookup::Known(found) => *peer = Some(found),
                 PeerLookup::Pending => return false,
                 PeerLookup::Absent => {}

@@ -153,7 +153,7 @@ fn in_mapping(
 fn find_mapping(links: &mut QpLinks, peer: &Peer, id: u32) -> Option<()> {
     let found = peer.mapped(id);
     if found.is_none() && peer.should_request() {
-        links.process.request_memory(peer.slot, id);
+        links.process.host.request_memory(peer.slot, id);
     }
     links.mapped = Some(found?);
     Some(())

@@ -196,7 +196,7 @@ impl Env for QpLinks {
 
 impl QpLinks {
     fn qpn(&self) -> Qpn {
-        Qpn::new(u32::from(self.process.slot) << QP_INDEX_BITS | self.object.index)
+        Qpn::new(u32::from(self.process.host.slot) << QP_INDEX_BITS | self.object.index)
     }
 }
 

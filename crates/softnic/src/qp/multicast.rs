@@ -26,7 +26,7 @@ impl QpInner {
     /// Sends the next datagram to every process of the host, as soon as each ring has room for it.
     /// A process that is stopped misses it, as a member with an empty receive queue does.
     pub(super) fn send_multicast(&mut self) -> Step {
-        let Some(peers) = self.links.process.multicast_peers() else { return Step::Blocked };
+        let Some(peers) = self.links.process.host.multicast_peers() else { return Step::Blocked };
         let Some(mut rings) = self.rings_with_room(&peers) else { return Step::Blocked };
         let (sent, on_network) = match self.links.hooks {
             None => self.send_to_group(&mut rings),

@@ -48,7 +48,7 @@ impl QpInner {
     #[cold]
     fn late_peer(&self) -> Option<Arc<Peer>> {
         let connected = !self.links.is_datagram() && crate::device::is_here(&self.qp.attr.ah_attr);
-        connected.then(|| self.links.process.peer(self.remote_process()))?
+        connected.then(|| self.links.process.host.peer(self.remote_process()))?
     }
 
     fn respond(&mut self, peer: Option<&Arc<Peer>>) -> Step {

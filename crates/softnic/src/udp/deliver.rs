@@ -34,7 +34,7 @@ pub(super) fn take_packet(
         tap_received(process.network(), arrival, &packet);
         return take_group_or_management(process, arrival, &packet, verifier);
     }
-    if layout::process_of(qpn) != process.slot {
+    if layout::process_of(qpn) != process.host.slot {
         // No queue pair may be locked while another process's ring is used.
         finish(held.take());
         return forward::forward(process, arrival, layout::process_of(qpn));
@@ -119,7 +119,7 @@ pub(crate) fn take_forwarded(process: &Process, consumer: &Consumer, slot: &Slot
     let here = link::parse(arrival.bytes).is_ok_and(|packet| {
         let qpn = packet.headers.bth.dest_qp;
         let for_all = qpn == Qpn::MULTICAST || qpn == super::mad_queue::QP1;
-        for_all || layout::process_of(qpn) == process.slot
+        for_all || layout::process_of(qpn) == process.host.slot
     });
     let taken = match here {
         true => take_packet(process, &arrival, &mut verifier, &mut held),

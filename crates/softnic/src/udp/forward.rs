@@ -24,7 +24,7 @@ pub(super) fn forward(process: &Process, arrival: &Arrival<'_>, slot: u16) -> Re
     if let Some(network) = process.network() {
         network.connected.close_if_open();
     }
-    let peer = process.peer(slot).ok_or(Drop::Forward)?;
+    let peer = process.host.peer(slot).ok_or(Drop::Forward)?;
     if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
 }
 
@@ -33,7 +33,7 @@ pub(super) fn forward_to_all(process: &Process, arrival: &Arrival<'_>) {
     if let Some(network) = process.network() {
         network.connected.close_if_open();
     }
-    for peer in process.peers.known() {
+    for peer in process.host.peers.known() {
         if !peer.is_self {
             push(&peer, arrival);
         }

@@ -86,7 +86,7 @@ impl UdpDriver<'_> {
             let mut unmet = Vec::new();
             while !network.ownership.is_ours() {
                 let term = network.ownership.term();
-                unmet = process.exchange_hellos_within(HANDSHAKE_MS);
+                unmet = process.host.exchange_hellos_within(HANDSHAKE_MS);
                 self.begin_to_read(term);
             }
             // Only once: processes that all exit would hand over to each other for ever.
@@ -94,7 +94,7 @@ impl UdpDriver<'_> {
                 && !network.handed_over.load(Ordering::SeqCst)
                 && self.hand_over();
             if !passes_on && !unmet.is_empty() {
-                process.exchange_hellos();
+                process.host.exchange_hellos();
             }
         }
     }

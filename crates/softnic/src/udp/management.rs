@@ -144,11 +144,11 @@ impl ManagementPort {
     fn met_peers(&self) -> Vec<Arc<Peer>> {
         let give_up_ns = crate::clock::now_ns() + HANDSHAKE_NS;
         loop {
-            let are_met = self.process.advance_handshakes();
+            let are_met = self.process.host.advance_handshakes();
             if are_met || crate::clock::now_ns() >= give_up_ns {
-                return self.process.peers.known();
+                return self.process.host.peers.known();
             }
-            wait_readable(&[self.process.control_socket_fd()], 1);
+            wait_readable(&[self.process.host.control_socket_fd()], 1);
         }
     }
 
@@ -187,5 +187,5 @@ impl ManagementPort {
 /// # Errors
 /// The errors of opening a device.
 pub fn process_slot() -> VerbsResult<u16> {
-    Ok(Process::get()?.slot)
+    Ok(Process::get()?.host.slot)
 }

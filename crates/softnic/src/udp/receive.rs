@@ -29,9 +29,11 @@ impl UdpDriver<'_> {
             let reader =
                 Some(network.forwarded_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
             // If the last forwarder is gone, its successor may have forwarded nothing yet.
-            let may_hold = match reader.and_then(|slot| process.peer(slot)) {
-                Some(peer) if peer.is_alive() => process.ring_may_hold_messages(peer.slot),
-                _ => process.rings_may_hold_messages(),
+            let may_hold = match reader.and_then(|slot| process.host.peer(slot)) {
+                Some(peer) if peer.is_alive() => {
+                    process.host.peers.ring_may_hold_messages(peer.slot)
+                }
+                _ => process.host.peers.rings_may_hold_messages(),
             };
             return if may_hold { SocketState::MayHoldMore } else { SocketState::Empty };
         }

@@ -64,8 +64,8 @@ pub(crate) fn open_network(process: &'static Process) -> VerbsResult<()> {
             let round = waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32);
             request_socket(process, interface, round);
         }
-        wait_readable(&[process.control_socket_fd()], 10);
-        process.read_control_socket();
+        wait_readable(&[process.host.control_socket_fd()], 10);
+        process.host.read_control_socket();
         if let Some((socket, memory)) = process.network.offer.lock().take() {
             let ownership = Ownership::join(memory)
                 .map_err(|error| os_error("cannot share the socket", &error))?;
@@ -89,7 +89,7 @@ fn set_network(process: &'static Process, network: Network) -> VerbsResult<()> {
         return Ok(());
     }
     // The owner of the socket, now or later, forwards only to processes that it knows.
-    process.exchange_hellos();
+    process.host.exchange_hellos();
     let Some(udp) = UdpDriver::of(process) else { return Ok(()) };
     udp.network.ownership.request_lock();
     udp.start_standby()
@@ -99,15 +99,15 @@ fn set_network(process: &'static Process, network: Network) -> VerbsResult<()> {
 /// round twice as many further ones. One answer is enough, but most processes may not have the
 /// socket, or may be stopped.
 fn request_socket(process: &Process, interface: &Interface, round: Option<u32>) {
-    let (key, other_slots) = (socket_key(interface), other_slots(process.slot));
+    let (key, other_slots) = (socket_key(interface), other_slots(process.host.slot));
     let chosen = round.map_or(0..0, |round| asked_in_round(round, other_slots.len()));
     for (index, slot) in other_slots.into_iter().enumerate() {
         let kind = match chosen.contains(&index) {
             true => ControlKind::AnySocketRequest,
             false => ControlKind::SocketRequest,
         };
-        let message = process.control.message(kind, 0, key);
-        let _ = process.control.send(slot, &message, &[]);
+        let message = process.host.control.message(kind, 0, key);
+        let _ = process.host.control.send(slot, &message, &[]);
     }
 }
 
@@ -134,12 +134,13 @@ impl UdpDriver<'_> {
         let _ = complete.start_standby();
         // Only the shared socket reports the header fields that the other process may need.
         network.connected.forbid_for_a_while();
-        let _ = process.send_hello(message.slot);
-        let reply = process.control.message(ControlKind::Socket, message.echo, message.memory_id);
+        let _ = process.host.send_hello(message.slot);
+        let reply =
+            process.host.control.message(ControlKind::Socket, message.echo, message.memory_id);
         // SAFETY: the descriptor stays open as long as the process does. A forked child closes it,
         // and reads no control messages.
         let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.ownership.as_fd()] };
-        let _ = process.control.send(message.slot, &reply, &fds);
+        let _ = process.host.control.send(message.slot, &reply, &fds);
     }
 }
 

@@ -45,13 +45,13 @@ impl UdpDriver<'_> {
 
     fn take_over(self, detector: &mut StallDetector) {
         let UdpDriver { process, network } = self;
-        let unmet = process.exchange_hellos_within(HANDSHAKE_MS);
+        let unmet = process.host.exchange_hellos_within(HANDSHAKE_MS);
         let observation = network.observation();
         if detector.observe(observation) == Verdict::Stalled
             && self.begin_to_read(observation.term)
             && !unmet.is_empty()
         {
-            process.exchange_hellos();
+            process.host.exchange_hellos();
         }
     }
 }

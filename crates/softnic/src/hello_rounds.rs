@@ -7,15 +7,15 @@ use rdmalab_ring::control_socket::{LiveSlot, SendError};
 use crate::cancel::NoCancel;
 use crate::datagram::PeerLookup;
 use crate::handshake::{CONNECT_WAIT_MS, HELLO_RETRY_NS};
+use crate::host::HostPeers;
 use crate::peer::Peer;
 use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
-use crate::process::Process;
 
 /// How often the list of processes is searched for new ones, ns.
 const RESCAN_NS: u64 = 500_000_000;
 
-impl Process {
+impl HostPeers {
     /// Advances the handshakes with all processes of this host. Returns whether all are complete.
     pub(crate) fn advance_handshakes(&self) -> bool {
         let now_ns = crate::clock::now_ns();
