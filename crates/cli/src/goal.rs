@@ -76,7 +76,7 @@ pub fn run(args: &GoalArgs) -> Outcome {
     }
     let done: Vec<Done> = results.into_iter().flatten().collect();
     spent.add(&report);
-    let found = Found { schedule, pairs, done, report, device: &args.device, profile };
+    let found = Replayed { schedule, pairs, done, report, device: &args.device, profile };
     match args.format.is_json() {
         true => found.print_json(),
         false => found.print(),
@@ -92,7 +92,7 @@ fn read(file: &Path) -> Outcome<Schedule> {
 }
 
 /// What a replay found.
-struct Found<'a> {
+struct Replayed<'a> {
     schedule: Schedule,
     pairs: Pairs,
     done: Vec<Done>,
@@ -101,7 +101,7 @@ struct Found<'a> {
     profile: Profile,
 }
 
-impl Found<'_> {
+impl Replayed<'_> {
     fn total_ns(&self) -> f64 {
         self.done.iter().map(Done::completed_ns).fold(0.0, f64::max)
     }

@@ -14,7 +14,7 @@ use common::{Ended, Process, endless, rdmalab, said, signal, workers};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::specification::Specification;
 use rdmalab_testing::{again_while, free_port, skipped};
-use rdmalab_trace::conversation::{Direction, End, Row, Trace};
+use rdmalab_trace::conversation::{Direction, Endpoint, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Operation;
@@ -238,7 +238,7 @@ fn a_run_without_them_says_nothing_of_them() {
 /// the PSN was sent before.
 type Verdicts = BTreeMap<(u32, bool, u32, u32), String>;
 
-fn ip(end: &End) -> IpAddr {
+fn ip(end: &Endpoint) -> IpAddr {
     match end.address {
         Address::Ip(ip) => ip.into(),
         other => panic!("{other:?} is no IP address"),

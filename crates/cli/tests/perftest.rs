@@ -13,10 +13,10 @@ use rdmalab_testing::{PERFTEST_DISTURBED, again_while, free_port, skipped};
 static ONE: Mutex<()> = Mutex::new(());
 
 /// Makes an end's command.
-type End<'a> = &'a dyn Fn() -> Command;
+type MakeCommand<'a> = &'a dyn Fn() -> Command;
 
 /// Runs both ends, again if perftest was [disturbed](PERFTEST_DISTURBED); returns the client's.
-fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Ended {
+fn pair(server: MakeCommand<'_>, client: MakeCommand<'_>, arguments: &[&str]) -> Ended {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let once = || pair_once(server, client, arguments);
     let [server, client] = again_while("perftest could not tell its clock", once, |ends| {
@@ -27,7 +27,7 @@ fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Ended {
     client
 }
 
-fn pair_once(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Ended; 2] {
+fn pair_once(server: MakeCommand<'_>, client: MakeCommand<'_>, arguments: &[&str]) -> [Ended; 2] {
     let port = free_port().to_string();
     let mut server = Process::start(server().args(["-p", &port]).args(arguments));
     server.listens_on(port.parse().unwrap());

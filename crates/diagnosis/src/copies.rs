@@ -20,14 +20,14 @@ const HERE_NS: u64 = 100_000;
 const PLACES_MAX: usize = 8;
 
 /// Where a packet was captured: the file and the interface.
-pub type Place = (usize, u32);
+pub type CapturePoint = (usize, u32);
 
 struct Known {
     last_ns: u64,
     /// How often each place saw it.
-    counts: Vec<(Place, u32)>,
+    counts: Vec<(CapturePoint, u32)>,
     /// The time of the last one whose copy has not come, and where.
-    open: Option<(Place, u64)>,
+    open: Option<(CapturePoint, u64)>,
 }
 
 /// What is remembered to find copies.

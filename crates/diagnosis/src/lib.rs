@@ -20,7 +20,7 @@ pub mod text;
 
 use std::collections::HashMap;
 
-use rdmalab_trace::conversation::{Direction, End};
+use rdmalab_trace::conversation::{Direction, Endpoint};
 use rdmalab_trace::packet::Icrc;
 use rdmalab_trace::{Directory, Seen, Survey, Tally};
 use rdmalab_wire::opcode::Transport;
@@ -209,7 +209,7 @@ fn other_frames(tally: &Tally) -> u64 {
 
 /// The findings with the names of their queue pairs, the greatest cost first.
 fn named(directory: &Directory, found: Findings) -> Vec<Finding> {
-    let name = |end: &End| end.to_string();
+    let name = |end: &Endpoint| end.to_string();
     let mut all: Vec<Finding> = Vec::new();
     for (side, mut finding) in found.into_parts() {
         if let Some(SideId { pair, is_first }) = side {

@@ -10,8 +10,8 @@ use rdmalab_engine::vocab::{PdId, Sge};
 /// Memory that payload is read from and written to. Every address was just checked against its
 /// region, but may be unmapped all the same: that is a [`CopyError::Fault`].
 pub trait Memory {
-    /// The place to which a path wants payload written: a cursor.
-    type Place<'a>;
+    /// Where a path wants payload written: a cursor.
+    type Destination<'a>;
     /// Payload that arrived: a cursor.
     type Bytes<'a>;
 
@@ -19,16 +19,16 @@ pub trait Memory {
     fn bytes(bytes: &[u8]) -> Self::Bytes<'_>;
     /// Advances a cursor.
     fn skip(bytes: &mut Self::Bytes<'_>, count: u32);
-    /// Writes bytes of the driver itself to a place, and advances the place.
-    fn put(bytes: &[u8], to: &mut Self::Place<'_>) -> Result<(), CopyError>;
+    /// Writes bytes of the driver itself to a destination, and advances it.
+    fn put(bytes: &[u8], to: &mut Self::Destination<'_>) -> Result<(), CopyError>;
 
-    /// Copies bytes of a region to a place, and advances the place.
+    /// Copies bytes of a region to a destination, and advances it.
     fn read(
         &self,
         region: &KeyEntry,
         host_addr: u64,
         bytes: u32,
-        to: &mut Self::Place<'_>,
+        to: &mut Self::Destination<'_>,
     ) -> Result<(), CopyError>;
 
     /// Copies bytes that arrived into a region, and advances their cursor. The last eight bytes
@@ -69,14 +69,14 @@ pub fn local_address<E: Env>(
     addr.map(|addr| (region, addr)).map_err(|_| CopyError::Protection)
 }
 
-/// Copies a range of the bytes of a gather list to a place.
+/// Copies a range of the bytes of a gather list to a destination.
 #[inline]
 pub fn gather<H: Env + Memory>(
     host: &H,
     pd: PdId,
     sges: &[Sge],
     range: Range<u32>,
-    mut to: H::Place<'_>,
+    mut to: H::Destination<'_>,
 ) -> Result<(), CopyError> {
     let bytes = range.end - range.start;
     for_each_piece(sges, u64::from(range.start), u64::from(bytes), |sge| {
@@ -85,14 +85,14 @@ pub fn gather<H: Env + Memory>(
     })
 }
 
-/// Copies a range of the payload of the work request at `position` to a place.
+/// Copies a range of the payload of the work request at `position` to a destination.
 #[inline(always)] // It is called from several places: left to itself, the compiler makes it a call.
 pub fn read_wqe<H: Env + Memory>(
     qp: &Qp,
     host: &H,
     position: u32,
     range: Range<u32>,
-    mut to: H::Place<'_>,
+    mut to: H::Destination<'_>,
 ) -> Result<(), CopyError> {
     if qp.sq.wqe(position).is_inline() {
         let bytes = &qp.sq.inline(position)[range.start as usize..range.end as usize];

@@ -41,11 +41,11 @@ pub trait Path<M: Memory> {
     fn address(&mut self, _train: &mut Train, _to: &UdAddress) {}
 
     /// Sends a train for which there is room. The path calls `fill` to have a non-empty range of
-    /// the payload written to a place. `is_inline`: the payload is in the work request.
+    /// the payload written to a destination. `is_inline`: the payload is in the work request.
     fn push(
         &mut self,
         train: &Train,
         is_inline: bool,
-        fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
+        fill: impl FnMut(Range<u32>, M::Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent>;
 }

@@ -44,7 +44,7 @@ impl Request {
         qp: &Qp,
         host: &H,
         range: Range<u32>,
-        to: H::Place<'_>,
+        to: H::Destination<'_>,
     ) -> Result<(), CopyError> {
         let range = self.offset + range.start..self.offset + range.end;
         read_wqe(qp, host, self.position, range, to)
@@ -111,7 +111,7 @@ pub fn read_response<M: Memory>(
     memory: &M,
     data: &Option<(u64, KeyEntry)>,
     range: Range<u32>,
-    mut to: M::Place<'_>,
+    mut to: M::Destination<'_>,
 ) -> Result<(), CopyError> {
     let Some((host_addr, region)) = data else { return Ok(()) };
     let addr = host_addr.wrapping_add(u64::from(range.start));

@@ -60,7 +60,7 @@ pub fn fit<E>(
     let mut here = local(variables, &values, function)?;
     let (mut damping, mut steps, mut is_converged) = (FIRST_DAMPING, 0, false);
     while steps < options.max_steps && damping < MOST_DAMPING {
-        let place = Place { variables, options, values: &values, local: &here };
+        let place = Iterate { variables, options, values: &values, local: &here };
         let places: Vec<Vec<f64>> = TRIED.iter().map(|by| place.step(damping * by)).collect();
         let hoped = places.iter().map(|to| place.hoped(to)).fold(0.0, f64::max);
         if hoped <= options.least_gain {
@@ -98,14 +98,14 @@ pub fn fit<E>(
 }
 
 /// A place of the search, from which it steps.
-struct Place<'a> {
+struct Iterate<'a> {
     variables: &'a [Variable],
     options: Options,
     values: &'a [f64],
     local: &'a Local,
 }
 
-impl Place<'_> {
+impl Iterate<'_> {
     /// What the prior adds to the residuals.
     fn prior(&self, values: &[f64]) -> Vec<f64> {
         let off = |(of, value): (&Variable, &f64)| {

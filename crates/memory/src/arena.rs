@@ -40,7 +40,7 @@ pub(crate) struct Arena {
     is_private: bool,
 }
 
-enum State {
+enum ArenaState {
     /// Nothing was asked for yet.
     Unmade,
     Made(Arena),
@@ -48,12 +48,12 @@ enum State {
     Refused,
 }
 
-struct Cell(UnsafeCell<State>);
+struct Cell(UnsafeCell<ArenaState>);
 
 // SAFETY: accessed with `LOCK` held only.
 unsafe impl Sync for Cell {}
 
-static STATE: Cell = Cell(UnsafeCell::new(State::Unmade));
+static STATE: Cell = Cell(UnsafeCell::new(ArenaState::Unmade));
 
 /// A mutex, and the signal mask that its holder had before.
 struct Mutex(UnsafeCell<libc::pthread_mutex_t>, UnsafeCell<libc::sigset_t>);
@@ -125,7 +125,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut Arena) -> T) -> Option<T> {
     // SAFETY: the lock is held.
     let state = unsafe { &mut *STATE.0.get() };
     let result = match state {
-        State::Made(arena) => Some(f(arena)),
+        ArenaState::Made(arena) => Some(f(arena)),
         _ => None,
     };
     unlock();
@@ -139,7 +139,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut Arena) -> T) -> Option<T> {
 pub(crate) unsafe fn with_locked<T>(f: impl FnOnce(&mut Arena) -> T) -> Option<T> {
     // SAFETY: the contract.
     match unsafe { &mut *STATE.0.get() } {
-        State::Made(arena) => Some(f(arena)),
+        ArenaState::Made(arena) => Some(f(arena)),
         _ => None,
     }
 }
@@ -179,9 +179,9 @@ fn make() {
     lock();
     // SAFETY: the lock is held.
     let state = unsafe { &mut *STATE.0.get() };
-    if matches!(state, State::Unmade) {
-        *state = Arena::make().map_or(State::Refused, State::Made);
-        if let State::Made(arena) = state {
+    if matches!(state, ArenaState::Unmade) {
+        *state = Arena::make().map_or(ArenaState::Refused, ArenaState::Made);
+        if let ArenaState::Made(arena) = state {
             START.store(arena.start, Ordering::Relaxed);
             BYTES.store(arena.bytes(), Ordering::Release);
         }

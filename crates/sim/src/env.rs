@@ -198,7 +198,7 @@ impl Env for NodeEnv<'_> {
 }
 
 impl Memory for NodeEnv<'_> {
-    type Place<'a> = &'a mut [u8];
+    type Destination<'a> = &'a mut [u8];
     type Bytes<'a> = &'a [u8];
 
     fn bytes(bytes: &[u8]) -> &[u8] {

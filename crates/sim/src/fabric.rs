@@ -38,7 +38,7 @@ pub fn link_values(name: &str) -> Option<LinkValues> {
 
 /// Where a link of a switch leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum NextHop {
     /// To an adapter.
     Node(usize),
     /// To another switch.
@@ -103,28 +103,34 @@ impl Fabric {
 
     /// Where packets to an adapter leave a switch that they have reached. Those with the same
     /// `route` take the same spine switch.
-    pub(crate) fn next(&self, at: Switch, to: usize, route: usize) -> End {
+    pub(crate) fn next(&self, at: Switch, to: usize, route: usize) -> NextHop {
         let leaf = self.leaf_of(to);
         match at {
-            _ if at == leaf => End::Node(to),
-            _ if self.is_leaf(at) => End::Switch(Switch(self.leaves + route % self.spines)),
-            _ => End::Switch(leaf),
+            _ if at == leaf => NextHop::Node(to),
+            _ if self.is_leaf(at) => NextHop::Switch(Switch(self.leaves + route % self.spines)),
+            _ => NextHop::Switch(leaf),
         }
     }
 
     /// Where packets from one adapter to several leave a switch that they have reached: up once
     /// from the leaf of their sender, and down once to each other leaf.
-    pub(crate) fn spread(&self, at: Switch, from: usize, to: &[usize], route: usize) -> Vec<End> {
+    pub(crate) fn spread(
+        &self,
+        at: Switch,
+        from: usize,
+        to: &[usize],
+        route: usize,
+    ) -> Vec<NextHop> {
         let first = self.leaf_of(from);
-        let mut ends: Vec<End> = Vec::new();
+        let mut ends: Vec<NextHop> = Vec::new();
         for node in to {
             let end = self.next(at, *node, route);
             let is_served = match end {
-                End::Node(_) => false,
+                NextHop::Node(_) => false,
                 _ if self.is_leaf(at) => at != first,
-                End::Switch(leaf) => leaf == first,
+                NextHop::Switch(leaf) => leaf == first,
             };
-            if !is_served && (matches!(end, End::Node(_)) || !ends.contains(&end)) {
+            if !is_served && (matches!(end, NextHop::Node(_)) || !ends.contains(&end)) {
                 ends.push(end);
             }
         }
@@ -132,14 +138,14 @@ impl Fabric {
     }
 
     /// A link of a switch.
-    pub(crate) fn link_mut(&mut self, at: Switch, end: End) -> &mut Shared {
+    pub(crate) fn link_mut(&mut self, at: Switch, end: NextHop) -> &mut Shared {
         let (leaves, spines) = (self.leaves, self.spines);
         let index = match end {
-            End::Node(node) => node,
-            End::Switch(Switch(spine)) if at.0 < leaves => {
+            NextHop::Node(node) => node,
+            NextHop::Switch(Switch(spine)) if at.0 < leaves => {
                 self.nodes + at.0 * spines + (spine - leaves)
             }
-            End::Switch(Switch(leaf)) => {
+            NextHop::Switch(Switch(leaf)) => {
                 self.nodes + leaves * spines + (at.0 - leaves) * leaves + leaf
             }
         };
@@ -181,20 +187,20 @@ mod tests {
     fn packets_take_the_way_over_their_spine() {
         let fabric = tree(4.0, 2.0, 10);
         let (leaf, spine) = (Switch, |index: usize| Switch(3 + index));
-        assert_eq!(fabric.spread(leaf(0), 0, &[3], 3), [End::Node(3)]);
-        assert_eq!(fabric.spread(leaf(0), 0, &[9], 9), [End::Switch(spine(1))]);
-        assert_eq!(fabric.spread(spine(1), 0, &[9], 9), [End::Switch(leaf(2))]);
-        assert_eq!(fabric.spread(leaf(2), 0, &[9], 9), [End::Node(9)]);
+        assert_eq!(fabric.spread(leaf(0), 0, &[3], 3), [NextHop::Node(3)]);
+        assert_eq!(fabric.spread(leaf(0), 0, &[9], 9), [NextHop::Switch(spine(1))]);
+        assert_eq!(fabric.spread(spine(1), 0, &[9], 9), [NextHop::Switch(leaf(2))]);
+        assert_eq!(fabric.spread(leaf(2), 0, &[9], 9), [NextHop::Node(9)]);
         // A group goes up once, and down once to each leaf.
         let group = [1, 3, 5, 6, 8];
-        let up = [End::Node(1), End::Node(3), End::Switch(spine(0))];
+        let up = [NextHop::Node(1), NextHop::Node(3), NextHop::Switch(spine(0))];
         assert_eq!(fabric.spread(leaf(0), 0, &group, 4), up);
-        let down = [End::Switch(leaf(1)), End::Switch(leaf(2))];
+        let down = [NextHop::Switch(leaf(1)), NextHop::Switch(leaf(2))];
         assert_eq!(fabric.spread(spine(0), 0, &group, 4), down);
-        assert_eq!(fabric.spread(leaf(1), 0, &group, 4), [End::Node(5), End::Node(6)]);
+        assert_eq!(fabric.spread(leaf(1), 0, &group, 4), [NextHop::Node(5), NextHop::Node(6)]);
     }
 
-    fn use_link(fabric: &mut Fabric, at: Switch, end: End) {
+    fn use_link(fabric: &mut Fabric, at: Switch, end: NextHop) {
         let work = Work { first: Ps(1), all: Ps(1), packets: 1 };
         fabric.link_mut(at, end).pass(Span::default(), work, Flow::Node(0));
     }
@@ -204,12 +210,12 @@ mod tests {
         let mut fabric = tree(2.0, 3.0, 6);
         let mut count = 0;
         for node in 0..6 {
-            use_link(&mut fabric, Switch(node / 2), End::Node(node));
+            use_link(&mut fabric, Switch(node / 2), NextHop::Node(node));
             count += 1;
         }
         for (leaf, spine) in (0..3).flat_map(|leaf| (3..6).map(move |spine| (leaf, spine))) {
-            use_link(&mut fabric, Switch(leaf), End::Switch(Switch(spine)));
-            use_link(&mut fabric, Switch(spine), End::Switch(Switch(leaf)));
+            use_link(&mut fabric, Switch(leaf), NextHop::Switch(Switch(spine)));
+            use_link(&mut fabric, Switch(spine), NextHop::Switch(Switch(leaf)));
             count += 2;
         }
         assert_eq!((fabric.down.len(), count), (24, 24));

@@ -65,7 +65,7 @@ impl LookLimit {
 
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum TaskState {
     /// It runs, or its resumption is due at a fixed time.
     Active,
     /// It looks for something again and again, and would find nothing now.
@@ -89,7 +89,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) node: usize,
-    pub(crate) state: State,
+    pub(crate) state: TaskState,
     /// Number of its present or next wait, so that only one event resumes it.
     wait: u32,
     /// The task that waits for its end.
@@ -277,7 +277,7 @@ impl Sim {
             world.tasks[task.0].row.end();
             let until = until.max(world.now);
             world.resume_at(task, until);
-            world.tasks[task.0].state = State::Sleeps(what);
+            world.tasks[task.0].state = TaskState::Sleeps(what);
         });
         self.suspend();
     }
@@ -296,7 +296,7 @@ impl Sim {
         self.with(|world| {
             world.touch_siblings(task.0);
             world.tasks[task.0].row.end();
-            world.tasks[task.0].state = State::Blocked(what);
+            world.tasks[task.0].state = TaskState::Blocked(what);
         });
         self.suspend();
     }
@@ -323,7 +323,7 @@ impl World {
         let task = TaskId(self.tasks.len());
         self.tasks.push(Task {
             node,
-            state: State::Active,
+            state: TaskState::Active,
             wait: 0,
             parent,
             children: 0,
@@ -347,13 +347,13 @@ impl World {
     pub(crate) fn end_task(&mut self, task: TaskId) {
         self.touch_siblings(task.0);
         let ended = &mut self.tasks[task.0];
-        ended.state = State::Ended;
+        ended.state = TaskState::Ended;
         let (node, parent) = (ended.node, ended.parent);
         self.nodes[node].tasks -= 1;
         if let Some(TaskId(parent)) = parent {
             self.tasks[parent].children -= 1;
             if self.tasks[parent].children == 0
-                && matches!(self.tasks[parent].state, State::Blocked(_))
+                && matches!(self.tasks[parent].state, TaskState::Blocked(_))
             {
                 self.resume_at(TaskId(parent), self.now);
             }
@@ -372,7 +372,7 @@ impl World {
     /// Resumes a task that waits, or that is about to wait, at a time.
     pub(crate) fn resume_at(&mut self, task: TaskId, at: Ps) {
         let found = &mut self.tasks[task.0];
-        found.state = State::Active;
+        found.state = TaskState::Active;
         found.wait = found.wait.wrapping_add(1);
         let wait = found.wait;
         self.queue.push(at, Event::Resume { task, wait });
@@ -416,7 +416,7 @@ impl World {
             self.stopped = Some(why);
         }
         for task in 0..self.tasks.len() {
-            if !matches!(self.tasks[task].state, State::Active | State::Ended) {
+            if !matches!(self.tasks[task].state, TaskState::Active | TaskState::Ended) {
                 self.resume_at(TaskId(task), self.now);
             }
         }
@@ -431,9 +431,9 @@ impl World {
     pub(crate) fn waiting(&self) -> String {
         let waits = |(index, task): (usize, &Task)| {
             let what = match task.state {
-                State::Blocked(what) | State::Sleeps(Some(what)) => what,
-                State::Looks { .. } => "a completion or a write to its memory",
-                State::Active | State::Sleeps(None) | State::Ended => return None,
+                TaskState::Blocked(what) | TaskState::Sleeps(Some(what)) => what,
+                TaskState::Looks { .. } => "a completion or a write to its memory",
+                TaskState::Active | TaskState::Sleeps(None) | TaskState::Ended => return None,
             };
             let thread = if index < self.nodes.len() { "" } else { " (a thread)" };
             Some(format!("rank {}{thread} waits for {what}", task.node))
@@ -477,7 +477,7 @@ impl World {
                     self.now = at;
                     self.queue.follow_taken();
                     let found = &mut self.tasks[task.0];
-                    found.state = State::Active;
+                    found.state = TaskState::Active;
                     found.wait = found.wait.wrapping_add(1);
                     return Some(task);
                 }

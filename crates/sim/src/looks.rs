@@ -1,7 +1,7 @@
 //! A task looks for something again and again. It is not resumed for looks that would find nothing.
 
 use crate::event::Event;
-use crate::kernel::{LookLimit, Sim, State, Task, World};
+use crate::kernel::{LookLimit, Sim, Task, TaskState, World};
 use crate::task::TaskId;
 use crate::time::Ps;
 
@@ -53,7 +53,7 @@ impl World {
         if now != seen || self.stopped().is_some() {
             return false;
         }
-        self.tasks[task.0].state = State::Looks { since, period, limit };
+        self.tasks[task.0].state = TaskState::Looks { since, period, limit };
         if let Some(time) = limit.time() {
             self.schedule_look_limit(task, time);
         }
@@ -77,7 +77,7 @@ impl World {
             return; // An earlier event has taken its place.
         }
         found.look_limit = None;
-        if let State::Looks { since, period, limit } = found.state
+        if let TaskState::Looks { since, period, limit } = found.state
             && let Some(until) = limit.time()
         {
             match until <= self.now {
@@ -89,7 +89,9 @@ impl World {
 
     /// A task that looks may find something at the first look that ends after `now`.
     pub(crate) fn wake_looker(&mut self, task: usize, now: Ps) {
-        if let Some(Task { state: State::Looks { since, period, .. }, .. }) = self.tasks.get(task) {
+        if let Some(Task { state: TaskState::Looks { since, period, .. }, .. }) =
+            self.tasks.get(task)
+        {
             let at = end_of_look(*since, *period, now);
             self.resume_at(TaskId(task), at);
         }
@@ -99,9 +101,9 @@ impl World {
     /// next event: mostly it tells already that more is to come.
     pub(crate) fn is_only_patience_left(&self, first: TaskId) -> bool {
         let waits = |task: &Task| match task.state {
-            State::Looks { limit, .. } => !matches!(limit, LookLimit::At(_)),
-            State::Blocked(_) | State::Ended => true,
-            State::Active | State::Sleeps(_) => false,
+            TaskState::Looks { limit, .. } => !matches!(limit, LookLimit::At(_)),
+            TaskState::Blocked(_) | TaskState::Ended => true,
+            TaskState::Active | TaskState::Sleeps(_) => false,
         };
         // Then each event that resumes a task is void.
         waits(&self.tasks[first.0])

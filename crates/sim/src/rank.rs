@@ -187,15 +187,15 @@ impl Rank for SimRank {
 
     fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped> {
         /// Ends the restamping, also if the body panics.
-        struct End<'a>(&'a SimRank);
-        impl Drop for End<'_> {
+        struct EndOnDrop<'a>(&'a SimRank);
+        impl Drop for EndOnDrop<'_> {
             fn drop(&mut self) {
                 self.0.sim.with(|world| world.nodes[self.0.index].restamped = None);
             }
         }
         let addr = word.as_ptr() as u64;
         self.sim.with(|world| world.nodes[self.index].restamped = Some(addr));
-        let _end = End(self);
+        let _end = EndOnDrop(self);
         Ok(body())
     }
 

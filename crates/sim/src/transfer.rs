@@ -4,7 +4,7 @@ use rdmalab_wire::ids::Gid;
 
 use crate::component::Component;
 use crate::event::Event;
-use crate::fabric::End;
+use crate::fabric::NextHop;
 use crate::ids::QpId;
 use crate::kernel::World;
 use crate::packets::{Packets, To};
@@ -142,7 +142,7 @@ impl World {
     }
 
     /// Packets leave the switch that they have reached, by these links.
-    fn leave_switch(&mut self, ends: &[End], packets: Box<Packets>) {
+    fn leave_switch(&mut self, ends: &[NextHop], packets: Box<Packets>) {
         let work = self.fabric.work(&packets);
         let Span { first, last } = packets.span;
         let heads = Span { first: first - work.first, last: last - work.first };
@@ -161,8 +161,8 @@ impl World {
             packets.go_on(sent, self.fabric.propagation);
             self.note_switch(sent.first - work.first, &packets);
             match *end {
-                End::Node(node) => self.deliver(node, packets),
-                End::Switch(switch) => {
+                NextHop::Node(node) => self.deliver(node, packets),
+                NextHop::Switch(switch) => {
                     packets.at = switch;
                     self.reach_switch(packets);
                 }

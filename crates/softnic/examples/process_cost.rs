@@ -30,7 +30,7 @@ const HALF: usize = 2048;
 const DEPTH: u32 = 256;
 
 /// One end of a connection.
-struct End {
+struct Endpoint {
     qp: Qp,
     send_cq: Cq,
     recv_cq: Cq,
@@ -51,9 +51,9 @@ fn bind_to(processor: usize) {
     }
 }
 
-impl End {
+impl Endpoint {
     /// Makes an end, and connects it with the end at the other side of the pipes.
-    fn meet(mut from: impl Read, mut to: impl Write) -> Result<End, Failure> {
+    fn meet(mut from: impl Read, mut to: impl Write) -> Result<Endpoint, Failure> {
         let context = SoftNic.open(0)?;
         let pd = SoftNic::alloc_pd(&context)?;
         let memory = rdmalab_softnic::alloc_shared(2 * HALF)?;
@@ -85,7 +85,7 @@ impl End {
         let remote_addr = word(8) as u64 | (word(12) as u64) << 32;
         common::connect(&qp, word(0))?;
         let (lkey, rkey) = (keys.lkey, word(4));
-        let end = End { qp, send_cq, recv_cq, memory, lkey, remote_addr, rkey, posted: 0 };
+        let end = Endpoint { qp, send_cq, recv_cq, memory, lkey, remote_addr, rkey, posted: 0 };
         for _ in 0..DEPTH - 1 {
             end.post_recv()?;
         }
@@ -272,7 +272,7 @@ fn main() -> Result<(), Failure> {
     if word == "answer" {
         bind_to(1);
         let batches = arguments.next().ok_or("answer: how many batches")?.parse()?;
-        return End::meet(std::io::stdin(), std::io::stdout())?.run(batches, false);
+        return Endpoint::meet(std::io::stdin(), std::io::stdout())?.run(batches, false);
     }
     let batches: usize = word.parse()?;
     let mut other = Command::new(std::env::current_exe()?)
@@ -283,7 +283,7 @@ fn main() -> Result<(), Failure> {
     bind_to(0);
     let pipes = (other.stdout.take(), other.stdin.take());
     let (Some(from), Some(to)) = pipes else { return Err("no pipes".into()) };
-    End::meet(from, to)?.run(batches, true)?;
+    Endpoint::meet(from, to)?.run(batches, true)?;
     other.wait()?;
     Ok(())
 }

@@ -28,7 +28,7 @@ const TRIPS: usize = 2000;
 const MAX_BYTES: usize = 1024;
 
 /// One end of a connection.
-struct End {
+struct Endpoint {
     qp: Qp,
     cq: Cq,
     addr: u64,
@@ -54,7 +54,7 @@ fn gid_index(context: &<SoftNic as Backend>::Context, own: IpAddr) -> Result<u8,
     Err("no such GID".into())
 }
 
-fn connect(stream: &mut TcpStream, bytes: u32) -> Result<End, Box<dyn Error>> {
+fn connect(stream: &mut TcpStream, bytes: u32) -> Result<Endpoint, Box<dyn Error>> {
     let context = SoftNic.open(0)?;
     let pd = SoftNic::alloc_pd(&context)?;
     let memory: &'static mut [u8] = Box::leak(vec![0u8; 2 * MAX_BYTES].into_boxed_slice());
@@ -82,7 +82,7 @@ fn connect(stream: &mut TcpStream, bytes: u32) -> Result<End, Box<dyn Error>> {
     let mtu = SoftNic::query_port(&context, 1)?.active_mtu;
     ready(&qp, theirs, dgid, sgid_index, mtu)?;
     number(stream, [1])?;
-    Ok(End { qp, cq, addr, lkey: keys.lkey, bytes })
+    Ok(Endpoint { qp, cq, addr, lkey: keys.lkey, bytes })
 }
 
 fn ready(qp: &Qp, remote: u32, dgid: Gid, sgid_index: u8, mtu: u32) -> VerbsResult<()> {
@@ -104,7 +104,7 @@ fn ready(qp: &Qp, remote: u32, dgid: Gid, sgid_index: u8, mtu: u32) -> VerbsResu
     SoftNic::modify_qp(qp, &attr, rts).map(drop)
 }
 
-impl End {
+impl Endpoint {
     fn receive_next(&self) -> Result<(), Box<dyn Error>> {
         let addr = self.addr + MAX_BYTES as u64;
         let sges = [Sge { addr, length: self.bytes, lkey: self.lkey }];

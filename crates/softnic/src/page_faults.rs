@@ -8,7 +8,7 @@ use rdmalab_engine::odp::{self, Advice, Side, Span};
 use rdmalab_engine::vocab::{PdId, Sge};
 use rdmalab_wire::ids::Qpn;
 
-use crate::paging::{Due, State};
+use crate::paging::{Due, PagingState};
 use crate::peer::key_entry;
 use crate::process::Process;
 use crate::qp::QpObject;
@@ -123,7 +123,7 @@ impl Process {
         self.fetch(&mut state);
     }
 
-    fn fetch(&self, state: &mut State) {
+    fn fetch(&self, state: &mut PagingState) {
         state.fetch_raised(crate::clock::now_ns());
         self.paging.note(state);
         if let Some(at_ns) = state.next_ns() {

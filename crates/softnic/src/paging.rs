@@ -21,10 +21,10 @@ pub(crate) struct ProcessPaging {
     is_active: AtomicBool,
     /// Whether something is still to happen.
     is_busy: AtomicBool,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<PagingState>,
 }
 
-pub(crate) struct State {
+pub(crate) struct PagingState {
     pub(crate) pages: Paging,
     /// What happens when: by time and number.
     due: BTreeMap<(u64, u64), Due>,
@@ -50,7 +50,7 @@ impl ProcessPaging {
         ProcessPaging {
             is_active: AtomicBool::new(false),
             is_busy: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(PagingState {
                 pages: Paging::new(profile::adapter_values().odp_fault_contexts as usize),
                 due: BTreeMap::new(),
                 numbered: 0,
@@ -73,7 +73,7 @@ impl ProcessPaging {
     }
 
     /// Notes after a change whether regions are left, and whether something is to happen.
-    pub(crate) fn note(&self, state: &State) {
+    pub(crate) fn note(&self, state: &PagingState) {
         self.is_active.store(!state.pages.is_empty(), Ordering::Relaxed);
         self.is_busy.store(!state.due.is_empty(), Ordering::Release);
     }
@@ -86,7 +86,7 @@ impl ProcessPaging {
     }
 }
 
-impl State {
+impl PagingState {
     pub(crate) fn schedule(&mut self, at_ns: u64, due: Due) {
         self.numbered += 1;
         self.due.insert((at_ns, self.numbered), due);

@@ -13,7 +13,7 @@ use rdmalab_wire::ids::RKey;
 use rdmalab_wire::opcode::Transport;
 
 use crate::peer::Peer;
-use crate::qp::{Place, QpLinks};
+use crate::qp::{Destination, QpLinks};
 use crate::ring_push::{ANSWER_SLOTS, CHUNK_BYTES, push, room_in};
 
 /// The ring of a peer, locked for the trains of one queue pair.
@@ -85,11 +85,11 @@ impl Path<QpLinks> for RingPath<'_> {
         &mut self,
         train: &Train,
         _is_inline: bool,
-        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        mut fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         let pushed = push(&mut self.out, train, self.service, |to| {
             // SAFETY: the ring has room for the payload of the train there.
-            fill(0..train.payload_bytes, unsafe { Place::new(to) })
+            fill(0..train.payload_bytes, unsafe { Destination::new(to) })
         });
         pushed.unwrap_or(Ok(())).map_err(Unsent::whole)
     }
@@ -111,7 +111,7 @@ impl Path<QpLinks> for Nowhere {
         &mut self,
         _train: &Train,
         _is_inline: bool,
-        _fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        _fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         self.lost += 1;
         Ok(())

@@ -17,14 +17,14 @@ use crate::stream::Tally;
 /// A queue pair as seen in packets. Its number is unknown if no packet carries it: a packet of a
 /// connected transport names its receiver only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct End {
+pub struct Endpoint {
     /// Address of its port.
     pub address: Address,
     /// Its number.
     pub qpn: Option<u32>,
 }
 
-impl fmt::Display for End {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.qpn {
             Some(qpn) => write!(f, "{} QP {qpn:#x}", self.address),
@@ -97,9 +97,9 @@ pub struct Conversation {
     /// The transport of its packets.
     pub transport: Transport,
     /// The end that sent the first packet.
-    pub a: End,
+    pub a: Endpoint,
     /// The other one.
-    pub b: End,
+    pub b: Endpoint,
     /// The packets.
     pub rows: Vec<Row>,
     /// The largest payload of a packet that was not the last of its message: the path MTU. `None`

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use rdmalab_wire::opcode::Transport;
 
 use crate::conversation::pairing::{Flow, Flows};
-use crate::conversation::{Direction, End, inner_bytes};
+use crate::conversation::{Direction, Endpoint, inner_bytes};
 use crate::packet::Seen;
 
 /// Directions that are told apart; packets of further ones have no place.
@@ -22,9 +22,9 @@ pub struct Pair {
     /// The transport of its packets.
     pub transport: Transport,
     /// The end that sent the first packet.
-    pub a: End,
+    pub a: Endpoint,
     /// The other one.
-    pub b: End,
+    pub b: Endpoint,
     /// Whether the direction from b to a was seen too.
     pub has_both: bool,
     /// The largest payload of a packet of the other direction or this one that was not the last of

@@ -85,7 +85,7 @@ fn run_self(args: &BenchArgs) -> Outcome {
         let result = match row.reference {
             Reference::Programs(pair) => {
                 let is_soft = device.kind() == Kind::Soft;
-                let on = programs::Place { device: &args.device, is_soft, cores };
+                let on = programs::Setting { device: &args.device, is_soft, cores };
                 measure_programs(&sessions, row, &pair, &on, rounds)
             }
             _ => measure(&mut sessions, row, clock, cores, (rounds, yielding)),
@@ -188,7 +188,7 @@ fn measure_programs(
     sessions: &Sessions,
     row: Row,
     pair: &programs::Pair,
-    on: &programs::Place<'_>,
+    on: &programs::Setting<'_>,
     rounds: usize,
 ) -> Outcome<RowResult> {
     let mut result = RowResult::of(row, pair.beside.name(pair.bytes));

@@ -46,7 +46,7 @@ pub struct Pair {
 
 /// Where programs run.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct Setting<'a> {
     pub device: &'a str,
     /// The device is ours, so programs need `exec`.
     pub is_soft: bool,
@@ -72,7 +72,7 @@ impl Program {
     }
 
     /// One end on a core; the client names the server.
-    fn command(self, pair: &Pair, on: &Place, core: usize, port: u16) -> Result<Command, String> {
+    fn command(self, pair: &Pair, on: &Setting, core: usize, port: u16) -> Result<Command, String> {
         let us = std::env::current_exe().map_err(|error| format!("our own program: {error}"))?;
         let mut command = Command::new("taskset");
         command.args(["-c", &core.to_string()]).stdin(Stdio::null());
@@ -126,7 +126,7 @@ impl Program {
     }
 
     /// Runs it once.
-    fn run(self, pair: &Pair, on: &Place) -> Result<f64, String> {
+    fn run(self, pair: &Pair, on: &Setting) -> Result<f64, String> {
         let (file, package) = self.file();
         if installed(file).is_none() {
             return Err(format!("{file} is not installed (Debian: {package})"));
@@ -167,7 +167,7 @@ impl Program {
 ///
 /// # Errors
 /// The program that is missing, or what it said.
-pub fn run(pair: &Pair, on: &Place) -> Result<(f64, f64), String> {
+pub fn run(pair: &Pair, on: &Setting) -> Result<(f64, f64), String> {
     let of = |program: Program| program.run(pair, on);
     Ok((of(pair.ours)?, of(pair.beside)?))
 }

@@ -54,7 +54,7 @@ pub struct Wanted {
 
 /// A point that was measured.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MeasuredPoint {
     /// As it is simulated.
     pub point: Point,
     /// The number of ranks.
@@ -67,7 +67,7 @@ pub struct Place {
 #[derive(Clone, Debug, Default)]
 pub struct Data {
     /// The points.
-    pub places: Vec<Place>,
+    pub places: Vec<MeasuredPoint>,
     /// The values.
     pub wanted: Vec<Wanted>,
     /// The device, and what its numbers are.
@@ -169,7 +169,7 @@ impl Data {
         let ranks = ranks.unwrap_or(*point.experiment().ranks().start());
         let number = self.places.len();
         let point = shortened(&point, values.iter().any(is_rate));
-        self.places.push(Place { point, ranks, name });
+        self.places.push(MeasuredPoint { point, ranks, name });
         self.wanted.extend(values.into_iter().map(|(quantity, label, value, error)| Wanted {
             point: number,
             quantity,

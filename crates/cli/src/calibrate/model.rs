@@ -44,7 +44,9 @@ impl Model<'_> {
     /// None is left, or the user wants to stop.
     pub fn check(&mut self) -> Outcome {
         let profile = Arc::new(self.base.clone());
-        let task = |place: &super::data::Place| (profile.clone(), place.ranks, place.point.clone());
+        let task = |place: &super::data::MeasuredPoint| {
+            (profile.clone(), place.ranks, place.point.clone())
+        };
         let tasks = self.data.places.iter().map(task).collect();
         let found = simulate(tasks, self.interrupt, self.spent.get_mut())?;
         let Data { places, wanted, left_out, .. } = &mut self.data;

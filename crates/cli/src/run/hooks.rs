@@ -7,9 +7,9 @@ use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
 /// The capture and fault rules of this process at some time, and the profile of its device.
-pub struct State(HooksState, Option<&'static Profile>);
+pub struct HooksSnapshot(HooksState, Option<&'static Profile>);
 
-impl State {
+impl HooksSnapshot {
     /// The state now; on devices that are not soft, nothing is captured or disturbed.
     pub fn of(device: &Device) -> Self {
         let hooks = match device.kind() {

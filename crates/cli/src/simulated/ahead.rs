@@ -32,7 +32,7 @@ pub struct Ahead {
 
 struct Shared {
     tasks: Vec<(Arc<Setup>, Point)>,
-    state: Mutex<State>,
+    state: Mutex<PointQueue>,
     changed: Condvar,
     /// Set when nobody wants results any more: simulations that are under way end early.
     is_over: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct PointQueue {
     /// The next point to begin, and the next to be taken.
     next: usize,
     taken: usize,
@@ -49,7 +49,7 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PointQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,7 +5,7 @@ use rdmalab_wire::cm::{
 };
 use rdmalab_wire::ids::Qpn;
 
-use super::connection::{Connection, State};
+use super::connection::{Connection, ConnectionState};
 use super::{CmError, CommId, Listener, MAX_BACKLOG, Manager, code_ns};
 
 /// Which message a REJ or an MRA is about.
@@ -57,7 +57,7 @@ impl<P: Clone + Eq> Manager<P> {
     pub fn connect(&mut self, now_ns: u64, to: P, mut req: Req) -> Result<CommId, CmError> {
         let response_ns = code_ns(req.remote_response_timeout) + code_ns(req.path.ack_timeout);
         let id = self.allocate(Connection {
-            state: State::ReqSent,
+            state: ConnectionState::ReqSent,
             peer: to.clone(),
             service_id: req.service_id,
             remote_id: 0,
@@ -97,7 +97,7 @@ impl<P: Clone + Eq> Manager<P> {
         response_ns: u64,
     ) -> Result<CommId, CmError> {
         let id = self.allocate(Connection {
-            state: State::SidrReqSent,
+            state: ConnectionState::SidrReqSent,
             peer: to,
             service_id: req.service_id,
             remote_id: 0,
@@ -145,14 +145,14 @@ impl<P: Clone + Eq> Manager<P> {
     /// [`CmError::WrongState`] unless there is a REQ without an answer.
     pub fn accept(&mut self, now_ns: u64, id: CommId, mut rep: Rep) -> Result<(), CmError> {
         let connection = self.connection(id)?;
-        if !matches!(connection.state, State::ReqReceived | State::MraReqSent) {
+        if !matches!(connection.state, ConnectionState::ReqReceived | ConnectionState::MraReqSent) {
             return Err(CmError::WrongState(connection.state));
         }
         debug_assert!(!connection.is_active, "the end that sent the REQ accepts it");
         self.take_request(id);
         let connection = self.connection(id)?;
         debug_assert!(!connection.is_waiting, "an answered request waits in the backlog");
-        connection.enter(State::RepSent);
+        connection.enter(ConnectionState::RepSent);
         rep.local_id = id.0;
         rep.remote_id = connection.remote_id;
         let mad = Mad { transaction: connection.transaction, message: Message::Rep(rep) };
@@ -166,11 +166,11 @@ impl<P: Clone + Eq> Manager<P> {
     /// [`CmError::WrongState`] unless the peer accepted.
     pub fn establish(&mut self, id: CommId) -> Result<(), CmError> {
         let connection = self.connection(id)?;
-        if !matches!(connection.state, State::RepReceived | State::MraRepSent) {
+        if !matches!(connection.state, ConnectionState::RepReceived | ConnectionState::MraRepSent) {
             return Err(CmError::WrongState(connection.state));
         }
         debug_assert!(connection.is_active, "an RTU from the end that sent the REP");
-        connection.enter(State::Established);
+        connection.enter(ConnectionState::Established);
         let rtu = Rtu {
             local_id: id.0,
             remote_id: connection.remote_id,
@@ -191,8 +191,10 @@ impl<P: Clone + Eq> Manager<P> {
     pub fn notify_established(&mut self, id: CommId) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         match connection.state {
-            State::RepSent | State::MraRepReceived => connection.enter(State::Established),
-            State::Established => return Ok(()),
+            ConnectionState::RepSent | ConnectionState::MraRepReceived => {
+                connection.enter(ConnectionState::Established)
+            }
+            ConnectionState::Established => return Ok(()),
             other => return Err(CmError::WrongState(other)),
         }
         self.arm(id.0, None);
@@ -212,9 +214,9 @@ impl<P: Clone + Eq> Manager<P> {
     ) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         let about = match connection.state {
-            State::ReqReceived | State::MraReqSent => ABOUT_REQ,
-            State::RepReceived | State::MraRepSent => ABOUT_REP,
-            State::RepSent | State::MraRepReceived => ABOUT_OTHER,
+            ConnectionState::ReqReceived | ConnectionState::MraReqSent => ABOUT_REQ,
+            ConnectionState::RepReceived | ConnectionState::MraRepSent => ABOUT_REP,
+            ConnectionState::RepSent | ConnectionState::MraRepReceived => ABOUT_OTHER,
             other => return Err(CmError::WrongState(other)),
         };
         let rej = Rej {
@@ -241,12 +243,12 @@ impl<P: Clone + Eq> Manager<P> {
     pub fn delay(&mut self, id: CommId, service_timeout: u8) -> Result<(), CmError> {
         let connection = self.connection(id)?;
         let about = match connection.state {
-            State::ReqReceived => {
-                connection.enter(State::MraReqSent);
+            ConnectionState::ReqReceived => {
+                connection.enter(ConnectionState::MraReqSent);
                 ABOUT_REQ
             }
-            State::RepReceived => {
-                connection.enter(State::MraRepSent);
+            ConnectionState::RepReceived => {
+                connection.enter(ConnectionState::MraRepSent);
                 ABOUT_REP
             }
             other => return Err(CmError::WrongState(other)),
@@ -272,8 +274,8 @@ impl<P: Clone + Eq> Manager<P> {
     pub fn disconnect(&mut self, now_ns: u64, id: CommId) -> Result<(), CmError> {
         let state = self.connection(id)?.state;
         match state {
-            State::Established => self.send_dreq(now_ns, id.0),
-            State::DreqReceived => self.send_drep(now_ns, id.0),
+            ConnectionState::Established => self.send_dreq(now_ns, id.0),
+            ConnectionState::DreqReceived => self.send_drep(now_ns, id.0),
             other => return Err(CmError::WrongState(other)),
         }
         Ok(())
@@ -282,7 +284,7 @@ impl<P: Clone + Eq> Manager<P> {
     pub(super) fn send_dreq(&mut self, now_ns: u64, id: u32) {
         let transaction = self.transaction(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.enter(State::DreqSent);
+        connection.enter(ConnectionState::DreqSent);
         let dreq = Dreq {
             local_id: id,
             remote_id: connection.remote_id,
@@ -314,7 +316,7 @@ impl<P: Clone + Eq> Manager<P> {
     /// [`CmError::WrongState`] unless there is a SIDR_REQ without an answer.
     pub fn answer_service(&mut self, id: CommId, mut rep: SidrRep) -> Result<(), CmError> {
         let connection = self.connection(id)?;
-        if connection.state != State::SidrReqReceived {
+        if connection.state != ConnectionState::SidrReqReceived {
             return Err(CmError::WrongState(connection.state));
         }
         rep.request_id = connection.remote_id;
@@ -332,20 +334,20 @@ impl<P: Clone + Eq> Manager<P> {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         connection.is_owned = false;
         match connection.state {
-            State::Idle | State::SidrReqSent => self.forget(id.0),
-            State::ReqSent | State::MraReqReceived => self.withdraw(id.0),
-            State::ReqReceived
-            | State::MraReqSent
-            | State::RepSent
-            | State::MraRepReceived
-            | State::RepReceived
-            | State::MraRepSent => {
+            ConnectionState::Idle | ConnectionState::SidrReqSent => self.forget(id.0),
+            ConnectionState::ReqSent | ConnectionState::MraReqReceived => self.withdraw(id.0),
+            ConnectionState::ReqReceived
+            | ConnectionState::MraReqSent
+            | ConnectionState::RepSent
+            | ConnectionState::MraRepReceived
+            | ConnectionState::RepReceived
+            | ConnectionState::MraRepSent => {
                 let _was_possible = self.reject(id, reason::CONSUMER, [0; Rej::PRIVATE_BYTES]);
             }
-            State::Established => self.send_dreq(now_ns, id.0),
-            State::DreqReceived => self.send_drep(now_ns, id.0),
-            State::DreqSent | State::Timewait => {}
-            State::SidrReqReceived => {
+            ConnectionState::Established => self.send_dreq(now_ns, id.0),
+            ConnectionState::DreqReceived => self.send_drep(now_ns, id.0),
+            ConnectionState::DreqSent | ConnectionState::Timewait => {}
+            ConnectionState::SidrReqReceived => {
                 let _was_possible = self.answer_service(id, refused());
             }
         }

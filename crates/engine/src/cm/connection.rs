@@ -5,7 +5,7 @@ use rdmalab_wire::ids::Qpn;
 
 /// The state of a connection (IBA vol. 1, 12.9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum ConnectionState {
     /// The connection failed or has ended.
     Idle,
     /// We sent a REQ.
@@ -38,7 +38,7 @@ pub enum State {
     SidrReqReceived,
 }
 
-impl State {
+impl ConnectionState {
     /// The state to return to when the time that the peer asked for (MRA) is over.
     pub(super) fn after_patience(self) -> Self {
         match self {
@@ -50,8 +50,8 @@ impl State {
 
     /// Whether a connection in this state may go to `next` (IBA vol. 1, 12.9.7). It may stay.
     fn may_become(self, next: Self) -> bool {
-        use State::*;
-        let from: &[State] = match next {
+        use ConnectionState::*;
+        let from: &[ConnectionState] = match next {
             Idle => return !matches!(self, Established | DreqSent | DreqReceived),
             ReqSent => &[MraReqReceived],
             MraReqReceived => &[ReqSent],
@@ -83,7 +83,7 @@ impl State {
 /// A connection, or a request for a datagram service (SIDR).
 #[derive(Clone, Debug)]
 pub(super) struct Connection<P> {
-    pub state: State,
+    pub state: ConnectionState,
     pub peer: P,
     pub service_id: u64,
     /// The peer's identifier; 0 until known.
@@ -111,7 +111,7 @@ pub(super) struct Connection<P> {
 
 impl<P> Connection<P> {
     /// Moves to another state.
-    pub(super) fn enter(&mut self, next: State) {
+    pub(super) fn enter(&mut self, next: ConnectionState) {
         debug_assert!(self.state.may_become(next), "{next:?} after {:?}", self.state);
         self.state = next;
     }

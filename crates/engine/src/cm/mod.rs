@@ -18,7 +18,7 @@ use rdmalab_wire::cm::{Mad, Message, Rej, Rep, Req, SidrRep, SidrReq};
 use rdmalab_wire::ids::Qpn;
 
 use connection::Connection;
-pub use connection::State;
+pub use connection::ConnectionState;
 
 /// Default for the number of connections of a manager, those in TIMEWAIT included.
 pub const MAX_CONNECTIONS: usize = 65_536;
@@ -55,7 +55,7 @@ pub enum CmError {
     /// There is no such connection.
     UnknownId,
     /// The connection is not in a state in which this makes sense.
-    WrongState(State),
+    WrongState(ConnectionState),
     /// There are as many connections as there may be.
     TooMany,
 }
@@ -224,7 +224,7 @@ impl<P: Clone + Eq> Manager<P> {
     }
 
     /// The state of a connection.
-    pub fn state(&self, id: CommId) -> Option<State> {
+    pub fn state(&self, id: CommId) -> Option<ConnectionState> {
         self.connections.get(&id.0).map(|connection| connection.state)
     }
 
@@ -332,7 +332,7 @@ impl<P: Clone + Eq> Manager<P> {
             "TIMEWAIT of a connection that never was: {:?}",
             connection.state
         );
-        connection.enter(State::Timewait);
+        connection.enter(ConnectionState::Timewait);
         let until = now_ns + connection.timewait_ns;
         self.arm(id, Some(until));
     }
@@ -341,7 +341,7 @@ impl<P: Clone + Eq> Manager<P> {
     fn reset(&mut self, id: u32) {
         self.arm(id, None);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.enter(State::Idle);
+        connection.enter(ConnectionState::Idle);
         connection.resend = None;
         let is_owned = connection.is_owned;
         let copy = connection.clone();
@@ -367,9 +367,9 @@ impl<P: Clone + Eq> Manager<P> {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let is_owned = connection.is_owned;
         match connection.state {
-            State::Timewait => {
+            ConnectionState::Timewait => {
                 if is_owned {
-                    connection.enter(State::Idle);
+                    connection.enter(ConnectionState::Idle);
                     let copy = connection.clone();
                     self.unlink(id, &copy);
                     self.tell(Event::TimewaitExit { id: CommId(id) });
@@ -377,12 +377,12 @@ impl<P: Clone + Eq> Manager<P> {
                     self.forget(id);
                 }
             }
-            State::ReqSent
-            | State::MraReqReceived
-            | State::RepSent
-            | State::MraRepReceived
-            | State::DreqSent
-            | State::SidrReqSent => self.repeat_or_give_up(now_ns, id),
+            ConnectionState::ReqSent
+            | ConnectionState::MraReqReceived
+            | ConnectionState::RepSent
+            | ConnectionState::MraRepReceived
+            | ConnectionState::DreqSent
+            | ConnectionState::SidrReqSent => self.repeat_or_give_up(now_ns, id),
             other => debug_assert!(false, "a timer runs out in {other:?}, which waits for nothing"),
         }
     }
@@ -402,7 +402,7 @@ impl<P: Clone + Eq> Manager<P> {
             return;
         }
         let is_owned = connection.is_owned;
-        if connection.state == State::DreqSent {
+        if connection.state == ConnectionState::DreqSent {
             self.enter_timewait(now_ns, id);
             if is_owned {
                 self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: true });

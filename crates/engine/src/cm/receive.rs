@@ -6,7 +6,7 @@ use rdmalab_wire::cm::{
 use rdmalab_wire::ids::Qpn;
 
 use super::command::{ABOUT_OTHER, ABOUT_REP, ABOUT_REQ};
-use super::connection::{Connection, State};
+use super::connection::{Connection, ConnectionState};
 use super::{CommId, Event, Manager, code_ns};
 
 impl<P: Clone + Eq> Manager<P> {
@@ -48,8 +48,8 @@ impl<P: Clone + Eq> Manager<P> {
             );
             // A repeated REQ gets the same answer again (IBA vol. 1, 12.9.8.3).
             match self.connections.get(&known).map(|known| known.state) {
-                Some(State::MraReqSent | State::RepSent) => self.repeat(known),
-                Some(State::Timewait) => {
+                Some(ConnectionState::MraReqSent | ConnectionState::RepSent) => self.repeat(known),
+                Some(ConnectionState::Timewait) => {
                     self.refuse(from, transaction, req.local_id, ABOUT_REQ, STALE);
                 }
                 _ => {}
@@ -94,7 +94,11 @@ impl<P: Clone + Eq> Manager<P> {
     /// anew: the peer no longer has the old connection (IBA vol. 1, 12.9.8.3.1). As in the kernel,
     /// our DREQ ends it on both sides, and the queue pair can be connected after TIMEWAIT.
     fn end_stale(&mut self, now_ns: u64, id: u32) {
-        if self.connections.get(&id).is_some_and(|stale| stale.state == State::Established) {
+        if self
+            .connections
+            .get(&id)
+            .is_some_and(|stale| stale.state == ConnectionState::Established)
+        {
             self.send_dreq(now_ns, id);
         }
     }
@@ -114,13 +118,13 @@ impl<P: Clone + Eq> Manager<P> {
         let Some(connection) = self.connections.get_mut(&mra.remote_id) else { return };
         let patience = code_ns(mra.service_timeout);
         match (connection.state, mra.about) {
-            (State::ReqSent | State::MraReqReceived, ABOUT_REQ) => {
-                connection.enter(State::MraReqReceived);
+            (ConnectionState::ReqSent | ConnectionState::MraReqReceived, ABOUT_REQ) => {
+                connection.enter(ConnectionState::MraReqReceived);
             }
-            (State::RepSent | State::MraRepReceived, ABOUT_REP)
+            (ConnectionState::RepSent | ConnectionState::MraRepReceived, ABOUT_REP)
                 if connection.remote_id == mra.local_id =>
             {
-                connection.enter(State::MraRepReceived);
+                connection.enter(ConnectionState::MraRepReceived);
             }
             _ => return,
         }
@@ -133,20 +137,20 @@ impl<P: Clone + Eq> Manager<P> {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let is_owned = connection.is_owned;
         match connection.state {
-            State::ReqSent
-            | State::MraReqReceived
-            | State::RepSent
-            | State::MraRepReceived
-            | State::ReqReceived
-            | State::MraReqSent
-            | State::RepReceived
-            | State::MraRepSent => {
+            ConnectionState::ReqSent
+            | ConnectionState::MraReqReceived
+            | ConnectionState::RepSent
+            | ConnectionState::MraRepReceived
+            | ConnectionState::ReqReceived
+            | ConnectionState::MraReqSent
+            | ConnectionState::RepReceived
+            | ConnectionState::MraRepSent => {
                 if is_owned {
                     self.tell(Event::Rejected { id: CommId(id), rej: Box::new(rej) });
                 }
                 self.reset(id);
             }
-            State::DreqSent | State::Established => {
+            ConnectionState::DreqSent | ConnectionState::Established => {
                 self.enter_timewait(now_ns, id);
                 if is_owned {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: false });
@@ -177,7 +181,7 @@ impl<P: Clone + Eq> Manager<P> {
             return;
         };
         match connection.state {
-            State::ReqSent | State::MraReqReceived => {
+            ConnectionState::ReqSent | ConnectionState::MraReqReceived => {
                 let there = (rep.ca_guid, rep.qpn);
                 if let Some(&stale) = self.by_qpn.get(&there) {
                     // Our REQ stays pending and is sent again: by then the peer's queue pair may be
@@ -186,7 +190,7 @@ impl<P: Clone + Eq> Manager<P> {
                     self.end_stale(now_ns, stale);
                     return;
                 }
-                connection.enter(State::RepReceived);
+                connection.enter(ConnectionState::RepReceived);
                 connection.remote_id = rep.local_id;
                 connection.remote_guid = rep.ca_guid;
                 connection.remote_qpn = rep.qpn;
@@ -199,7 +203,7 @@ impl<P: Clone + Eq> Manager<P> {
                 }
                 self.tell(Event::Reply { id: CommId(id), rep: Box::new(rep) });
             }
-            State::MraRepSent | State::Established
+            ConnectionState::MraRepSent | ConnectionState::Established
                 if connection.is_active && connection.remote_id == rep.local_id =>
             {
                 self.repeat(id);
@@ -211,11 +215,11 @@ impl<P: Clone + Eq> Manager<P> {
     fn on_rtu(&mut self, rtu: &Rtu) {
         let id = rtu.remote_id;
         let Some(connection) = self.find(id, rtu.local_id) else { return };
-        if !matches!(connection.state, State::RepSent | State::MraRepReceived) {
+        if !matches!(connection.state, ConnectionState::RepSent | ConnectionState::MraRepReceived) {
             return;
         }
         debug_assert!(!connection.is_active, "an RTU to the end that sent the REQ");
-        connection.enter(State::Established);
+        connection.enter(ConnectionState::Established);
         connection.resend = None;
         let is_owned = connection.is_owned;
         self.arm(id, None);
@@ -238,15 +242,18 @@ impl<P: Clone + Eq> Manager<P> {
         };
         let is_owned = connection.is_owned;
         match connection.state {
-            State::RepSent | State::MraRepReceived | State::Established | State::RepReceived => {
-                connection.enter(State::DreqReceived);
+            ConnectionState::RepSent
+            | ConnectionState::MraRepReceived
+            | ConnectionState::Established
+            | ConnectionState::RepReceived => {
+                connection.enter(ConnectionState::DreqReceived);
                 connection.transaction = transaction;
                 self.arm(id, None);
                 if is_owned {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: false });
                 }
             }
-            State::DreqSent => {
+            ConnectionState::DreqSent => {
                 // Both sides sent a DREQ: each confirms the other's.
                 connection.transaction = transaction;
                 self.send_drep(now_ns, id);
@@ -254,7 +261,7 @@ impl<P: Clone + Eq> Manager<P> {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: false });
                 }
             }
-            State::Timewait => {
+            ConnectionState::Timewait => {
                 connection.transaction = transaction;
                 self.send_drep(now_ns, id);
             }
@@ -267,13 +274,13 @@ impl<P: Clone + Eq> Manager<P> {
         let Some(connection) = self.find(id, drep.local_id) else { return };
         let is_owned = connection.is_owned;
         match connection.state {
-            State::DreqSent => {
+            ConnectionState::DreqSent => {
                 self.enter_timewait(now_ns, id);
                 if is_owned {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: false });
                 }
             }
-            State::DreqReceived => self.enter_timewait(now_ns, id),
+            ConnectionState::DreqReceived => self.enter_timewait(now_ns, id),
             _ => {}
         }
     }
@@ -282,7 +289,9 @@ impl<P: Clone + Eq> Manager<P> {
         // The owner already has the first of repeated requests. A SIDR_REQ carries no node GUID, so
         // requests are told apart by the peer's identifier and address.
         let is_known = |c: &Connection<P>| {
-            c.state == State::SidrReqReceived && c.remote_id == req.request_id && c.peer == from
+            c.state == ConnectionState::SidrReqReceived
+                && c.remote_id == req.request_id
+                && c.peer == from
         };
         if self.connections.values().any(is_known) {
             return;
@@ -293,7 +302,7 @@ impl<P: Clone + Eq> Manager<P> {
             Some(_) => None,
         };
         let asked = Connection {
-            state: State::SidrReqReceived,
+            state: ConnectionState::SidrReqReceived,
             peer: from.clone(),
             service_id: req.service_id,
             remote_id: req.request_id,
@@ -337,8 +346,10 @@ impl<P: Clone + Eq> Manager<P> {
 
     fn on_sidr_rep(&mut self, rep: SidrRep) {
         let id = rep.request_id;
-        let is_asked =
-            self.connections.get(&id).is_some_and(|asked| asked.state == State::SidrReqSent);
+        let is_asked = self
+            .connections
+            .get(&id)
+            .is_some_and(|asked| asked.state == ConnectionState::SidrReqSent);
         if is_asked {
             self.tell(Event::SidrReply { id: CommId(id), rep: Box::new(rep) });
             self.reset(id);
@@ -368,24 +379,24 @@ impl<P: Clone + Eq> Manager<P> {
             private_data: [0; Rej::PRIVATE_BYTES],
         };
         match connection.state {
-            State::Established => {
-                connection.enter(State::DreqReceived);
+            ConnectionState::Established => {
+                connection.enter(ConnectionState::DreqReceived);
                 if is_owned {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: false });
                 }
             }
-            State::DreqSent => {
+            ConnectionState::DreqSent => {
                 self.enter_timewait(now_ns, id);
                 if is_owned {
                     self.tell(Event::Disconnected { id: CommId(id), is_unconfirmed: true });
                 }
             }
-            State::ReqReceived | State::MraReqSent => {
+            ConnectionState::ReqReceived | ConnectionState::MraReqSent => {
                 self.on_rej(now_ns, rejected(reason::TIMEOUT, ABOUT_OTHER));
             }
-            State::Idle | State::Timewait | State::DreqReceived => {}
-            State::SidrReqReceived => self.reset(id),
-            State::SidrReqSent => {
+            ConnectionState::Idle | ConnectionState::Timewait | ConnectionState::DreqReceived => {}
+            ConnectionState::SidrReqReceived => self.reset(id),
+            ConnectionState::SidrReqSent => {
                 if is_owned {
                     self.tell(Event::Unreachable { id: CommId(id) });
                 }
@@ -407,7 +418,7 @@ const SIDR_NO_QP: u8 = 3;
 /// The connection for a REQ of a peer.
 fn requested<P>(peer: P, transaction: u64, req: &Req) -> Connection<P> {
     Connection {
-        state: State::ReqReceived,
+        state: ConnectionState::ReqReceived,
         peer,
         service_id: req.service_id,
         remote_id: req.local_id,

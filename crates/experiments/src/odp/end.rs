@@ -42,7 +42,7 @@ impl<'a> Setting<'a> {
 }
 
 /// One end of a trial.
-pub(super) struct End {
+pub(super) struct TrialEnd {
     pub qps: Vec<Qp>,
     pub cq: Cq,
     pub mr: Mr,
@@ -52,7 +52,7 @@ pub(super) struct End {
     _pd: Pd,
 }
 
-impl End {
+impl TrialEnd {
     /// Makes an end and connects it; `None` where an end was asked to stop.
     pub fn connect<R: Rank>(rank: &R, setting: &Setting) -> Result<Option<Self>, Stopped> {
         let Setting { context, common, plan, path, .. } = setting;

@@ -26,7 +26,7 @@ use crate::common::options::*;
 use crate::common::params::{Common, Op};
 use crate::common::rules::{Fault, SAMPLES_MAX, must};
 use crate::workload::{Places, Workload};
-use end::{End, Setting};
+use end::{Setting, TrialEnd};
 use layout::Plan;
 pub(crate) use options::Odp;
 use options::{
@@ -249,7 +249,7 @@ fn trial<R: Rank>(
     interval_ns: u64,
     limit_ns: u64,
 ) -> Result<Ended, Stopped> {
-    let Some(end) = End::connect(rank, setting)? else { return Ok(Ended::Stopped) };
+    let Some(end) = TrialEnd::connect(rank, setting)? else { return Ok(Ended::Stopped) };
     let is_server = rank.index() == 1;
     if is_server {
         end.post_receives(&setting.plan)?;

@@ -6,7 +6,7 @@ use rdmalab_verbs::{SendRequest, Wc, WcStatus};
 
 use crate::common::completions::{failed, timed_out};
 use crate::common::params::Op;
-use crate::odp::end::End;
+use crate::odp::end::TrialEnd;
 use crate::odp::layout::{Operation, Plan};
 
 /// Completions taken at once.
@@ -38,7 +38,7 @@ pub(super) struct Trial {
 /// Rank 0 of a trial.
 pub(super) struct Client<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a TrialEnd,
     plan: &'a Plan,
     interval_ns: u64,
     /// The longest time without a completion.
@@ -52,7 +52,13 @@ pub(super) struct Client<'a, R> {
 }
 
 impl<'a, R: Rank> Client<'a, R> {
-    pub fn new(rank: &'a R, end: &'a End, plan: &'a Plan, interval_ns: u64, limit_ns: u64) -> Self {
+    pub fn new(
+        rank: &'a R,
+        end: &'a TrialEnd,
+        plan: &'a Plan,
+        interval_ns: u64,
+        limit_ns: u64,
+    ) -> Self {
         let count = plan.operations;
         let (posted, done) = (Vec::with_capacity(count), vec![None; count]);
         Self {

@@ -8,7 +8,7 @@ use rdmalab_abi::{IBV_QPT_RC, RDMA_PS_TCP};
 
 use super::settings::Sizes;
 use super::socket::{Socket, find, get, insert, number, sockets};
-use super::stream::{State, Stream};
+use super::stream::{Stream, StreamState};
 use super::{connection, options};
 use crate::errno::{CallResult, Errno, answer, failed};
 use crate::{endpoint, id};
@@ -40,7 +40,7 @@ pub unsafe fn rbind(socket: c_int, addr: *const sockaddr, _length: socklen_t) ->
         let mut stream = socket.lock();
         // SAFETY: the socket's id, and the caller's address.
         unsafe { id::bind(stream.id, addr)? };
-        stream.state = State::Bound;
+        stream.state = StreamState::Bound;
         Ok(())
     }))
 }
@@ -49,10 +49,10 @@ pub unsafe fn rbind(socket: c_int, addr: *const sockaddr, _length: socklen_t) ->
 pub unsafe fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
-        if stream.state != State::Listening {
+        if stream.state != StreamState::Listening {
             // SAFETY: the socket's id.
             unsafe { endpoint::listen(stream.id, backlog)? };
-            stream.state = State::Listening;
+            stream.state = StreamState::Listening;
         }
         Ok(())
     }))
@@ -91,7 +91,7 @@ unsafe fn accept(
 pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
-        if matches!(stream.state, State::New | State::Bound) {
+        if matches!(stream.state, StreamState::New | StreamState::Bound) {
             let room = size_of::<libc::sockaddr_storage>();
             let bytes = (length as usize).min(room);
             // SAFETY: the caller's address of that length, and the id's room for any.

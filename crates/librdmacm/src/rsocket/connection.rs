@@ -4,7 +4,7 @@ use rdmalab_abi::*;
 
 use super::memory::Sge;
 use super::protocol::VERSION;
-use super::stream::{State, Stream};
+use super::stream::{Stream, StreamState};
 use crate::blocking::wait_for_event;
 use crate::connect;
 use crate::errno::{CallResult, Errno};
@@ -79,8 +79,8 @@ fn read_conn_data(stream: &mut Stream) -> CallResult<()> {
 /// Starts or continues connecting, without blocking.
 pub fn connect(stream: &mut Stream) -> CallResult<()> {
     match stream.state {
-        State::New | State::Bound => {
-            stream.state = State::Resolving;
+        StreamState::New | StreamState::Bound => {
+            stream.state = StreamState::Resolving;
             // SAFETY: the socket's id, which holds the address.
             let begun = unsafe {
                 let to = &raw const (*stream.id).route.addr.dst_storage;
@@ -88,8 +88,11 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
             };
             continue_from(stream, begun)
         }
-        State::Resolving | State::Routing | State::Connecting | State::Accepting => advance(stream),
-        State::Failed => Err(stream.failure()),
+        StreamState::Resolving
+        | StreamState::Routing
+        | StreamState::Connecting
+        | StreamState::Accepting => advance(stream),
+        StreamState::Failed => Err(stream.failure()),
         _ => Err(Errno(libc::EISCONN)),
     }
 }
@@ -107,30 +110,30 @@ fn continue_from(stream: &mut Stream, mut step: CallResult<()>) -> CallResult<()
         match step {
             Err(Errno(libc::EAGAIN)) => return Err(Errno(libc::EINPROGRESS)),
             Err(Errno(errno)) => {
-                stream.state = State::Failed;
+                stream.state = StreamState::Failed;
                 stream.error = errno;
                 return Err(Errno(errno));
             }
             Ok(()) => {}
         }
         step = match stream.state {
-            State::Resolving => {
-                stream.state = State::Routing;
+            StreamState::Resolving => {
+                stream.state = StreamState::Routing;
                 // SAFETY: the socket's id.
                 unsafe { resolve::resolve_route(stream.id) }
             }
-            State::Routing => {
-                stream.state = State::Connecting;
+            StreamState::Routing => {
+                stream.state = StreamState::Connecting;
                 send_request(stream)
             }
-            State::Connecting => match read_conn_data(stream) {
+            StreamState::Connecting => match read_conn_data(stream) {
                 Ok(()) => {
                     stream.begin();
                     return Ok(());
                 }
                 failed => failed,
             },
-            State::Accepting => {
+            StreamState::Accepting => {
                 stream.begin();
                 return Ok(());
             }
@@ -160,7 +163,7 @@ pub fn accept_request(stream: &mut Stream) -> CallResult<()> {
         let mut param = unsafe { (*(*stream.id).event).param.conn };
         param.private_data = conn_data.as_ptr().cast();
         param.private_data_len = CONN_DATA_BYTES as u8;
-        stream.state = State::Accepting;
+        stream.state = StreamState::Accepting;
         // SAFETY: as above, and parameters that live during the call.
         unsafe { connect::accept(stream.id, &raw const param) }
     });

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use super::protocol::SGE_BYTES;
 use super::settings::is_kept;
 use super::socket::{get, number};
-use super::stream::{State, Stream};
+use super::stream::{Stream, StreamState};
 use crate::cm_id::own;
 use crate::errno::{CallResult, Errno, answer, failed};
 use crate::process::process;
@@ -47,7 +47,8 @@ pub unsafe fn rsetsockopt(
 }
 
 fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResult<()> {
-    let is_early = matches!(stream.state, State::New | State::Bound | State::Listening);
+    let is_early =
+        matches!(stream.state, StreamState::New | StreamState::Bound | StreamState::Listening);
     let queue = |value: c_int| value.clamp(QUEUE_RANGE.0, QUEUE_RANGE.1) as u16;
     let buffer = |value: c_int| (value.clamp(BUFFER_RANGE.0, BUFFER_RANGE.1) & !1) as u32;
     match (level, name) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, timeval};
 
 use super::socket::{Socket, find, readable, sleep_on};
-use super::stream::{State, Stream};
+use super::stream::{Stream, StreamState};
 use super::wakeup::Wakeup;
 use crate::errno::{Errno, answer};
 
@@ -24,9 +24,9 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
         }
     }
     match stream.state {
-        State::Failed => return libc::POLLERR | (wanted & libc::POLLOUT),
-        State::New | State::Bound => return 0,
-        State::Listening => {
+        StreamState::Failed => return libc::POLLERR | (wanted & libc::POLLOUT),
+        StreamState::New | StreamState::Bound => return 0,
+        StreamState::Listening => {
             let mut poll = pollfd { fd: stream.channel_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one live pollfd.
             unsafe { libc::poll(&raw mut poll, 1, 0) };
@@ -44,9 +44,9 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
     }
     match stream.state {
         // POLLHUP comes after all data is read: programs that stop at POLLHUP would lose the data.
-        State::Disconnected if stream.has_data() => holds | (wanted & libc::POLLIN),
-        State::Disconnected => holds | libc::POLLHUP,
-        State::Broken => holds | libc::POLLERR,
+        StreamState::Disconnected if stream.has_data() => holds | (wanted & libc::POLLIN),
+        StreamState::Disconnected => holds | libc::POLLHUP,
+        StreamState::Broken => holds | libc::POLLERR,
         _ => holds,
     }
 }

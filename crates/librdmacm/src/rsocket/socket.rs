@@ -8,7 +8,7 @@ use rdmalab_abi::rdma_cm_id;
 
 use super::connection;
 use super::settings::Sizes;
-use super::stream::{State, Stream};
+use super::stream::{Stream, StreamState};
 use super::wakeup::Wakeup;
 use crate::endpoint;
 use crate::errno::{CallResult, Errno, answer};
@@ -112,7 +112,7 @@ impl Socket {
             if stream.is_closed() {
                 return Err(Errno(libc::EBADF));
             }
-            if stream.state != State::Listening {
+            if stream.state != StreamState::Listening {
                 return Err(Errno(libc::EINVAL));
             }
             let is_nonblocking = stream.is_nonblocking;
@@ -139,7 +139,7 @@ impl Socket {
             let advanced = self.advance(&mut stream);
             if nonblocking || advanced != Err(Errno(libc::EINPROGRESS)) {
                 // Another thread may have seen the failure, or have closed the socket.
-                let has_failed = advanced.is_ok() && stream.state == State::Failed;
+                let has_failed = advanced.is_ok() && stream.state == StreamState::Failed;
                 let opened = if has_failed { Err(stream.failure()) } else { advanced };
                 return (stream, opened);
             }

@@ -31,7 +31,7 @@ const IS_RECEIVE: u64 = 1 << 63;
 
 /// The state of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum StreamState {
     New,
     Bound,
     Listening,
@@ -52,7 +52,7 @@ pub enum State {
 pub struct Stream {
     /// Null after the socket was closed. Threads inside a call may still hold the stream then.
     pub id: *mut rdma_cm_id,
-    pub state: State,
+    pub state: StreamState,
     pub error: c_int,
     pub sizes: Sizes,
     pub is_nonblocking: bool,
@@ -102,7 +102,7 @@ impl Stream {
         unsafe { libc::fcntl((*(*id).channel).fd, libc::F_SETFL, libc::O_NONBLOCK) };
         Self {
             id,
-            state: State::New,
+            state: StreamState::New,
             error: 0,
             sizes,
             is_nonblocking: false,
@@ -156,16 +156,19 @@ impl Stream {
     }
 
     pub fn is_opening(&self) -> bool {
-        use State::{Accepting, Connecting, Resolving, Routing};
+        use StreamState::{Accepting, Connecting, Resolving, Routing};
         matches!(self.state, Resolving | Routing | Connecting | Accepting)
     }
 
     pub fn is_connected(&self) -> bool {
-        self.state == State::Connected
+        self.state == StreamState::Connected
     }
 
     pub fn was_connected(&self) -> bool {
-        matches!(self.state, State::Connected | State::Disconnected | State::Broken)
+        matches!(
+            self.state,
+            StreamState::Connected | StreamState::Disconnected | StreamState::Broken
+        )
     }
 
     /// Whether the socket has its queue pair and buffers.
@@ -268,7 +271,7 @@ impl Stream {
 
     /// Marks the socket as connected.
     pub fn begin(&mut self) {
-        self.state = State::Connected;
+        self.state = StreamState::Connected;
         (self.is_readable, self.is_writable) = (true, true);
     }
 
@@ -497,7 +500,7 @@ impl Stream {
             id::rdma_destroy_id(self.id);
         }
         self.id = null_mut();
-        (self.state, self.error) = (State::Failed, libc::EBADF);
+        (self.state, self.error) = (StreamState::Failed, libc::EBADF);
         (self.is_readable, self.is_writable) = (false, false);
         self.messages.clear();
         self.waiters.wake();

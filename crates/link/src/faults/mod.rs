@@ -78,7 +78,7 @@ enum Count {
 
 /// An end of a flow in a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+enum FlowEnd {
     Address(IpAddr),
     Qp(Qpn),
 }
@@ -95,8 +95,8 @@ pub struct Rule {
     classes: u16,
     count: Count,
     psns: Option<(Psn, Psn)>,
-    to: Option<End>,
-    from: Option<End>,
+    to: Option<FlowEnd>,
+    from: Option<FlowEnd>,
     which: Which,
     medium: Option<Medium>,
     /// Whether the payload was part of the work request.
@@ -244,10 +244,10 @@ impl Rule {
     /// Whether a packet matches all conditions of the rule but count and probability.
     fn meets(&self, packet: &PacketInfo, since_ns: u64) -> bool {
         let flow = &packet.flow;
-        let is = |end: &Option<End>, address: IpAddr, qp: Qpn| match end {
+        let is = |end: &Option<FlowEnd>, address: IpAddr, qp: Qpn| match end {
             None => true,
-            Some(End::Address(asked)) => *asked == address,
-            Some(End::Qp(asked)) => *asked == qp,
+            Some(FlowEnd::Address(asked)) => *asked == address,
+            Some(FlowEnd::Qp(asked)) => *asked == qp,
         };
         self.classes & packet.class.bit() != 0
             && self.medium.is_none_or(|medium| medium == packet.medium)

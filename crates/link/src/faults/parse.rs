@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rdmalab_wire::ids::{MASK_24, Psn, Qpn};
 
-use super::{Action, Count, End, Rule, Which};
+use super::{Action, Count, FlowEnd, Rule, Which};
 use crate::address::{destination_of, gid_of};
 use crate::packet::{Class, Medium};
 use crate::units::{MAX_DELAY_NS, time, window};
@@ -215,12 +215,12 @@ fn payload(text: &str) -> Parsed<(u32, u32)> {
     Ok((least, most))
 }
 
-fn end(text: &str) -> Parsed<End> {
+fn end(text: &str) -> Parsed<FlowEnd> {
     if let Some(number) = number(text) {
-        return Ok(End::Qp(Qpn::new(number)));
+        return Ok(FlowEnd::Qp(Qpn::new(number)));
     }
     text.parse()
-        .map(|address: IpAddr| End::Address(destination_of(gid_of(address))))
+        .map(|address: IpAddr| FlowEnd::Address(destination_of(gid_of(address))))
         .map_err(|_| format!("{text:?} is neither a queue pair (17, 0x11) nor an IP address"))
 }
 

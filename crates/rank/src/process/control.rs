@@ -30,12 +30,12 @@ pub struct Job {
 pub struct Control {
     /// Set while there is a reason to stop. A spinning thread looks only at this.
     flag: Arc<AtomicBool>,
-    state: Mutex<State>,
+    state: Mutex<JobQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct JobQueue {
     /// The job that runs, or ran last.
     job: u64,
     jobs: VecDeque<Job>,
@@ -88,7 +88,12 @@ impl Control {
         self.changed.notify_all();
     }
 
-    fn begin(&self, state: &mut State, (number, patience_ns): (u64, Option<u64>), bytes: Vec<u8>) {
+    fn begin(
+        &self,
+        state: &mut JobQueue,
+        (number, patience_ns): (u64, Option<u64>),
+        bytes: Vec<u8>,
+    ) {
         state.job = number;
         state.reason = None;
         state.exchanged = None;
@@ -106,7 +111,7 @@ impl Control {
 
     /// Keeps the first reason. But a later reason replaces [`Stopped::Asked`]: a rank that was only
     /// asked to stop may go on to an exchange, and has to learn that other ranks will not come.
-    fn stop(&self, state: &mut State, reason: Stopped) {
+    fn stop(&self, state: &mut JobQueue, reason: Stopped) {
         if matches!(state.reason, None | Some(Stopped::Asked)) {
             state.reason = Some(reason);
         }

@@ -144,7 +144,7 @@ impl Hasher for Fnv {
 }
 
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
-type Found = Option<Result<LaunchEnv, String>>;
+type DetectedLaunch = Option<Result<LaunchEnv, String>>;
 
 fn number(get: Get<'_>, name: &str) -> Option<Result<usize, String>> {
     let text = get(name)?;
@@ -152,7 +152,7 @@ fn number(get: Get<'_>, name: &str) -> Option<Result<usize, String>> {
 }
 
 /// A launch with this rank and size, where both are there.
-fn launch(get: Get<'_>, by: &'static str, rank: &str, size: &str) -> Found {
+fn launch(get: Get<'_>, by: &'static str, rank: &str, size: &str) -> DetectedLaunch {
     let (rank, size) = (number(get, rank)?, number(get, size)?);
     let launch = |rank, size| LaunchEnv {
         rank,
@@ -166,7 +166,7 @@ fn launch(get: Get<'_>, by: &'static str, rank: &str, size: &str) -> Found {
     Some(rank.and_then(|rank| size.map(|size| launch(rank, size))))
 }
 
-fn open_mpi(get: &dyn Fn(&str) -> Option<String>, parent: u32) -> Found {
+fn open_mpi(get: &dyn Fn(&str) -> Option<String>, parent: u32) -> DetectedLaunch {
     let mut found = launch(get, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?;
     if let Ok(launch) = &mut found {
         let job = get("PMIX_NAMESPACE").or_else(|| get("OMPI_MCA_ess_base_jobid"));
@@ -189,7 +189,7 @@ fn hosts_of_uri(part: &str) -> Vec<String> {
     bare.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect()
 }
 
-fn slurm(get: &dyn Fn(&str) -> Option<String>, _parent: u32) -> Found {
+fn slurm(get: &dyn Fn(&str) -> Option<String>, _parent: u32) -> DetectedLaunch {
     let mut found = launch(get, "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
     if let Ok(launch) = &mut found {
         let job = |name: &str| get(name).unwrap_or_default();
@@ -201,7 +201,7 @@ fn slurm(get: &dyn Fn(&str) -> Option<String>, _parent: u32) -> Found {
     Some(found)
 }
 
-fn hydra(get: &dyn Fn(&str) -> Option<String>, parent: u32) -> Found {
+fn hydra(get: &dyn Fn(&str) -> Option<String>, parent: u32) -> DetectedLaunch {
     let mut found = launch(get, "mpirun", "PMI_RANK", "PMI_SIZE")?;
     if let Ok(launch) = &mut found {
         launch.job = format!("parent-{parent}");

@@ -426,8 +426,8 @@ impl Rank for ProcessRank {
 
     fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped> {
         /// Ends the thread also when `body` panics.
-        struct End<'a>(&'a AtomicBool);
-        impl Drop for End<'_> {
+        struct EndOnDrop<'a>(&'a AtomicBool);
+        impl Drop for EndOnDrop<'_> {
             fn drop(&mut self) {
                 self.0.store(true, Ordering::Relaxed);
             }
@@ -452,7 +452,7 @@ impl Rank for ProcessRank {
             thread.map_err(|e| {
                 Stopped::Failed(format!("cannot start the thread that writes timestamps: {e}"))
             })?;
-            let _end = End(&ended);
+            let _end = EndOnDrop(&ended);
             while !started.load(Ordering::Acquire) {
                 self.control.check()?;
                 sched_yield();

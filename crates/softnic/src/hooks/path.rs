@@ -23,7 +23,7 @@ use super::faults::Faults;
 use super::frames::{Frames, sent_path};
 use super::tap::Tap;
 use crate::peer::Peer;
-use crate::qp::{Place, QpLinks, transport_of};
+use crate::qp::{Destination, QpLinks, transport_of};
 
 /// A path whose trains are captured.
 pub(crate) struct TappedPath<'a, P> {
@@ -51,7 +51,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for TappedPath<'_, P> {
         &mut self,
         train: &Train,
         is_inline: bool,
-        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        mut fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         let TappedPath { inner, tap, frames } = self;
         let Some(tap) = tap else { return inner.push(train, is_inline, fill) };
@@ -98,12 +98,12 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
         &mut self,
         train: &Train,
         is_inline: bool,
-        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        mut fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         let Some(faults) = self.faults else { return self.tapped.push(train, is_inline, fill) };
         let mut payload = vec![0u8; train.payload_bytes as usize];
         if !payload.is_empty() {
-            fill(0..train.payload_bytes, Place::of(&mut payload)).map_err(Unsent::whole)?;
+            fill(0..train.payload_bytes, Destination::of(&mut payload)).map_err(Unsent::whole)?;
         }
         let Some(packet) = self.packet(train, is_inline) else { return Ok(()) };
         let TappedPath { inner, tap, frames } = &mut self.tapped;

@@ -15,23 +15,23 @@ use crate::keys::KeyUsers;
 use crate::layout;
 
 /// The destination of a payload.
-pub(crate) struct Place<'a> {
+pub(crate) struct Destination<'a> {
     at: *mut u8,
     memory: PhantomData<&'a mut [u8]>,
 }
 
-impl Place<'_> {
+impl Destination<'_> {
     /// # Safety
     /// All bytes that will be put there must lie at `at`, and no Rust reference may cover them.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *mut u8) -> Self {
-        Place { at, memory: PhantomData }
+        Destination { at, memory: PhantomData }
     }
 
     /// A place in memory of this process.
     #[inline(always)]
-    pub(crate) fn of(bytes: &mut [u8]) -> Place<'_> {
-        Place { at: bytes.as_mut_ptr(), memory: PhantomData }
+    pub(crate) fn of(bytes: &mut [u8]) -> Destination<'_> {
+        Destination { at: bytes.as_mut_ptr(), memory: PhantomData }
     }
 
     /// The first byte, which may be read after it was written.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn execute_atomic(at: *mut u64, op: AtomicOp) -> Result<u64, c
 }
 
 impl Memory for QpLinks {
-    type Place<'a> = Place<'a>;
+    type Destination<'a> = Destination<'a>;
     type Bytes<'a> = Arrived<'a>;
 
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Memory for QpLinks {
     }
 
     #[inline(always)]
-    fn put(bytes: &[u8], to: &mut Place<'_>) -> Result<(), CopyError> {
+    fn put(bytes: &[u8], to: &mut Destination<'_>) -> Result<(), CopyError> {
         // SAFETY: the maker of the place promised that it has room; the copy reports unmapped
         // memory, which a peer's may be.
         unsafe { copy::copy(to.at, bytes.as_ptr(), bytes.len()) }.map_err(|_| CopyError::Fault)?;
@@ -99,7 +99,7 @@ impl Memory for QpLinks {
         _region: &KeyEntry,
         host_addr: u64,
         bytes: u32,
-        to: &mut Place<'_>,
+        to: &mut Destination<'_>,
     ) -> Result<(), CopyError> {
         // SAFETY: the driver checked the source against its region just now, and the copy reports
         // unmapped memory; the maker of the place promised that it has room.

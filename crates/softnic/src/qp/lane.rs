@@ -19,7 +19,7 @@ use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout::{self, QpWord};
 use crate::peer::{Peer, key_entry};
-use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
+use crate::qp::{Arrived, Destination, QpInner, QpLinks, execute_atomic};
 use rdmalab_wire::opcode::Transport;
 
 /// How many WQEs are executed between entering the lane and leaving it.
@@ -178,7 +178,7 @@ fn run_mapped(qp: &Qp, links: &mut QpLinks, position: u32, remote: *mut u8) -> b
     let moved = match wqe.opcode {
         WrOpcode::Write => {
             // SAFETY: the target range was checked against the peer's region, and is mapped.
-            let to = unsafe { Place::new(remote) };
+            let to = unsafe { Destination::new(remote) };
             driver::read_wqe(qp, links, position, 0..wqe.length, to)
         }
         WrOpcode::Read => {

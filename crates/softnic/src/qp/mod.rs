@@ -16,7 +16,7 @@ mod send;
 mod single;
 mod timers;
 
-pub(crate) use host::{Arrived, Place, execute_atomic};
+pub(crate) use host::{Arrived, Destination, execute_atomic};
 pub(crate) use locked::{LockedQp, finish};
 
 use std::sync::Arc;

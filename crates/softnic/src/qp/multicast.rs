@@ -11,7 +11,7 @@ use rdmalab_engine::vocab::UdAddress;
 use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::opcode::Transport;
 
-use super::{Place, QpInner, QpLinks};
+use super::{Destination, QpInner, QpLinks};
 use crate::peer::Peer;
 use crate::ring_path::RingPath;
 use crate::udp::{HookedNetworkPath, Network};
@@ -111,7 +111,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
         &mut self,
         train: &Train,
         is_inline: bool,
-        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        mut fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         let mut result = Ok(());
         for ring in self.rings.iter_mut() {

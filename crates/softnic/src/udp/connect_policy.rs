@@ -51,7 +51,7 @@ pub(super) enum Action {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ConnectState {
     /// There is the shared socket only.
     Shared,
     /// The peer has a connected socket.
@@ -63,7 +63,7 @@ enum State {
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct ConnectPolicy {
-    state: State,
+    state: ConnectState,
     tuple: Option<FourTuple>,
     /// Length of the streak so far.
     streak: u32,
@@ -78,7 +78,7 @@ pub(super) struct ConnectPolicy {
 impl Default for ConnectPolicy {
     fn default() -> ConnectPolicy {
         ConnectPolicy {
-            state: State::Shared,
+            state: ConnectState::Shared,
             tuple: None,
             streak: 0,
             needed: STREAK,
@@ -93,15 +93,15 @@ impl Default for ConnectPolicy {
 impl ConnectPolicy {
     /// The tuple of the connected socket, if there is one.
     pub(super) fn connected_tuple(&self) -> Option<FourTuple> {
-        self.tuple.filter(|_| self.state != State::Shared)
+        self.tuple.filter(|_| self.state != ConnectState::Shared)
     }
 
     #[inline]
     pub(super) fn read_from(&mut self) -> ReadFrom {
         match self.state {
-            State::Shared => ReadFrom::Shared,
-            State::Draining { .. } => ReadFrom::ConnectedThenShared,
-            State::Connected => {
+            ConnectState::Shared => ReadFrom::Shared,
+            ConnectState::Draining { .. } => ReadFrom::ConnectedThenShared,
+            ConnectState::Connected => {
                 self.reads_in_turn = self.reads_in_turn.wrapping_add(1);
                 if self.reads_in_turn.is_multiple_of(READS_PER_SHARED_READ) {
                     ReadFrom::Shared
@@ -115,7 +115,7 @@ impl ConnectPolicy {
     /// The tuple that qualifies for a connected socket.
     #[inline]
     pub(super) fn candidate(&self) -> Option<FourTuple> {
-        let earned = self.state == State::Shared && self.streak >= self.needed;
+        let earned = self.state == ConnectState::Shared && self.streak >= self.needed;
         self.tuple.filter(|_| earned)
     }
 
@@ -125,16 +125,16 @@ impl ConnectPolicy {
     pub(super) fn on_shared_message(&mut self, tuple: &FourTuple, alone: bool) -> Action {
         let same = self.tuple.as_ref() == Some(tuple);
         match self.state {
-            State::Shared if alone && same => {
+            ConnectState::Shared if alone && same => {
                 self.streak += 1;
                 Action::Keep
             }
-            State::Shared => {
+            ConnectState::Shared => {
                 let streak = if same { self.streak.saturating_sub(SETBACK) } else { 0 };
                 (self.tuple, self.streak) = (Some(*tuple), streak);
                 Action::Keep
             }
-            State::Connected if !same => {
+            ConnectState::Connected if !same => {
                 let often = self.apart < OTHERS_APART;
                 self.apart = 0;
                 if often { self.disconnect_useless() } else { Action::Keep }
@@ -151,7 +151,7 @@ impl ConnectPolicy {
     /// Handles a read of the connected socket, which `found` a message or nothing.
     #[inline]
     pub(super) fn on_connected_read(&mut self, found: bool) -> Action {
-        if let State::Draining { reads } = &mut self.state {
+        if let ConnectState::Draining { reads } = &mut self.state {
             *reads += u32::from(!found);
             return if *reads >= DRAIN_READS { Action::Close } else { Action::Keep };
         }
@@ -185,8 +185,12 @@ impl ConnectPolicy {
     /// The connected socket was opened.
     pub(super) fn on_opened(&mut self) {
         let (tuple, needed) = (self.tuple, self.needed);
-        *self =
-            ConnectPolicy { state: State::Connected, tuple, needed, ..ConnectPolicy::default() };
+        *self = ConnectPolicy {
+            state: ConnectState::Connected,
+            tuple,
+            needed,
+            ..ConnectPolicy::default()
+        };
     }
 
     /// The connected socket could not be opened.
@@ -196,7 +200,7 @@ impl ConnectPolicy {
 
     /// The connected socket was disconnected.
     pub(super) fn on_disconnected(&mut self) {
-        self.state = State::Draining { reads: 0 };
+        self.state = ConnectState::Draining { reads: 0 };
     }
 
     /// The connected socket was closed.

@@ -84,14 +84,14 @@ pub(super) fn wait_until_resolved(
     loop {
         let now_ns = now_ns();
         match rtnetlink.state_of(interface.index, next) {
-            Ok(State::Resolved) | Err(NoAnswer) => return Ok(()),
-            Ok(State::Incomplete) => {}
+            Ok(Resolution::Resolved) | Err(NoAnswer) => return Ok(()),
+            Ok(Resolution::Incomplete) => {}
             // Without a carrier the solicitation would be lost.
-            Ok(State::Unresolved) if now_ns >= solicit_at_ns && interface.is_running() => {
+            Ok(Resolution::Unresolved) if now_ns >= solicit_at_ns && interface.is_running() => {
                 solicit_at_ns = now_ns + SOLICIT_PERIOD_NS;
                 socket::solicit_neighbour(interface.index, destination);
             }
-            Ok(State::Unresolved) => {}
+            Ok(Resolution::Unresolved) => {}
         }
         if now_ns >= give_up_ns {
             return Err(unreachable(interface, destination, next));
@@ -117,7 +117,7 @@ fn unreachable(interface: &Interface, destination: IpAddr, next: IpAddr) -> Verb
 
 /// The state of a neighbour in the kernel's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum Resolution {
     /// The kernel knows its link-layer address, fresh or stale, or it needs none.
     Resolved,
     /// A solicitation was sent, and no answer has come yet.
@@ -126,12 +126,12 @@ enum State {
     Unresolved,
 }
 
-impl From<NeighbourState> for State {
-    fn from(state: NeighbourState) -> State {
+impl From<NeighbourState> for Resolution {
+    fn from(state: NeighbourState) -> Resolution {
         match state {
-            NeighbourState::Incomplete => State::Incomplete,
-            NeighbourState::None | NeighbourState::Failed => State::Unresolved,
-            _ => State::Resolved,
+            NeighbourState::Incomplete => Resolution::Incomplete,
+            NeighbourState::None | NeighbourState::Failed => Resolution::Unresolved,
+            _ => Resolution::Resolved,
         }
     }
 }
@@ -169,7 +169,7 @@ impl Rtnetlink {
         Ok(gateway.unwrap_or(to))
     }
 
-    fn state_of(&self, interface: u32, neighbour: IpAddr) -> Result<State, NoAnswer> {
+    fn state_of(&self, interface: u32, neighbour: IpAddr) -> Result<Resolution, NoAnswer> {
         let mut asked = NeighbourMessage::default();
         asked.header.ifindex = interface;
         asked.header.family = match neighbour {
@@ -180,7 +180,7 @@ impl Rtnetlink {
         match self.ask(RouteNetlinkMessage::GetNeighbour(asked))? {
             Some(RouteNetlinkMessage::NewNeighbour(told)) => Ok(told.header.state.into()),
             Some(_) => Err(NoAnswer),
-            None => Ok(State::Unresolved),
+            None => Ok(Resolution::Unresolved),
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(rtnetlink.next_hop(lo, here).ok(), Some(here));
         // The kernel knows nothing of a documentation address (RFC 5737).
         let nobody: IpAddr = "192.0.2.77".parse().unwrap();
-        assert_eq!(rtnetlink.state_of(lo, nobody).ok(), Some(State::Unresolved));
+        assert_eq!(rtnetlink.state_of(lo, nobody).ok(), Some(Resolution::Unresolved));
     }
 
     #[test]
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn states_are_told_apart() {
         for (state, expected) in [
-            (NeighbourState::Incomplete, State::Incomplete),
-            (NeighbourState::Failed, State::Unresolved),
-            (NeighbourState::None, State::Unresolved),
-            (NeighbourState::Stale, State::Resolved),
-            (NeighbourState::Noarp, State::Resolved),
-            (NeighbourState::Permanent, State::Resolved),
+            (NeighbourState::Incomplete, Resolution::Incomplete),
+            (NeighbourState::Failed, Resolution::Unresolved),
+            (NeighbourState::None, Resolution::Unresolved),
+            (NeighbourState::Stale, Resolution::Resolved),
+            (NeighbourState::Noarp, Resolution::Resolved),
+            (NeighbourState::Permanent, Resolution::Resolved),
         ] {
-            assert_eq!(State::from(state), expected, "{state:?}");
+            assert_eq!(Resolution::from(state), expected, "{state:?}");
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) trait PacketPath<M: Memory>: Path<M> {
     fn push_inspected(
         &mut self,
         train: &Train,
-        fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
+        fill: impl FnMut(Range<u32>, M::Destination<'_>) -> Result<(), CopyError>,
         inspect: impl FnMut(BuiltPacket<'_>) -> Verdict,
     ) -> Result<(), Unsent>;
 }
@@ -121,7 +121,7 @@ impl<M: Memory, P: PacketPath<M>> Path<M> for HookedPath<'_, P> {
         &mut self,
         train: &Train,
         is_inline: bool,
-        fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
+        fill: impl FnMut(Range<u32>, M::Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         match self.hook {
             None => self.inner.push(train, is_inline, fill),

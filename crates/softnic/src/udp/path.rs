@@ -16,7 +16,7 @@ use super::handover::EXIT_WAIT;
 use super::packet_path::{BuiltPacket, HookedPath, PacketPath};
 use super::send_batch::{Egress, SendBatch};
 use super::{Network, Route};
-use crate::qp::{Place, QpLinks};
+use crate::qp::{Destination, QpLinks};
 
 /// Packets that are planned at once, at most.
 const PACKETS_PER_PLAN: u32 = FIRST_WINDOW_PACKETS / 4;
@@ -67,7 +67,7 @@ impl Path<QpLinks> for NetworkPath<'_> {
         &mut self,
         train: &Train,
         _is_inline: bool,
-        fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
         self.push_inspected(train, fill, |_| Verdict::Pass)
     }
@@ -78,7 +78,7 @@ impl PacketPath<QpLinks> for NetworkPath<'_> {
     fn push_inspected(
         &mut self,
         train: &Train,
-        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+        mut fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
         mut inspect: impl FnMut(BuiltPacket<'_>) -> Verdict,
     ) -> Result<(), Unsent> {
         let NetworkPath { egress, out, route, transport, mtu } = self;
@@ -86,7 +86,7 @@ impl PacketPath<QpLinks> for NetworkPath<'_> {
             let (packet, at) = train.packet(index, *mtu);
             let fill = |to: &mut [u8]| match to.len() as u32 {
                 0 => Ok(()),
-                bytes => fill(at..at + bytes, Place::of(to)),
+                bytes => fill(at..at + bytes, Destination::of(to)),
             };
             out.push(egress, route, *transport, &packet, fill, &mut inspect)
                 .map_err(|error| Unsent { error, packets: index })?;

@@ -117,7 +117,8 @@ impl ReceiveBatch {
             return None;
         }
         let bytes = header.msg_len as usize;
-        let mut found = Found { destination: None, ip: IpFields::default(), segment_bytes: 0 };
+        let mut found =
+            AncillaryData { destination: None, ip: IpFields::default(), segment_bytes: 0 };
         let header = &raw const header.msg_hdr;
         // SAFETY: the kernel filled the control buffer that the header points to, and its length.
         unsafe {
@@ -145,13 +146,13 @@ impl ReceiveBatch {
 }
 
 /// The contents of control data.
-struct Found {
+struct AncillaryData {
     destination: Option<IpAddr>,
     ip: IpFields,
     segment_bytes: usize,
 }
 
-impl Found {
+impl AncillaryData {
     /// Reads one control message.
     ///
     /// # Safety

@@ -165,7 +165,7 @@ impl DeviceEnv<'_> {
 }
 
 impl Memory for DeviceEnv<'_> {
-    type Place<'a> = &'a mut [u8];
+    type Destination<'a> = &'a mut [u8];
     type Bytes<'a> = &'a [u8];
 
     fn bytes(bytes: &[u8]) -> &[u8] {

@@ -46,14 +46,14 @@ fn resolved(channel: &CmChannel, to: &CmAddress) -> CmId {
 }
 
 /// A queue pair on an id, with its CQ, in the device that the manager chose.
-struct End {
+struct Endpoint {
     qp: Qp,
     cq: Cq,
     pd: Pd,
     context: Context,
 }
 
-fn end(id: &CmId) -> End {
+fn end(id: &CmId) -> Endpoint {
     let context = id.context().expect("a device");
     assert_eq!(context.device_name(), "soft0");
     let pd = context.alloc_pd().expect("a domain");
@@ -63,11 +63,11 @@ fn end(id: &CmId) -> End {
     assert_eq!(qp.state(), Ok(QpState::Init));
     let again = builder().build_on(id, &pd).expect_err("it has one");
     assert_eq!(again.errno, Errno::INVAL.raw_os_error());
-    End { qp, cq, pd, context }
+    Endpoint { qp, cq, pd, context }
 }
 
 /// Two connected ends: the active one and the passive one.
-fn connected() -> [(End, CmId, CmChannel); 2] {
+fn connected() -> [(Endpoint, CmId, CmChannel); 2] {
     let (here, there) = (channel(), channel());
     let (listener, at) = listener(&there);
     let id = resolved(&here, &at);
@@ -93,7 +93,7 @@ fn a_connection_carries_messages_and_ends_at_both_ends() {
         end.qp.set_min_rnr_timer(12).expect("it can be changed");
         assert_eq!(end.qp.min_rnr_timer(), Ok(12));
     }
-    let memory = |end: &End| {
+    let memory = |end: &Endpoint| {
         let buffer = end.context.alloc_buffer(4096).expect("memory");
         end.pd.register(&buffer, Access::LOCAL_WRITE).expect("a region")
     };
@@ -119,7 +119,7 @@ fn a_connection_carries_messages_and_ends_at_both_ends() {
 fn what_is_needed_stays() {
     let [(ours, id, here), (theirs, asked, there)] = connected();
     drop((id, here, asked, there));
-    for End { qp, cq, pd, context } in [ours, theirs] {
+    for Endpoint { qp, cq, pd, context } in [ours, theirs] {
         drop((cq, pd, context));
         assert_eq!(qp.state(), Ok(QpState::ReadyToSend));
         std::thread::spawn(move || drop(qp)).join().expect("it goes");

@@ -9,7 +9,7 @@ mod cases;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rdmalab_engine::cm::{CommId, Config, Event, Manager, Output, State};
+use rdmalab_engine::cm::{CommId, Config, ConnectionState, Event, Manager, Output};
 use rdmalab_random::Random;
 use rdmalab_testing::{only_seed, regressions, seeds};
 use rdmalab_wire::cm::{IpHeader, Mad, Message, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
@@ -464,7 +464,8 @@ impl World {
     /// there would have been retransmitted until it arrived. Returns how many were compared.
     fn agrees(&self, at: usize) -> u32 {
         let (here, there) = (&self.hosts[at], &self.hosts[1 - at]);
-        let up = here.seen.keys().filter(|id| here.cm.state(**id) == Some(State::Established));
+        let up =
+            here.seen.keys().filter(|id| here.cm.state(**id) == Some(ConnectionState::Established));
         let mut compared = 0;
         for id in up {
             let Some(peer) = here.peers.get(id) else { panic!("{id:?} is up without a peer") };
@@ -472,7 +473,11 @@ impl World {
                 continue;
             }
             let state = there.cm.state(*peer);
-            assert_eq!(state, Some(State::Established), "{peer:?}, the peer of {at}'s {id:?}");
+            assert_eq!(
+                state,
+                Some(ConnectionState::Established),
+                "{peer:?}, the peer of {at}'s {id:?}"
+            );
             compared += 1;
         }
         compared
@@ -485,18 +490,18 @@ impl World {
             let rests = matches!(
                 state,
                 Some(
-                    State::Idle
-                        | State::ReqReceived
-                        | State::MraReqSent
-                        | State::RepReceived
-                        | State::MraRepSent
-                        | State::Established
-                        | State::DreqReceived
-                        | State::SidrReqReceived
+                    ConnectionState::Idle
+                        | ConnectionState::ReqReceived
+                        | ConnectionState::MraReqSent
+                        | ConnectionState::RepReceived
+                        | ConnectionState::MraRepSent
+                        | ConnectionState::Established
+                        | ConnectionState::DreqReceived
+                        | ConnectionState::SidrReqReceived
                 )
             );
             assert!(rests, "host {at} rests in {state:?}, its owner saw {seen:?}");
-            if state == Some(State::Established) {
+            if state == Some(ConnectionState::Established) {
                 assert_eq!(*seen, Seen::Established, "up, and the owner does not know");
             }
         }

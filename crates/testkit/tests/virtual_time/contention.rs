@@ -6,7 +6,7 @@ use rdmalab_rank::Rank;
 use rdmalab_testing::seeds;
 use rdmalab_verbs::{QpType, RecvRequest, SendRequest};
 
-use crate::lab::{End, Shape, connect_to, lab, model};
+use crate::lab::{Endpoint, Shape, connect_to, lab, model};
 
 /// A message over a queue pair of its own.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ fn ends_ns(changes: &[(&str, f64)], ranks: usize, messages: &[Message]) -> Vec<f
     let (simulation, device) = lab(&model(&[&read[..], changes].concat()), ranks);
     let (results, _) = simulation.run(|rank| {
         let me = rank.index();
-        let ends: Vec<End> = messages
+        let ends: Vec<Endpoint> = messages
             .iter()
             .map(|message| {
                 let shape = Shape { qp_type: QpType::Rc, bytes: message.bytes, ..Shape::default() };

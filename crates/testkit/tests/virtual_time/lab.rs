@@ -92,7 +92,7 @@ pub fn outcome(
 }
 
 /// One end of a connection between two ranks.
-pub struct End {
+pub struct Endpoint {
     pub pd: Pd,
     pub qp: Qp,
     pub send_cq: Cq,
@@ -127,12 +127,12 @@ impl Default for Shape {
 }
 
 /// Connects a queue pair of this rank to one of the other rank; both call it.
-pub fn connect(rank: &SimRank, device: &Device, shape: Shape) -> End {
+pub fn connect(rank: &SimRank, device: &Device, shape: Shape) -> Endpoint {
     connect_to(rank, device, shape, 1 - rank.index())
 }
 
 /// Connects a queue pair of this rank to one of rank `other`; all ranks call it.
-pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -> End {
+pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -> Endpoint {
     let context = device.open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = || context.create_cq(4 * shape.depth, None).unwrap();
@@ -165,7 +165,7 @@ pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -
     let psn = 100 + rank.index() as u32;
     qp.to_rts(&ReadyToSend { max_rd_atomic: 8, ..ReadyToSend::new(psn) }).unwrap();
     rank.barrier().unwrap();
-    End { pd, qp, send_cq, recv_cq, mr, peer }
+    Endpoint { pd, qp, send_cq, recv_cq, mr, peer }
 }
 
 /// Spins until a completion queue has a completion, which must be a success.

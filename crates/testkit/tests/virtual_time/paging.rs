@@ -5,7 +5,7 @@ use rdmalab_rank::Rank;
 use rdmalab_sim::{Profile, SimRank};
 use rdmalab_verbs::SendRequest;
 
-use crate::lab::{End, Shape, connect, lab, model};
+use crate::lab::{Endpoint, Shape, connect, lab, model};
 
 /// The pause after an RNR NAK of the usual code, 12.
 const RNR_NS: f64 = 640_000.0;
@@ -46,7 +46,7 @@ fn completed_ns(profile: &Profile, paged: Paged, qps: usize, posts: &[(Op, u64)]
         let on_demand = if rank.index() == 0 { paged.client } else { paged.server };
         let bytes = posts.len() * BYTES;
         // Each queue pair has memory of its own.
-        let ends: Vec<End> = (0..qps)
+        let ends: Vec<Endpoint> = (0..qps)
             .map(|_| connect(rank, &device, Shape { bytes, on_demand, ..Shape::default() }))
             .collect();
         match rank.index() {
@@ -64,7 +64,7 @@ fn completed_ns(profile: &Profile, paged: Paged, qps: usize, posts: &[(Op, u64)]
     results.into_iter().next().unwrap().unwrap_or_else(|why| panic!("{paged:?}: {why}"))
 }
 
-fn post_all(rank: &SimRank, ends: &[End], posts: &[(Op, u64)]) -> Vec<f64> {
+fn post_all(rank: &SimRank, ends: &[Endpoint], posts: &[(Op, u64)]) -> Vec<f64> {
     let begin = rank.now();
     let mut times = vec![f64::NAN; posts.len()];
     let mut left = posts.len();

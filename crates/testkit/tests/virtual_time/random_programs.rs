@@ -10,7 +10,7 @@ use rdmalab_sim::{Parameters, Profile, SimRank};
 use rdmalab_testing::{only_seed, seeds};
 use rdmalab_verbs::{Cq, RecvRequest, SendRequest, Wc};
 
-use crate::lab::{End, Shape, connect, lab, model};
+use crate::lab::{Endpoint, Shape, connect, lab, model};
 
 /// How many seeds to play without `RDMALAB_SEEDS`. `.ci/run` plays 10 000.
 const SEEDS: u64 = 500;
@@ -49,7 +49,7 @@ struct Program {
 impl Program {
     /// Fills what these requests take from the memory of rank `rank`, and no more: of most places
     /// only a small part is used.
-    fn fill_sent(&self, end: &End, rank: usize, is_taken: impl Fn(&Op) -> bool) {
+    fn fill_sent(&self, end: &Endpoint, rank: usize, is_taken: impl Fn(&Op) -> bool) {
         for (index, op) in self.ops.iter().enumerate().filter(|(_, op)| is_taken(op)) {
             let from = index * PLACE;
             let bytes: Vec<u8> = (from..from + op.bytes()).map(|at| content(rank, at)).collect();
@@ -133,7 +133,7 @@ fn content(rank: usize, at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b1) >> 11) as u8 ^ rank as u8
 }
 
-fn expect_bytes(end: &End, at: usize, from: usize, offset: usize, bytes: usize, what: &str) {
+fn expect_bytes(end: &Endpoint, at: usize, from: usize, offset: usize, bytes: usize, what: &str) {
     let mut found = vec![0; bytes];
     end.mr.buffer().read_bytes(at, &mut found);
     for (index, byte) in found.iter().enumerate() {
@@ -150,7 +150,7 @@ fn polled(cq: &Cq) -> Option<Wc> {
 }
 
 /// Posts the requests from `first` on, `count` of them.
-fn post(end: &End, ops: &[Op], first: usize, count: usize) {
+fn post(end: &Endpoint, ops: &[Op], first: usize, count: usize) {
     let sges: Vec<_> = (first..first + count)
         .map(|index| match ops[index] {
             Op::Send { bytes, .. } | Op::Write { bytes } => {
@@ -179,7 +179,7 @@ fn post(end: &End, ops: &[Op], first: usize, count: usize) {
 /// Where a rank is in its program.
 struct Play<'a> {
     rank: &'a SimRank,
-    end: &'a End,
+    end: &'a Endpoint,
     own: &'a Program,
     theirs: &'a Program,
     /// Which requests of the peer are SENDs.
@@ -268,7 +268,7 @@ impl Play<'_> {
     }
 }
 
-fn play(rank: &SimRank, end: &End, own: &Program, theirs: &Program) {
+fn play(rank: &SimRank, end: &Endpoint, own: &Program, theirs: &Program) {
     let me = rank.index();
     own.fill_sent(end, me, |op| matches!(op, Op::Send { .. } | Op::Write { .. }));
     theirs.fill_sent(end, me, |op| matches!(op, Op::Read { .. }));

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rdmalab_wire::opcode::Transport;
 
 use super::notes::Cm;
-use super::{Conversation, Direction, End, Row};
+use super::{Conversation, Direction, Endpoint, Row};
 use crate::packet::{Address, Seen};
 
 /// A direction: packets from one address to one queue pair; for datagrams, from one queue pair.
@@ -48,10 +48,10 @@ impl Flow {
     }
 
     /// Its sender, whose queue pair the direction that answers it names, and its receiver.
-    pub(crate) fn ends(&self, answer: Option<&Flow>) -> (End, End) {
+    pub(crate) fn ends(&self, answer: Option<&Flow>) -> (Endpoint, Endpoint) {
         let qpn = self.from_qpn.or(answer.map(|answer| answer.to_qpn));
-        let to = End { address: self.to, qpn: Some(self.to_qpn) };
-        (End { address: self.from, qpn }, to)
+        let to = Endpoint { address: self.to, qpn: Some(self.to_qpn) };
+        (Endpoint { address: self.from, qpn }, to)
     }
 }
 

@@ -8,7 +8,7 @@ use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
 };
 
-use super::process::{End, Trial};
+use super::process::{Termination, Trial};
 use super::vary::Condition;
 use crate::exec::paths::Memory;
 use crate::exec::program::{ProgramArgs, profile_of};
@@ -29,7 +29,7 @@ pub struct Keep {
 /// The reason why a trial failed; `None` if it did not.
 pub fn failure(trial: &Trial) -> Option<String> {
     let end = match &trial.end {
-        End::Exited(0) => return None,
+        Termination::Exited(0) => return None,
         other => other.text(),
     };
     Some(match &trial.last_words {

@@ -23,7 +23,7 @@ use crate::link::LinkArgs;
 use crate::records::RecordsDir;
 use crate::values;
 use keep::Keep;
-use process::{End, Supervisor, Trial};
+use process::{Supervisor, Termination, Trial};
 use vary::{Condition, Variation};
 
 /// Most trials of a call.
@@ -161,7 +161,7 @@ fn measure(arms: &mut [Arm], turns: &[Turn], supervisor: &Supervisor) -> (usize,
         }
         let arm = &mut arms[turn.point];
         let trial = match one(arm, supervisor) {
-            Ok(trial) if trial.end == End::Interrupted => {
+            Ok(trial) if trial.end == Termination::Interrupted => {
                 return (order, Some(failed("interrupted")));
             }
             Ok(trial) => trial,

@@ -27,7 +27,7 @@ const KEPT_BYTES: usize = 4096;
 
 /// How a trial ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Termination {
     /// With this status.
     Exited(i32),
     /// By this signal.
@@ -38,24 +38,24 @@ pub enum End {
     Interrupted,
 }
 
-impl End {
-    fn of(status: ExitStatus) -> End {
+impl Termination {
+    fn of(status: ExitStatus) -> Termination {
         match (status.code(), status.signal()) {
-            (Some(code), _) => End::Exited(code),
-            (None, signal) => End::Signalled(signal.unwrap_or(0)),
+            (Some(code), _) => Termination::Exited(code),
+            (None, signal) => Termination::Signalled(signal.unwrap_or(0)),
         }
     }
 
     /// In words.
     pub fn text(&self) -> String {
         match self {
-            End::Exited(code) => format!("exit status {code}"),
-            End::Signalled(signal) => match signal_hook::low_level::signal_name(*signal) {
+            Termination::Exited(code) => format!("exit status {code}"),
+            Termination::Signalled(signal) => match signal_hook::low_level::signal_name(*signal) {
                 Some(name) => format!("signal {signal} ({name})"),
                 None => format!("signal {signal}"),
             },
-            End::TimedOut(limit) => format!("timed out after {} s", limit.as_secs_f64()),
-            End::Interrupted => "interrupted".to_owned(),
+            Termination::TimedOut(limit) => format!("timed out after {} s", limit.as_secs_f64()),
+            Termination::Interrupted => "interrupted".to_owned(),
         }
     }
 }
@@ -68,7 +68,7 @@ pub struct Trial {
     /// From its start to its end, or until it was given up.
     pub elapsed: Duration,
     /// How it ended.
-    pub end: End,
+    pub end: Termination,
     /// Processes that outlived the program, and were killed.
     pub left_behind: usize,
     /// The last line of its output.
@@ -123,7 +123,7 @@ impl Supervisor {
         let output = collect(reader);
         let waiting = wait(child);
         let (end, elapsed) = self.until_end(&waiting, began);
-        let is_cut = matches!(end, End::TimedOut(_) | End::Interrupted);
+        let is_cut = matches!(end, Termination::TimedOut(_) | Termination::Interrupted);
         if is_cut {
             // An error means that it has just ended.
             let _ = kill_process_group(group, Signal::TERM);
@@ -151,20 +151,22 @@ impl Supervisor {
         &self,
         waiting: &Receiver<(ExitStatus, Instant)>,
         began: Instant,
-    ) -> (End, Duration) {
+    ) -> (Termination, Duration) {
         let limit = self.limit;
         loop {
             match waiting.recv_timeout(TICK.min(limit.saturating_sub(began.elapsed()))) {
-                Ok((status, ended)) => return (End::of(status), ended - began),
+                Ok((status, ended)) => return (Termination::of(status), ended - began),
                 // Its status was lost, which no program can cause.
-                Err(RecvTimeoutError::Disconnected) => return (End::Exited(-1), began.elapsed()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return (Termination::Exited(-1), began.elapsed());
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.interrupt.is_set() {
-                return (End::Interrupted, began.elapsed());
+                return (Termination::Interrupted, began.elapsed());
             }
             if began.elapsed() >= limit {
-                return (End::TimedOut(limit), limit);
+                return (Termination::TimedOut(limit), limit);
             }
         }
     }

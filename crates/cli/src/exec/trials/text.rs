@@ -233,11 +233,11 @@ mod tests {
     use crate::exec::program::ProgramArgs;
     use crate::exec::trials::counters::Counters;
     use crate::exec::trials::keep::Keep;
-    use crate::exec::trials::process::{End, Trial};
+    use crate::exec::trials::process::{Termination, Trial};
     use crate::exec::trials::vary::Condition;
     use crate::link::LinkArgs;
 
-    fn trial(ms: u64, end: End, time_outs: u64) -> Trial {
+    fn trial(ms: u64, end: Termination, time_outs: u64) -> Trial {
         let sums = vec![Count { name: "time_outs".to_owned(), value: time_outs }];
         Trial {
             started: SystemTime::now(),
@@ -263,10 +263,10 @@ mod tests {
         for i in 0..16 {
             let (ms, time_outs) = if i % 4 == 3 { (slow_ms + i, 1) } else { (100 + i % 4, 0) };
             let order = 2 * i as usize + number - 1;
-            keep.add(&trial(ms, End::Exited(0), time_outs), order, i as usize).unwrap();
+            keep.add(&trial(ms, Termination::Exited(0), time_outs), order, i as usize).unwrap();
         }
         if fails {
-            keep.add(&trial(9000, End::Signalled(9), 7), 33, 16).unwrap();
+            keep.add(&trial(9000, Termination::Signalled(9), 7), 33, 16).unwrap();
         }
         keep.read().unwrap()
     }

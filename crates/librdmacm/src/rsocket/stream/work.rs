@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
-use super::{IS_RECEIVE, State, Stream};
+use super::{IS_RECEIVE, Stream, StreamState};
 use crate::channel;
 use crate::device::verbs;
 use crate::errno::{CallResult, Errno};
@@ -147,13 +147,13 @@ impl Stream {
 
     fn disconnected(&mut self) {
         self.has_progress = true;
-        self.state = State::Disconnected;
+        self.state = StreamState::Disconnected;
         (self.is_readable, self.is_writable) = (false, false);
     }
 
     fn fail(&mut self, errno: c_int) {
         self.has_progress = true;
-        self.state = State::Broken;
+        self.state = StreamState::Broken;
         self.error = errno;
         (self.is_readable, self.is_writable) = (false, false);
     }
