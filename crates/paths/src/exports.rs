@@ -63,7 +63,7 @@ macro_rules! fronts {
         /// The C library's functions.
         #[allow(non_upper_case_globals)]
         pub(crate) mod behind {
-            use super::*;
+            use crate::exports::*;
             $(
                 pub(crate) static $name: Real<unsafe extern "C" fn($($type),*) -> $ret> =
                     Real::new(concat!(stringify!($name), "\0"));

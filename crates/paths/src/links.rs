@@ -18,7 +18,7 @@ macro_rules! of_links {
         /// The C library's functions.
         #[allow(non_upper_case_globals)]
         mod behind_links {
-            use super::*;
+            use crate::links::*;
             $(
                 pub(super) static $name: Real<unsafe extern "C" fn($($type),*) -> $ret> =
                     Real::new(concat!(stringify!($name), "\0"));

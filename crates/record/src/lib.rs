@@ -54,3 +54,6 @@ const POINTS_FILE: &str = "points.jsonl";
 const SKIPPED_FILE: &str = "skipped.jsonl";
 const FINDINGS_FILE: &str = "findings.jsonl";
 const SAMPLES_DIR: &str = "samples";
+
+/// The suffix of a record's temporary name, until it is complete enough to be read.
+const BEGUN: &str = ".begun";

@@ -6,9 +6,9 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::BEGUN;
 use crate::finding::parse_findings;
 use crate::point_json::{parse_point, parse_skipped};
-use crate::write::BEGUN;
 use crate::{
     ENVIRONMENT_FILE, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, OLDEST_VERSION, Object,
     POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, Samples, SeriesSummary,

@@ -13,8 +13,9 @@ use crate::finding::findings_line;
 use crate::header::utc;
 use crate::point_json::{point_line, skipped_line};
 use crate::{
-    ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, POINTS_FILE,
-    Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped, SourceFile, npy,
+    BEGUN, ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header,
+    POINTS_FILE, Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped,
+    SourceFile, npy,
 };
 
 /// Most names that are tried for a record: one for each record that begins in the same second.
@@ -22,9 +23,6 @@ const MAX_NAMES: u32 = 1000;
 
 /// The beginning of each record's name.
 const PREFIX: &str = "rdmalab-";
-
-/// The suffix of a record's temporary name, until it is complete enough to be read.
-pub(crate) const BEGUN: &str = ".begun";
 
 /// Creating a record takes less time. An older temporary directory is from a program that died.
 const MAKING: Duration = Duration::from_secs(10);

@@ -15,7 +15,9 @@
 //! 8-byte aligned, the last 8 bytes become visible at once.
 
 mod fallback;
+mod fault;
 pub(crate) mod guard;
+mod pipe;
 pub(crate) mod vm;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -29,43 +31,7 @@ mod tests;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod vm_tests;
 
-use std::fmt;
-
-/// How many bytes at the end of a message become visible after all others, at most.
-pub(crate) const TAIL_BYTES: usize = 8;
-
-/// Which range of a copy could not be accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// The range read from.
-    Source,
-    /// The range written to.
-    Destination,
-    /// Not known: the processor reported no address, or no way of a guarded copy was left.
-    Unknown,
-}
-
-/// Memory could not be accessed: not mapped, protected, or behind the end of its file.
-///
-/// After a failed copy a prefix of the destination, possibly empty, holds the source's bytes; the
-/// last byte is never written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// The range at fault.
-    pub side: Side,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.side {
-            Side::Source => "the source of a copy is not accessible",
-            Side::Destination => "the destination of a copy is not accessible",
-            Side::Unknown => "an end of a copy is not accessible",
-        })
-    }
-}
-
-impl std::error::Error for Fault {}
+pub(crate) use fault::{Fault, Side};
 
 /// Copies `len` bytes from `src` to `dst` in the order that the module describes. If the ranges
 /// overlap, the bytes in the overlap are unspecified.

@@ -42,6 +42,7 @@ mod host;
 mod keys;
 mod layout;
 mod lifecycle;
+mod limits;
 mod mr;
 mod multicast;
 mod page_faults;

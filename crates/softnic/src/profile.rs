@@ -8,21 +8,21 @@ use rdmalab_engine::qp::Adapter;
 pub(crate) use rdmalab_profile::Limits;
 pub use rdmalab_profile::{Optimum, Profile, SHIPPED, is_path as is_profile_path};
 
-use crate::device;
+use crate::limits;
 
 /// The limits of the soft devices without a profile.
 pub(crate) const OWN: Limits = Limits {
     max_qp: crate::layout::QPS_PER_PROCESS as u32,
-    max_qp_wr: device::MAX_WR,
-    max_sge: device::MAX_SGE,
-    max_cqe: device::MAX_CQE,
-    max_mr: device::MAX_KEYS,
-    max_srq_wr: device::MAX_WR,
-    max_srq_sge: device::MAX_SGE,
-    max_qp_rd_atom: device::MAX_RD_ATOMIC as u32,
-    max_qp_init_rd_atom: device::MAX_RD_ATOMIC as u32,
-    max_inline_data: device::MAX_INLINE,
-    active_mtu: device::PORT_MTU.bytes(),
+    max_qp_wr: limits::MAX_WR,
+    max_sge: limits::MAX_SGE,
+    max_cqe: limits::MAX_CQE,
+    max_mr: limits::MAX_KEYS,
+    max_srq_wr: limits::MAX_WR,
+    max_srq_sge: limits::MAX_SGE,
+    max_qp_rd_atom: limits::MAX_RD_ATOMIC as u32,
+    max_qp_init_rd_atom: limits::MAX_RD_ATOMIC as u32,
+    max_inline_data: limits::MAX_INLINE,
+    active_mtu: limits::PORT_MTU.bytes(),
 };
 
 /// The environment variable that selects the profile.

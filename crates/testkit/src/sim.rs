@@ -12,13 +12,15 @@ mod link;
 mod memory;
 mod paging;
 mod pair;
+mod step;
 mod world;
 
 pub use device::{Device, DeviceEnv, PD, Received, Sent, SimQp};
 pub use injector::{FaultInjector, SentPacket, address_of};
-pub use link::{Faults, Link, TrainData, cut};
+pub use link::{Faults, Link, cut};
 pub use memory::Memory;
 pub use paging::PagedMemory;
 pub use pair::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
+pub use step::TrainData;
 pub(crate) use world::Deadlines;
 pub use world::{At, Knobs, LIMITS, World};

@@ -10,7 +10,7 @@ use crate::domain::Pd;
 use crate::endpoint::QpEndpoint;
 use crate::error::VerbsError;
 use crate::object::Object;
-use crate::qp::Path;
+use crate::path::Path;
 
 /// Bytes in front of each received datagram: the room for a GRH, used or not.
 pub const UD_GRH_BYTES: usize = size_of::<abi::ibv_grh>();

@@ -5,7 +5,18 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::context::Context;
 use crate::library::{Library, SoftHooks};
+
+impl Context {
+    /// Memory of the kind that this device accesses fastest, see [`Buffer::alloc`].
+    ///
+    /// # Errors
+    /// When there is not enough memory; `InvalidInput` for no bytes.
+    pub fn alloc_buffer(&self, bytes: usize) -> io::Result<Buffer> {
+        Buffer::alloc(self.library(), bytes)
+    }
+}
 
 /// The kind of memory of a buffer. It decides how a soft peer accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

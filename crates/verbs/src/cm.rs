@@ -442,10 +442,11 @@ impl CmId {
         // SAFETY: the id is alive, and the library changes it during calls only, of which this
         // counts as one.
         let verbs = self.0.channel.call(|_| unsafe { (*raw).verbs });
+        let (verbs, id) = (NonNull::new(verbs)?, Box::new(self.clone()));
         let library = self.0.channel.library().clone();
         // SAFETY: the library keeps the device open as long as the id exists, and the verbs that it
         // uses are this library's.
-        NonNull::new(verbs).map(|verbs| unsafe { Context::of_id(verbs, library, self.clone()) })
+        Some(unsafe { Context::of_id(verbs, library, id) })
     }
 
     /// # Safety

@@ -1,7 +1,7 @@
 //! Devices and open devices.
 
 use std::ffi::{CStr, c_char};
-use std::io;
+use std::fmt::Debug;
 use std::net::Ipv6Addr;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,16 +10,13 @@ use rdmalab_abi as abi;
 use rdmalab_abi::inline;
 
 use crate::attr::{self, DeviceAttr, GidEntry, PortAttr};
-use crate::buffer::Buffer;
-use crate::cm::CmId;
-use crate::domain::Pd;
 use crate::error::VerbsError;
 use crate::library::{Kind, Library};
 
 /// The library's list, freed with its last device; `None` if an instance of a back end has the
 /// devices, which the library keeps.
 #[derive(Debug)]
-pub(crate) struct DeviceList {
+struct DeviceList {
     library: Library,
     list: Option<NonNull<*mut abi::ibv_device>>,
 }
@@ -39,7 +36,7 @@ impl Drop for DeviceList {
 }
 
 impl DeviceList {
-    pub(crate) fn get(library: &Library) -> Result<Vec<Device>, VerbsError> {
+    fn get(library: &Library) -> Result<Vec<Device>, VerbsError> {
         const VERB: &str = "ibv_get_device_list";
         if let Some(instance) = library.instance() {
             let raw = (instance.devices)().map_err(|errno| library.error(VERB, errno))?;
@@ -55,6 +52,16 @@ impl DeviceList {
         // SAFETY: the list has `count` devices, and is alive.
         let raw = (0..count).filter_map(|i| NonNull::new(unsafe { *first.as_ptr().add(i) }));
         Ok(raw.map(|raw| Device { raw, list: list.clone() }).collect())
+    }
+}
+
+impl Library {
+    /// Lists the devices; an empty list is no error.
+    ///
+    /// # Errors
+    /// When the library cannot list them (no kernel support: `ENOSYS`; no rights: `EPERM`).
+    pub fn devices(&self) -> Result<Vec<Device>, VerbsError> {
+        DeviceList::get(self)
     }
 }
 
@@ -137,8 +144,8 @@ pub(crate) struct ContextInner {
 enum KeptBy {
     /// This crate closes it.
     Us { _list: Arc<DeviceList> },
-    /// The connection manager closes it, some time after this id is gone.
-    Manager { _id: CmId },
+    /// The connection manager closes it, some time after its id, which this holds, is gone.
+    Manager { _id: Box<dyn Debug + Send + Sync> },
 }
 
 // SAFETY: libibverbs may be called from any thread with any of its objects.
@@ -162,7 +169,11 @@ impl Context {
     ///
     /// # Safety
     /// An open context of that library, which stays open as long as the id exists.
-    pub(crate) unsafe fn of_id(raw: NonNull<abi::ibv_context>, library: Library, id: CmId) -> Self {
+    pub(crate) unsafe fn of_id(
+        raw: NonNull<abi::ibv_context>,
+        library: Library,
+        id: Box<dyn Debug + Send + Sync>,
+    ) -> Self {
         // SAFETY: the caller's contract; an open device has a name for as long as it is open.
         let name = unsafe {
             let name = (library.table().get_device_name)((*raw.as_ptr()).device);
@@ -250,21 +261,5 @@ impl Context {
         let result = unsafe { query_gid(self.raw(), port_num, slot, &raw mut gid) };
         self.library().zero("ibv_query_gid", result)?;
         Ok(attr::gid(&gid))
-    }
-
-    /// Makes a protection domain.
-    ///
-    /// # Errors
-    /// The library's error.
-    pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
-        Pd::alloc(self)
-    }
-
-    /// Memory of the kind that this device accesses fastest, see [`Buffer::alloc`].
-    ///
-    /// # Errors
-    /// When there is not enough memory; `InvalidInput` for no bytes.
-    pub fn alloc_buffer(&self, bytes: usize) -> io::Result<Buffer> {
-        Buffer::alloc(self.library(), bytes)
     }
 }

@@ -12,6 +12,16 @@ use crate::error::VerbsError;
 use crate::flags::Access;
 use crate::object::Object;
 
+impl Context {
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// The library's error.
+    pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
+        Pd::alloc(self)
+    }
+}
+
 /// A protection domain: objects of one domain may be used together. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Pd(Arc<PdInner>);

@@ -49,6 +49,7 @@ mod list;
 #[cfg(test)]
 mod mock;
 mod object;
+mod path;
 mod qp;
 mod recv;
 mod send;
@@ -73,7 +74,8 @@ pub use error::{PostError, VerbsError};
 pub use event::AsyncEvent;
 pub use flags::{Access, QpState, QpType};
 pub use library::{Instance, Kind, Library, ListDevices, SoftHooks, WaitAsyncEvent, WaitEvent};
-pub use qp::{MULTICAST_QPN, Path, Qp, QpBuilder, QpCap, ReadyToReceive, ReadyToSend};
+pub use path::Path;
+pub use qp::{MULTICAST_QPN, Qp, QpBuilder, QpCap, ReadyToReceive, ReadyToSend};
 pub use rdmalab_abi::{CmLoan, CmTable, LoadError, MadPort, VerbsTable};
 pub use recv::{RecvBatch, RecvRequest};
 pub use send::{SendBatch, SendRequest};

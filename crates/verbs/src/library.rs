@@ -10,7 +10,6 @@ use rdmalab_abi::{
     ibv_device,
 };
 
-use crate::context::{Device, DeviceList};
 use crate::error::VerbsError;
 
 /// The kind of a library. Every result names it: results of one kind are never presented as those
@@ -156,14 +155,6 @@ impl Library {
     #[must_use]
     pub fn hooks(&self) -> Option<&SoftHooks> {
         self.0.hooks.as_ref()
-    }
-
-    /// Lists the devices; an empty list is no error.
-    ///
-    /// # Errors
-    /// When the library cannot list them (no kernel support: `ENOSYS`; no rights: `EPERM`).
-    pub fn devices(&self) -> Result<Vec<Device>, VerbsError> {
-        DeviceList::get(self)
     }
 
     /// The error of a verb that has just failed with this number.

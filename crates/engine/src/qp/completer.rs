@@ -1,6 +1,6 @@
 //! The completer: what acknowledgements and responses do to the send queue.
 
-use super::requester::{Timer, TimerKind};
+use super::requester_state::{Timer, TimerKind};
 use super::{Accept, CopyError, DropReason, Env, Qp};
 use crate::train::{Train, TrainFlags, TrainKind};
 use crate::vocab::*;

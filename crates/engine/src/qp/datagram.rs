@@ -1,8 +1,9 @@
 //! The responder's rules for unreliable connections and datagrams: it sends no acknowledgement and
 //! drops requests that do not fit.
 
+use super::inbound::Inbound;
 use super::recv_queue::TakeRecv;
-use super::responder::{GRH_BYTES, Inbound, PlacementTarget};
+use super::responder::{GRH_BYTES, PlacementTarget};
 use super::{Accept, DropReason, Env, Qp};
 use crate::train::{Train, TrainFlags, TrainKind};
 use crate::vocab::{Access, WcStatus};

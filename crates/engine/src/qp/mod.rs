@@ -21,12 +21,15 @@ mod adapter;
 pub mod attr;
 mod completer;
 mod datagram;
+mod inbound;
 mod modify;
 mod paging;
 pub mod recv_queue;
 mod requester;
+mod requester_state;
 mod respond;
 mod responder;
+mod responder_state;
 pub mod send_queue;
 #[cfg(test)]
 mod single_tests;
@@ -38,7 +41,8 @@ mod window_tests;
 
 pub use adapter::Adapter;
 pub use completer::ResponsePlacement;
-pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend, Timer, TimerKind};
+pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend};
+pub use requester_state::{Timer, TimerKind};
 pub use responder::{
     AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response, SingleRecv,
 };
@@ -158,8 +162,8 @@ pub struct Qp {
     pub sq: SendQueue,
     /// The receive queue; `None` when it uses a shared one.
     pub rq: Option<RecvQueue>,
-    req: requester::Requester,
-    resp: responder::Responder,
+    req: requester_state::Requester,
+    resp: responder_state::Responder,
     /// Changes whenever plans in flight become void (RESET, ERR).
     generation: u32,
     established: bool,
@@ -190,8 +194,8 @@ impl Qp {
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,
             counted: Box::default(),
-            req: requester::Requester::default(),
-            resp: responder::Responder::default(),
+            req: requester_state::Requester::default(),
+            resp: responder_state::Responder::default(),
             generation: 0,
             established: false,
             drain_reported: false,

@@ -1,7 +1,7 @@
 //! `ibv_modify_qp`: applying checked attributes, and what each change of state does.
 
 use super::attr::{self, Limits};
-use super::requester::{Timer, TimerKind};
+use super::requester_state::{Timer, TimerKind};
 use super::{Env, Qp};
 use crate::backend::{VerbsError, VerbsResult};
 use crate::vocab::*;

@@ -10,7 +10,8 @@
 //!
 //! The first missing page of a message asks for all pages that the message still needs.
 
-use super::responder::{FaultedRead, PlacementTarget};
+use super::inbound::FaultedRead;
+use super::responder::PlacementTarget;
 use super::{Accept, CopyError, Env, Qp};
 use crate::mr::{self, KeyEntry};
 use crate::odp::{Side, Span};

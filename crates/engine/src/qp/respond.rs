@@ -1,7 +1,8 @@
 //! The responses of the responder: data of READs, values of atomics, NAKs, and acknowledgements
 //! last.
 
-use super::responder::{Pending, PendingRead, Response};
+use super::responder::Response;
+use super::responder_state::{Pending, PendingRead};
 use super::{CopyError, Env, Qp};
 use crate::train::{TrainFlags, TrainKind};
 use crate::vocab::{Access, AsyncEventType, QpState, QpType};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::guard::{self, Mode, Policy};
 use super::tests::{PAGE, Pages};
-use super::{Fault, fallback, vm, x86_64};
+use super::{Fault, fallback, pipe, vm, x86_64};
 
 /// Sizes around each size at which the instructions change, up to bodies of many pages.
 const SIZES: [usize; 15] = [2, 4, 8, 9, 16, 32, 48, 64, 100, 136, 256, 1000, 4096, 40_000, 262_144];
@@ -112,7 +112,7 @@ fn race_threads(rounds: u64) {
 fn race_kernel(rounds: u64) {
     type Way = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Fault>;
     let ways: [(&str, Way); 2] =
-        [("process_vm_writev", fallback::copy), ("pipe", fallback::copy_by_pipe)];
+        [("process_vm_writev", fallback::copy), ("pipe", pipe::copy_by_pipe)];
     for (name, way) in ways {
         // SAFETY: both ranges are mapped, and no reference covers them.
         race(name, |to, from, len| unsafe { way(to, from, len) }.expect("mapped"), rounds);

@@ -1,13 +1,13 @@
 use std::ptr;
 
 use super::guard::{self, Mode, Policy};
-use super::{Fault, Side, fallback, x86_64};
+use super::{Fault, Side, fallback, pipe, x86_64};
 
 type Copy = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Fault>;
 
 /// The copies by system calls.
 const BY_KERNEL: [(&str, Copy); 2] =
-    [("process_vm_writev", fallback::copy), ("pipe", fallback::copy_by_pipe)];
+    [("process_vm_writev", fallback::copy), ("pipe", pipe::copy_by_pipe)];
 
 pub(super) const PAGE: usize = 4096;
 

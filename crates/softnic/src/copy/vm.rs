@@ -16,7 +16,8 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 
-use super::{Side, TAIL_BYTES, fallback};
+use super::fault::{Side, TAIL_BYTES};
+use super::pipe;
 
 /// Bytes of one call, at most. The kernel's own limit is 2 GiB less a page.
 const CHUNK_BYTES: usize = 1 << 30;
@@ -96,7 +97,7 @@ pub(crate) unsafe fn vm_write(
     // SAFETY: as the caller grants.
     unsafe { write_undiagnosed(pid, local, remote, len) }.map_err(|error| match error {
         VmError::Fault { done, .. } => {
-            let local_is_fine = byte_at(local, done).is_none_or(fallback::is_readable);
+            let local_is_fine = byte_at(local, done).is_none_or(pipe::is_readable);
             let side = if local_is_fine { Side::Destination } else { Side::Source };
             VmError::Fault { side, done }
         }

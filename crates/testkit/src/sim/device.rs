@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::drive::Step;
-use super::link::TrainData;
 use super::memory::Memory;
 use super::paging::PagedMemory;
+use super::step::{Step, TrainData};
 use rdmalab_engine::backend::QpInit;
 use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
 use rdmalab_engine::odp::{Side, Span};

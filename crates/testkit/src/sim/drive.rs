@@ -2,7 +2,7 @@
 //! the engine granted; a path for one train; and second halves of steps that may run later.
 
 use super::device::{Device, DeviceEnv, PD};
-use super::link::TrainData;
+use super::step::{Step, TrainData};
 use rdmalab_driver::{self as driver, Host, Memory, Path, Step as Sent, Unsent};
 use rdmalab_engine::backend::MwBind;
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
@@ -12,16 +12,6 @@ use rdmalab_engine::vocab::*;
 use rdmalab_engine::window;
 use rdmalab_wire::ids::Qpn;
 use std::ops::Range;
-
-/// An accepted train between its two halves.
-#[derive(Debug)]
-pub struct Step {
-    /// When to retire it.
-    pub due_ns: u64,
-    /// The train.
-    pub train_data: TrainData,
-    accepted: Accept,
-}
 
 /// The result of offering a train.
 pub enum Offered {

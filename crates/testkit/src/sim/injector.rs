@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::device::{Received, Sent};
-use super::link::TrainData;
+use super::step::TrainData;
 use rdmalab_engine::qp::TimerKind;
 use rdmalab_engine::train::Train;
 use rdmalab_link::address::FourTuple;

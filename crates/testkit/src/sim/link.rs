@@ -3,19 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::injector::FaultInjector;
-use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use super::step::TrainData;
+use rdmalab_engine::train::{TrainFlags, TrainKind};
 use rdmalab_link::expand;
 use rdmalab_random::Random;
 use rdmalab_wire::ids::PathMtu;
-
-/// A train with its payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrainData {
-    /// The headers.
-    pub train: Train,
-    /// The payload.
-    pub payload: Vec<u8>,
-}
 
 /// How often each fault occurs, in a thousand. A corrupted packet fails the check of its invariant
 /// CRC, and the receiver drops it: that is [`Faults::drop`].

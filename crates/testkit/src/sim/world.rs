@@ -1,10 +1,11 @@
 //! The world: devices, a link between them, and virtual time.
 
 use super::device::{Device, DeviceEnv, SimQp};
-use super::drive::{Offered, Step};
+use super::drive::Offered;
 use super::injector::FaultInjector;
-use super::link::{Link, TrainData};
+use super::link::Link;
 use super::memory::Memory;
+use super::step::{Step, TrainData};
 use rdmalab_driver as driver;
 use rdmalab_driver::lane::{self, Granted, Lane};
 use rdmalab_driver::timers::{self, Timers};

@@ -6,7 +6,7 @@ use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::Psn;
 use rdmalab_wire::opcode::{Operation, Transport};
 
-use super::{Conversation, Direction, Note, Row};
+use super::model::{Conversation, Direction, Note, Row};
 use crate::packet::{Icrc, Seen};
 
 /// A message of the connection manager (IBA vol. 1, 12.6; MAD header 13.4.2).

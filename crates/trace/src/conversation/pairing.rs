@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rdmalab_wire::opcode::Transport;
 
+use super::model::{Conversation, Direction, Endpoint, Row};
 use super::notes::Cm;
-use super::{Conversation, Direction, Endpoint, Row};
 use crate::packet::{Address, Seen};
 
 /// A direction: packets from one address to one queue pair; for datagrams, from one queue pair.

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use rdmalab_abi as abi;
 
 use crate::endpoint::QpEndpoint;
-use crate::qp::Path;
+use crate::path::Path;
 
 /// The Q_Key of all datagrams between ids, groups included.
 pub const UDP_QKEY: u32 = abi::RDMA_UDP_QKEY;

@@ -1,6 +1,6 @@
 //! Retransmission: time-outs, RNR pauses, retries, and skipping what is acknowledged meanwhile.
 
-use super::{Timer, TimerKind};
+use crate::qp::requester_state::{Timer, TimerKind};
 use crate::qp::{Env, Qp};
 use crate::vocab::*;
 use rdmalab_wire::ids::Psn;

@@ -3,7 +3,8 @@
 //! requests take that path.
 
 use crate::qp::Qp;
-use crate::qp::requester::{SENDS_PER_ACK, Timer, TimerKind, last_flags};
+use crate::qp::requester::{SENDS_PER_ACK, last_flags};
+use crate::qp::requester_state::{Timer, TimerKind};
 use crate::qp::send_queue::SendWqe;
 use crate::train::{Fold, TrainFlags};
 use crate::vocab::*;

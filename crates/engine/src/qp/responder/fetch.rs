@@ -1,10 +1,9 @@
 //! Requests that are answered with data: READ and the atomics.
 
-use super::{
-    AtomicJob, AtomicOp, AtomicResult, Inbound, MAX_PENDING_RESPONSES, Pending, PendingRead,
-    ServedRead,
-};
+use super::{AtomicJob, AtomicOp, MAX_PENDING_RESPONSES};
 use crate::mr::KeyEntry;
+use crate::qp::inbound::Inbound;
+use crate::qp::responder_state::{AtomicResult, Pending, PendingRead, ServedRead};
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, CopyError, DropReason, Env, Qp};
 use crate::train::{Train, TrainKind};

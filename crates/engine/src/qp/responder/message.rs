@@ -1,6 +1,7 @@
 //! Requests that carry data, on a reliable connection: SEND into a receive WQE, WRITE into memory.
 
-use super::{Inbound, Placement, PlacementTarget};
+use super::{Placement, PlacementTarget};
+use crate::qp::inbound::Inbound;
 use crate::qp::recv_queue::TakeRecv;
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, Env, Qp};

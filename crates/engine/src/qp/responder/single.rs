@@ -2,7 +2,7 @@
 //! order, into a receive with one scatter/gather element. It decides and changes exactly what
 //! [`Qp::accept`] and [`Qp::retire_request`] would; all other requests take those.
 
-use super::Inbound;
+use crate::qp::inbound::Inbound;
 use crate::qp::recv_queue::{HeldRecv, TakeRecv};
 use crate::qp::{Env, Qp};
 use crate::train::{Train, TrainFlags};

@@ -4,7 +4,7 @@ use crate::train::Train;
 
 /// The message in progress.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::qp) enum Inbound {
+pub(super) enum Inbound {
     #[default]
     None,
     /// A SEND into the held receive WQE.
@@ -17,7 +17,7 @@ pub(in crate::qp) enum Inbound {
 
 impl Inbound {
     /// The message after `bytes` more bytes, when it does not end there.
-    pub(in crate::qp) fn after(self, bytes: u32) -> Inbound {
+    pub(super) fn after(self, bytes: u32) -> Inbound {
         let more = u64::from(bytes);
         match self {
             Inbound::Send { received } => Inbound::Send { received: received + more },
@@ -34,8 +34,8 @@ impl Inbound {
 
 /// A READ that was answered with an RNR NAK, and is served when its pages have come.
 #[derive(Clone, Debug)]
-pub(in crate::qp) struct FaultedRead {
-    pub(in crate::qp) train: Train,
+pub(super) struct FaultedRead {
+    pub(super) train: Train,
     /// How many of its bytes were present.
-    pub(in crate::qp) present: u64,
+    pub(super) present: u64,
 }
