@@ -56,7 +56,7 @@ impl Workload for Overhead {
         })?;
         let (list, tx, rx) = (common.list, common.tx_depth, common.rx_depth);
         must(list > 0, "list", || {
-            "--list all is not possible here: choose a number of requests per post".to_owned()
+            "lists have a fixed length here: choose a number of requests per post".to_owned()
         })?;
         must(list <= tx, "list", || {
             format!("a send queue holds only {tx} requests: choose a larger --tx-depth")
