@@ -119,7 +119,7 @@ fn lane_and_link_agree() {
 /// a seed gives the same run, packet for packet, whichever ends use the fast paths.
 #[test]
 fn the_short_ways_change_nothing() {
-    for seed in seeds_each(SEEDS / 10, 10) {
+    for seed in seeds_each(SEEDS / 5, 5) {
         let mut scenario = Scenario::new(seed);
         // The fast path for arriving SENDs does both halves of a step at once.
         scenario.knobs.late_retire = 0;
@@ -132,8 +132,8 @@ fn the_short_ways_change_nothing() {
             (transcripts, player.pair.world.link.sent, player.pair.world.now_ns)
         };
         let general = play([false, false]);
-        for short_ways in [[true, true], [true, false], [false, true]] {
-            assert_eq!(play(short_ways), general, "seed {seed}, short ways at {short_ways:?}");
-        }
+        // One for each seed: the others would play the same messages again.
+        let short_ways = [[true, true], [true, false], [false, true]][(seed % 3) as usize];
+        assert_eq!(play(short_ways), general, "seed {seed}, short ways at {short_ways:?}");
     }
 }
