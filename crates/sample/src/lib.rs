@@ -8,16 +8,28 @@
 //! - [`Timestamp`], [`Flags`]: when it was made, and which of its parts are known.
 //! - [`Pool`]: memory for a fixed number of samples, allocated once. A [`Handle`] owns one of them;
 //!   [`SampleRef`] and [`SampleMut`] look into it.
+//! - [`Format`]: samples as bytes and back, for example [`FormatOptions::named`]`("csv")`. A decoder
+//!   puts samples into a [`Sink`], such as a [`Collector`].
 #![forbid(unsafe_code)]
 
+mod collector;
+mod decimal;
 mod flags;
+mod format;
+pub mod formats;
+mod option_error;
 mod pool;
 mod sample;
+mod scan;
 mod signal;
 mod timestamp;
 mod value;
 
+pub use collector::Collector;
 pub use flags::Flags;
+pub use format::{DecodeError, EncodeError, Form, Format, Sink};
+pub use formats::FormatOptions;
+pub use option_error::OptionError;
 pub use pool::{Handle, Pool, PoolError, Storage};
 pub use sample::{META_BYTES, SampleMut, SampleRef, record_bytes};
 pub use signal::{Kind, Signal, UnknownKind};
