@@ -52,6 +52,8 @@ const HOUSE: &str = "
                                            nothing; quantities and statistics are arithmetic
     trace       -> wire engine           | replays a capture against the protocol
     diagnosis   -> trace wire            | judges the packets that trace reads; opens no file
+    config      ->                       | files as trees with positions, types of their keys:
+                                           knows nobody's keys
     gateway     -> verbs rank ring measure | a program on top, like an experiment
     cli         -> *                     | the one binary composes the rest
     testkit     -> *                     | tests may use everything
