@@ -54,7 +54,10 @@ const HOUSE: &str = "
     diagnosis   -> trace wire            | judges the packets that trace reads; opens no file
     sample      -> measure random        | samples, their formats and hooks, are values and
                                            arithmetic; noise is drawn from a seed
-    gateway     -> verbs rank ring measure sample | a program on top, like an experiment
+    config      ->                       | files as trees with positions, types of their keys:
+                                           knows nobody's keys
+    gateway     -> verbs rank ring measure sample config random | a program on top, like an
+                                           experiment; computed signals draw numbers
     cli         -> *                     | the one binary composes the rest
     testkit     -> *                     | tests may use everything
 ";

@@ -24,7 +24,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 14] = [
 ];
 
 /// Crates whose root must forbid `unsafe` outright, so that no later `allow` can creep in.
-const MUST_FORBID: [&str; 11] = [
+const MUST_FORBID: [&str; 12] = [
     "wire",
     "engine",
     "driver",
@@ -35,6 +35,7 @@ const MUST_FORBID: [&str; 11] = [
     "trace",
     "diagnosis",
     "sample",
+    "config",
     "gateway",
 ];
 
