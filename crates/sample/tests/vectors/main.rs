@@ -1,0 +1,7 @@
+//! Plays what was recorded from VILLASnode against our formats: see `README.md`.
+
+mod differences;
+mod files;
+mod messages;
+mod parse;
+mod play;
