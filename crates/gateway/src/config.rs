@@ -87,6 +87,8 @@ group! {
         original_sequence_no: Option<bool>;
         /// Makes the path in the other direction too.
         reverse: bool = false;
+        /// Waits so long for destinations to be connected before the first sample [s].
+        connect_wait: f64 = 1.0, in 0.0..=1e6;
         /// Stamps and numbers samples that lack it.
         builtin: bool = true;
         /// Whether there is such a path.
@@ -232,14 +234,19 @@ impl FromValue for Signals {
                 let signal = |(at, one): (usize, OneSignal)| {
                     let name = if one.name.is_empty() { format!("signal{at}") } else { one.name };
                     let kind = one.r#type.0;
-                    Signal { unit: one.unit, init: initial(kind, one.init), ..Signal::new(name, kind) }
+                    Signal {
+                        unit: one.unit,
+                        init: initial(kind, one.init),
+                        ..Signal::new(name, kind)
+                    }
                 };
                 enabled.map(signal).collect()
             }
         };
         if signals.len() > VALUES_MAX {
             let what = format!("{key} has {} signals", signals.len());
-            findings.error(ConfigError::new(&value.at, what).right(format!("at most {VALUES_MAX}")));
+            findings
+                .error(ConfigError::new(&value.at, what).right(format!("at most {VALUES_MAX}")));
             return None;
         }
         Some(Self(signals))

@@ -106,7 +106,10 @@ impl Part {
         let (from, to) = (place(from)?, place(to)?);
         if from > to || to >= of.len() {
             let (node, count) = (&self.node, of.len());
-            return Err(format!("[{from}-{to}]: the signals of {node} are 0 to {}", count.max(1) - 1));
+            return Err(format!(
+                "[{from}-{to}]: the signals of {node} are 0 to {}",
+                count.max(1) - 1
+            ));
         }
         Ok(from..to + 1)
     }

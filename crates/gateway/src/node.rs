@@ -215,6 +215,11 @@ pub trait Sink: Send {
     /// Why the node ends, in one line.
     fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String>;
 
+    /// Whether somebody takes what is written. [`Sink::flush`] looks for peers.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Lets go what it holds back until more comes, since nothing comes now.
     ///
     /// # Errors

@@ -83,6 +83,8 @@ pub struct Path {
     pub mode: Mode,
     /// Whether samples keep their numbers.
     pub keeps_numbers: bool,
+    /// How long it waits for its destinations before the first sample.
+    pub connect_wait: Duration,
     /// Sends the last sample at this rate, and only then.
     pub rate_hz: Option<f64>,
     /// Processors of its thread.
@@ -121,7 +123,8 @@ impl Path {
     pub fn run(mut self) -> Result<PathReport, String> {
         self.take_its_place();
         let mut work = self.begin()?;
-        let failed = |why| format!("{}: {why}", self.name);
+        let name = self.name.clone();
+        let failed = |why| format!("{name}: {why}");
         let mut timer = match self.rate_hz {
             Some(rate) => {
                 Some(Timer::start(TimerKind::Tsc, rate, &self.world.clock).map_err(failed)?)
@@ -135,7 +138,8 @@ impl Path {
             let patience = if is_alone { PATIENCE } else { Duration::ZERO };
             let mut any = self.read_all(&mut work, &mut arrived, patience);
             if let Some(timer) = &mut timer {
-                if timer.look().is_some() && work.has_last {
+                let tick = timer.wait(Duration::ZERO).map_err(failed)?;
+                if tick.is_some() && work.has_last {
                     self.emit_last(&mut work);
                     any = true;
                 }
@@ -167,6 +171,18 @@ impl Path {
         }
     }
 
+    /// Waits until somebody takes what is written, for a limited time.
+    fn wait_for_destinations(&mut self, work: &mut Work) {
+        let until = Instant::now() + self.connect_wait;
+        while Instant::now() < until && !self.world.stop.is_set() {
+            self.flush(work);
+            if self.outputs.iter().all(|output| output.sink.is_ready()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn begin(&mut self) -> Result<Work, String> {
         // Those that sources keep, those that are read at a time, and the one put together.
         let kept: usize = self.inputs.iter().map(|input| input.source.keeps()).sum();
@@ -191,10 +207,6 @@ impl Path {
             }
             None => Pool::new(samples, self.values),
         };
-        for input in &mut self.inputs {
-            let begun = input.source.begin(&mut pool);
-            begun.map_err(|why| format!("{}: {why}", input.name))?;
-        }
         let last = if self.taken.is_empty() && self.rate_hz.is_none() { None } else { pool.take() };
         let mut work = Work {
             pool,
@@ -217,16 +229,16 @@ impl Path {
                 let _ = sample.push(signal.init);
             }
         }
+        self.wait_for_destinations(&mut work);
+        for input in &mut self.inputs {
+            let begun = input.source.begin(&mut work.pool);
+            begun.map_err(|why| format!("{}: {why}", input.name))?;
+        }
         Ok(work)
     }
 
     /// Reads each source once. Whether there was any sample.
-    fn read_all(
-        &mut self,
-        work: &mut Work,
-        arrived: &mut Vec<Handle>,
-        patience: Duration,
-    ) -> bool {
+    fn read_all(&mut self, work: &mut Work, arrived: &mut Vec<Handle>, patience: Duration) -> bool {
         let mut any = false;
         for at in 0..self.inputs.len() {
             if work.ended[at] {
@@ -392,9 +404,10 @@ impl Path {
                 Err(why) => self.world.log.say(format_args!("{}: {why}", output.name)),
             }
         }
-        let inputs = self.inputs.iter().zip(&work.trackers).map(|(input, tracker)| {
-            InputReport::new(&input.name, tracker.found, &input.counts)
-        });
+        let inputs =
+            self.inputs.iter().zip(&work.trackers).map(|(input, tracker)| {
+                InputReport::new(&input.name, tracker.found, &input.counts)
+            });
         let outputs = self.outputs.iter().enumerate().map(|(at, output)| OutputReport {
             node: output.name.clone(),
             written: work.written[at],

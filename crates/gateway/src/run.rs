@@ -71,7 +71,8 @@ impl Plan {
             let mut own = Vec::new();
             for &at in &path.destinations {
                 let PlannedNode { name, node, .. } = &mut self.nodes[at];
-                let sink = node.sink(world, &path.signals).map_err(|why| format!("{name}: {why}"))?;
+                let sink =
+                    node.sink(world, &path.signals).map_err(|why| format!("{name}: {why}"))?;
                 own.push(Output { name: name.clone(), sink, counts: node.counts() });
             }
             outputs.push(own);
@@ -89,7 +90,8 @@ impl Plan {
                         node.source(world).map_err(|why| format!("{name}: {why}"))?
                     }
                     Some(&(path, input)) => {
-                        let (samples, overflow) = (planned.config.queuelen, planned.config.overflow);
+                        let (samples, overflow) =
+                            (planned.config.queuelen, planned.config.overflow);
                         let (writer, reader) = queue(samples, node.signals().len(), overflow);
                         paths[path].inputs[input].copies.push(writer);
                         Box::new(loopback::Reading { queue: reader, spins: false })
@@ -129,6 +131,7 @@ impl Plan {
             signals: planned.signals.clone(),
             values,
             mode: config.mode,
+            connect_wait: Duration::from_secs_f64(config.connect_wait),
             rate_hz: (config.rate > 0.0).then_some(config.rate),
             affinity: config.affinity.or(self.gateway.affinity),
             priority: config.priority.or(self.gateway.priority),

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rdmalab_measure::{Clock, Stamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -42,9 +43,6 @@ impl fmt::Display for TimerKind {
     }
 }
 
-/// The longest wait of one call, so that a caller finds out that it has to stop.
-const PATIENCE_NS: u64 = 50_000_000;
-
 /// A running timer.
 #[derive(Debug)]
 pub struct Timer {
@@ -55,7 +53,7 @@ pub struct Timer {
 
 #[derive(Debug)]
 enum Ticking {
-    Timerfd { fd: OwnedFd, is_slow: bool },
+    Timerfd { fd: OwnedFd, period_ns: f64 },
     Tsc { clock: Clock, series: Series },
 }
 
@@ -79,7 +77,7 @@ impl Timer {
                 let period = timespec(period_ns.round() as u64);
                 let spec = Itimerspec { it_interval: period, it_value: period };
                 timerfd_settime(&fd, TimerfdTimerFlags::empty(), &spec).map_err(failed)?;
-                Ticking::Timerfd { fd, is_slow: period_ns > PATIENCE_NS as f64 }
+                Ticking::Timerfd { fd, period_ns }
             }
             TimerKind::Tsc => {
                 let period_ticks = period_ns / clock.ns_per_tick();
@@ -90,17 +88,19 @@ impl Timer {
         Ok(Self { ticking, next: 0 })
     }
 
-    /// Waits for the next tick, at most about 50 ms, and returns its number: that of the latest
+    /// Waits for the next tick, at most about `patience`, and returns its number: that of the latest
     /// tick, if several are over. `None` when none has come yet.
     ///
     /// # Errors
     /// When the kernel's timer fails.
-    pub fn wait(&mut self) -> Result<Option<u64>, String> {
+    pub fn wait(&mut self, patience: Duration) -> Result<Option<u64>, String> {
+        let patience_ns = patience.as_nanos() as f64;
         match &self.ticking {
-            Ticking::Timerfd { fd, is_slow } => {
-                if *is_slow {
+            Ticking::Timerfd { fd, period_ns } => {
+                // Within the patience, one system call waits and counts.
+                if *period_ns > patience_ns {
                     let mut fds = [PollFd::new(fd, PollFlags::IN)];
-                    let limit = timespec(PATIENCE_NS);
+                    let limit = timespec(patience_ns as u64);
                     if poll(&mut fds, Some(&limit)).unwrap_or(0) == 0 {
                         return Ok(None);
                     }
@@ -114,7 +114,7 @@ impl Timer {
             }
             Ticking::Tsc { clock, series } => {
                 let (deadline, begin) = (series.deadline(self.next + 1), clock.now());
-                let limit = clock.after_ns(begin, PATIENCE_NS as f64).0;
+                let limit = clock.after_ns(begin, patience_ns).0;
                 loop {
                     let Stamp(now) = clock.now();
                     if now >= deadline {
@@ -127,15 +127,6 @@ impl Timer {
                 }
             }
         }
-    }
-
-    /// The number of the latest tick that is over and was not told yet. Does not wait.
-    ///
-    /// A timer in the kernel is asked by its own call only: it gives none here.
-    pub fn look(&mut self) -> Option<u64> {
-        let Ticking::Tsc { clock, series } = &self.ticking else { return None };
-        let due = series.due(clock.now().0);
-        self.advance(due - self.next)
     }
 
     fn advance(&mut self, ticks: u64) -> Option<u64> {
@@ -199,7 +190,7 @@ mod tests {
             let mut timer = Timer::start(kind, 10_000.0, &clock).unwrap();
             let mut last = None;
             while last < Some(200) {
-                if let Some(tick) = timer.wait().unwrap() {
+                if let Some(tick) = timer.wait(Duration::from_millis(50)).unwrap() {
                     assert!(last < Some(tick), "{kind}: {tick} after {last:?}");
                     last = Some(tick);
                 }

@@ -71,7 +71,7 @@ pub fn run(args: &RunArgs) -> Outcome {
 /// The plan of a configuration. Errors are told one by one, as `FILE:LINE:COLUMN: what`.
 fn checked(file: &str) -> Outcome<Plan> {
     let loaded = rdmalab_config::load(file.as_ref());
-    let plan = loaded.map_err(|error| vec![error]).and_then(|tree| Plan::check(&tree));
+    let plan = loaded.and_then(|tree| Plan::check(&tree));
     plan.map_err(|errors| {
         for error in &errors {
             errln!("{error}");

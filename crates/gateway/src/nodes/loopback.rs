@@ -49,10 +49,10 @@ impl Config {
     /// # Errors
     /// None.
     pub fn node(self, _name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
-        let signals = self.r#in.as_ref().map_or_else(
-            || Signal::numbered(64, rdmalab_sample::Kind::Float),
-            signals_or_default,
-        );
+        let signals = self
+            .r#in
+            .as_ref()
+            .map_or_else(|| Signal::numbered(64, rdmalab_sample::Kind::Float), signals_or_default);
         let (writer, reader) = queue(self.queuelen, VALUES_MAX.min(signals.len()), self.overflow);
         let counts = NodeCounts::default();
         let ends = (Some(writer), Some(reader));
@@ -122,7 +122,8 @@ impl Source for Reading {
                 pool.give(one);
                 return Ok(State::Ended);
             }
-            let left = begin.map_or(Duration::ZERO, |begin| patience.saturating_sub(begin.elapsed()));
+            let left =
+                begin.map_or(Duration::ZERO, |begin| patience.saturating_sub(begin.elapsed()));
             if left.is_zero() {
                 pool.give(one);
                 return Ok(State::Open);

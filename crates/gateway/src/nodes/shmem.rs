@@ -312,6 +312,10 @@ impl Sink for Writing {
         Ok(self.writer.send(&self.words).is_ok())
     }
 
+    fn is_ready(&self) -> bool {
+        self.writer.is_connected()
+    }
+
     fn flush(&mut self) -> Result<(), String> {
         self.look()
     }

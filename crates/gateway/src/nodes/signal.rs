@@ -118,7 +118,8 @@ impl Wave {
             Shape::Random => {
                 // Box and Muller.
                 let (a, b) = (random.unit_above_0(), random.unit());
-                self.last += self.stddev * (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+                self.last +=
+                    self.stddev * (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
                 self.last
             }
         };
@@ -193,7 +194,6 @@ impl Node for Computed {
                 Timers::Tsc => TimerKind::Tsc,
             },
             realtime: self.config.realtime,
-            stamps_arrival: self.config.common.builtin,
             world: world.clone(),
             timer: None,
             next: 0,
@@ -219,7 +219,6 @@ struct Reading {
     limit: u64,
     kind: TimerKind,
     realtime: bool,
-    stamps_arrival: bool,
     world: World,
     timer: Option<Timer>,
     /// The tick after the last one.
@@ -243,9 +242,6 @@ impl Reading {
             false => self.start.plus_ns((seconds * 1e9) as i128),
         };
         to.set_origin(origin);
-        if self.stamps_arrival {
-            to.set_received(if self.realtime { origin } else { wall_time() });
-        }
     }
 }
 
@@ -262,13 +258,13 @@ impl Source for Reading {
         &mut self,
         pool: &mut Pool,
         to: &mut Vec<Handle>,
-        _patience: Duration,
+        patience: Duration,
     ) -> Result<State, String> {
         if self.next >= self.limit || self.stop.is_set() {
             return Ok(State::Ended);
         }
         let tick = match &mut self.timer {
-            Some(timer) => timer.wait()?,
+            Some(timer) => timer.wait(patience)?,
             None => Some(self.next),
         };
         let Some(tick) = tick else { return Ok(State::Open) };

@@ -209,7 +209,9 @@ impl Node for Socket {
         let mouth = match self.config.layer {
             Layer::Udp => Mouth::Udp(self.datagrams()?, resolve(&there)?),
             Layer::Unix => Mouth::Unix(self.datagrams()?, there),
-            Layer::Tcp => Mouth::Stream(Stream::to(resolve(&there)?, &self.name, world, &self.counts)),
+            Layer::Tcp => {
+                Mouth::Stream(Stream::to(resolve(&there)?, &self.name, world, &self.counts))
+            }
         };
         Ok(Box::new(Writing {
             mouth,
@@ -447,6 +449,10 @@ impl Sink for Writing {
         }
         self.gathered += 1;
         Ok(self.gathered < self.vectorize || self.send())
+    }
+
+    fn is_ready(&self) -> bool {
+        !matches!(&self.mouth, Mouth::Stream(stream) if stream.peer.is_none())
     }
 
     fn flush(&mut self) -> Result<(), String> {

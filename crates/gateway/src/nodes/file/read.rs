@@ -157,7 +157,7 @@ impl Reading {
     /// Whether the next sample is due; waits for it at most `patience`.
     fn is_due(&mut self, origin: Timestamp, patience: Duration) -> Result<bool, String> {
         if let Some(timer) = &mut self.timer {
-            let Some(tick) = timer.wait()? else { return Ok(false) };
+            let Some(tick) = timer.wait(patience)? else { return Ok(false) };
             let missed = tick - self.last_tick.map_or(0, |last| last + 1);
             self.counts.missed.add(missed);
             self.last_tick = Some(tick);

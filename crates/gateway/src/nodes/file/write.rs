@@ -37,8 +37,7 @@ pub fn open(
     }
     let file = File::create(&path).map_err(failed)?;
     let bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
-    let samples =
-        (bytes / record_bytes(signals.len())).clamp(*WAITING.start(), *WAITING.end());
+    let samples = (bytes / record_bytes(signals.len())).clamp(*WAITING.start(), *WAITING.end());
     let (writer, reader) = queue(samples, signals.len(), Overflow::Newest);
     let trouble = Arc::new(Mutex::new(None));
     let work = Work {

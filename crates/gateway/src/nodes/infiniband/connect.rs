@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rdmalab_verbs::{
-    CmAddress, CmChannel, CmEvent, CmEventKind, CmGroup, CmId, ConnParam, QpType,
-};
+use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmEventKind, CmGroup, CmId, ConnParam, QpType};
 
 use super::hello::{Hello, Mismatch};
 use super::link::{Datagrams, Link, PoolMemory, Receives, Wish};
@@ -176,9 +174,7 @@ impl Connector {
         }
         // The halves drop their handles when they find the link down. Then nothing uses the queue
         // pair, and dropping it here ends it before its samples are posted again.
-        self.held.retain(|held| {
-            !held.link.is_down() || Arc::strong_count(&held.link) > 1
-        });
+        self.held.retain(|held| !held.link.is_down() || Arc::strong_count(&held.link) > 1);
         if self.attempt.as_ref().is_some_and(|attempt| Instant::now() > attempt.until) {
             self.give_up("it does not answer".to_owned());
         }
@@ -405,7 +401,7 @@ impl Connector {
         self.counts.connected.add(1);
         let (peer, inline) = (held.link.peer.clone(), held.link.inline_bytes());
         let transport = self.ends.wish.transport;
-        self.tell(format!("{transport:?} to {peer} by rdma_cm, up to {inline} bytes inline"));
+        self.tell(format!("{transport} to {peer} by rdma_cm, up to {inline} bytes inline"));
     }
 }
 

@@ -439,6 +439,14 @@ struct Writing {
 }
 
 impl Writing {
+    /// Takes a new link if there is none.
+    fn look(&mut self) {
+        if self.current.as_ref().is_none_or(|current| current.link.is_down()) {
+            self.let_go();
+            self.current = self.shared.sending.take().map(Sending::of);
+        }
+    }
+
     fn let_go(&mut self) {
         if let Some(current) = self.current.take() {
             current.link.set_down();
@@ -448,11 +456,12 @@ impl Writing {
 }
 
 impl Sink for Writing {
+    fn is_ready(&self) -> bool {
+        self.current.is_some()
+    }
+
     fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
-        if self.current.as_ref().is_none_or(|current| current.link.is_down()) {
-            self.let_go();
-            self.current = self.shared.sending.take().map(Sending::of);
-        }
+        self.look();
         let Some(current) = &mut self.current else { return Ok(false) };
         match current.send(pool.get(sample)) {
             Ok(is_sent) => Ok(is_sent),
@@ -469,6 +478,7 @@ impl Sink for Writing {
         if self.current.as_mut().is_some_and(is_down) {
             self.let_go();
         }
+        self.look();
         Ok(())
     }
 
