@@ -10,9 +10,12 @@
 //!   [`SampleRef`] and [`SampleMut`] look into it.
 //! - [`Format`]: samples as bytes and back, for example [`FormatOptions::named`]`("csv")`. A decoder
 //!   puts samples into a [`Sink`], such as a [`Collector`].
+//! - [`compare`]: whether streams of samples are equal.
+//! - [`Generator`]: signals by their [`Waveform`].
 #![forbid(unsafe_code)]
 
 mod collector;
+mod compare;
 mod decimal;
 mod flags;
 mod format;
@@ -24,8 +27,10 @@ mod scan;
 mod signal;
 mod timestamp;
 mod value;
+mod waveform;
 
 pub use collector::Collector;
+pub use compare::{CompareOptions, Difference, compare};
 pub use flags::Flags;
 pub use format::{DecodeError, EncodeError, Form, Format, Sink};
 pub use formats::FormatOptions;
@@ -35,3 +40,4 @@ pub use sample::{META_BYTES, SampleMut, SampleRef, record_bytes};
 pub use signal::{Kind, Signal, UnknownKind};
 pub use timestamp::Timestamp;
 pub use value::{Complex, Value};
+pub use waveform::{Generator, Shape, Waveform};
