@@ -44,6 +44,34 @@ pub enum FormatOptions {
     RdmalabBinary {},
 }
 
+/// The key `format` of a configuration: a name, or an object with `type` and options.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FormatKey {
+    /// A name; the options are the usual ones.
+    Name(String),
+    /// A format with its options.
+    Options(FormatOptions),
+}
+
+impl FormatKey {
+    /// The format itself.
+    ///
+    /// # Errors
+    /// If there is no such format, or an option is out of its range.
+    pub fn build(self) -> Result<Box<dyn Format>, OptionError> {
+        match self {
+            Self::Options(options) => options.build(),
+            Self::Name(name) => FormatOptions::named(&name)
+                .ok_or_else(|| {
+                    let names = FormatOptions::NAMES.join(", ");
+                    OptionError::new("format", format!("`{name}` is none of {names}"))
+                })?
+                .build(),
+        }
+    }
+}
+
 impl FormatOptions {
     /// The names of all formats.
     pub const NAMES: [&str; 8] =

@@ -10,13 +10,20 @@
 //!   [`SampleRef`] and [`SampleMut`] look into it.
 //! - [`Format`]: samples as bytes and back, for example [`FormatOptions::named`]`("csv")`. A decoder
 //!   puts samples into a [`Sink`], such as a [`Collector`].
+//! - [`Hook`]: what changes, drops or watches samples on their way; see [`HookOptions`].
+//! - [`compare`]: whether streams of samples are equal.
+//! - [`Generator`]: signals by their [`Waveform`].
 #![forbid(unsafe_code)]
 
 mod collector;
+mod compare;
 mod decimal;
 mod flags;
 mod format;
 pub mod formats;
+mod histogram;
+mod hook;
+pub mod hooks;
 mod option_error;
 mod pool;
 mod sample;
@@ -24,14 +31,20 @@ mod scan;
 mod signal;
 mod timestamp;
 mod value;
+mod waveform;
 
 pub use collector::Collector;
+pub use compare::{CompareOptions, Difference, compare};
 pub use flags::Flags;
 pub use format::{DecodeError, EncodeError, Form, Format, Sink};
-pub use formats::FormatOptions;
+pub use formats::{FormatKey, FormatOptions};
+pub use histogram::Histogram;
+pub use hook::{Hook, HookError, Verdict};
+pub use hooks::HookOptions;
 pub use option_error::OptionError;
 pub use pool::{Handle, Pool, PoolError, Storage};
 pub use sample::{META_BYTES, SampleMut, SampleRef, record_bytes};
 pub use signal::{Kind, Signal, UnknownKind};
 pub use timestamp::Timestamp;
 pub use value::{Complex, Value};
+pub use waveform::{Generator, Shape, Waveform};

@@ -5,3 +5,4 @@ mod files;
 mod messages;
 mod parse;
 mod play;
+mod tools;

@@ -1,7 +1,7 @@
 //! Encodes and decodes with our formats.
 
 use rdmalab_sample::{
-    Collector, DecodeError, Flags, Form, Format, FormatOptions, Handle, Pool, SampleRef, Signal,
+    Collector, DecodeError, Form, Format, FormatOptions, Handle, Pool, SampleRef, Signal,
 };
 
 /// Samples in a pool.
@@ -80,11 +80,7 @@ pub fn lines(samples: &Samples, signals: &[Signal]) -> Vec<String> {
 /// Each sample as the recorded messages show it: `osd n=1 | 1.000000000(1)\t1.0`.
 pub fn flagged_lines(samples: &Samples, signals: &[Signal]) -> Vec<String> {
     let flagged = |(line, sample): (String, SampleRef<'_>)| {
-        format!("{} n={} | {line}", letters(sample.flags()), sample.len())
+        format!("{} n={} | {line}", sample.flags(), sample.len())
     };
     lines(samples, signals).into_iter().zip(samples.refs()).map(flagged).collect()
-}
-
-fn letters(flags: Flags) -> String {
-    flags.to_string()
 }
