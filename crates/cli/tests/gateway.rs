@@ -54,7 +54,8 @@ fn target(dir: &TempDir, node: &str) -> String {
 const FORMAT: &str = "{ type = \"csv\", offset = false }";
 
 fn rows(path: &Path) -> usize {
-    std::fs::read_to_string(path).unwrap_or_default().lines().filter(|l| !l.starts_with('#')).count()
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter(|line| !line.starts_with('#')).count()
 }
 
 fn out(dir: &TempDir) -> PathBuf {
@@ -114,7 +115,8 @@ fn samples_arrive_in_shared_memory() {
         let name = format!("/cli-{}-{number}", std::process::id());
         let node = |here: &str, there: &str| {
             format!(
-                "type = \"shmem\", queuelen = 8192, mode = \"{mode}\", out = {{ name = \"{name}{there}\" }}, \
+                "type = \"shmem\", queuelen = 8192, mode = \"{mode}\", \
+                 out = {{ name = \"{name}{there}\" }}, \
                  in = {{ name = \"{name}{here}\", signals = {{ count = 8, type = \"float\" }} }}"
             )
         };
@@ -186,6 +188,6 @@ fn a_wrong_configuration_is_a_usage_error_with_its_place() {
     std::fs::write(&file, "nodes = { aa = { type = \"signal\", rat = 1 } }\npaths = ()").unwrap();
     let ended = said(rdmalab(&["gateway", "run"]).arg(&file));
     assert_eq!(ended.code, Some(2), "{}", ended.report());
-    let place = format!("{}:1:37: unknown key \"rat\"", file.display());
+    let place = format!("{}:1:35: unknown key \"rat\"", file.display());
     assert!(ended.stderr.contains(&place), "{}", ended.stderr);
 }

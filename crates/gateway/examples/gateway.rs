@@ -2,8 +2,8 @@
 //! `rdmalab exec` that is the soft device.
 
 use rdmalab_gateway::Plan;
-use rdmalab_gateway::config::Timers;
 use rdmalab_gateway::node::{Log, Stop, World};
+use rdmalab_gateway::timer::TimerKind;
 use rdmalab_measure::Clock;
 use rdmalab_verbs::Library;
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), String> {
     let world = World {
         device,
         clock: Clock::new(),
-        timer: Timers::Timerfd,
+        timer: TimerKind::Timerfd,
         stop: Stop::default(),
         log: Log::new(|line| eprintln!("{line}")),
     };

@@ -28,7 +28,8 @@ impl FormatChoice {
     }
 }
 
-fn to_json(value: &Value) -> serde_json::Value {
+/// A value as JSON, for types that read their options from it.
+pub(crate) fn to_json(value: &Value) -> serde_json::Value {
     match &value.kind {
         Kind::Null => serde_json::Value::Null,
         Kind::Bool(is) => json!(is),

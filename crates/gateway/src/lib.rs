@@ -2,8 +2,8 @@
 //! simulators, files and networks, and paths carry samples between nodes.
 //!
 //! ```text
-//! config ── plan ── run ──┬── path (a thread each): sources ── mapping ── destinations
-//!                         └── nodes (signal, file, loopback, shmem, socket, infiniband)
+//! config ── plan ── run ─┬─ path (a thread each): sources ── mapping ── destinations
+//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband
 //! ```
 //!
 //! A configuration is checked as a whole ([`Plan::check`]) before anything is opened. Destinations
@@ -14,6 +14,8 @@
 pub mod config;
 pub mod counts;
 pub mod format;
+pub mod hooks;
+pub mod keys;
 pub mod mapping;
 pub mod node;
 pub mod nodes;

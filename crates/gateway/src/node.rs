@@ -14,7 +14,7 @@ use rdmalab_measure::Clock;
 use rdmalab_sample::{Handle, Pool, Signal, Storage, Timestamp};
 use rdmalab_verbs::Device;
 
-use crate::config::Timers;
+use crate::timer::TimerKind;
 
 /// What all nodes and paths of a gateway share.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct World {
     /// The clock that timers read.
     pub clock: Clock,
     /// How timers wait, unless a node says so itself.
-    pub timer: Timers,
+    pub timer: TimerKind,
     /// Whether the gateway has to end.
     pub stop: Stop,
     /// Where messages for the user go.

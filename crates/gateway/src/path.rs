@@ -7,8 +7,9 @@ use rdmalab_sample::{Flags, Handle, Pool, Signal};
 
 use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
+use crate::hooks::Chain;
 use crate::mapping::Part;
-use crate::node::{NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Log, NodeCounts, Sink, Source, State, World, wall_time};
 use crate::queue;
 use crate::summary::{InputReport, OutputReport, PathReport};
 use crate::timer::{Timer, TimerKind};
@@ -36,6 +37,8 @@ pub struct Input {
     pub builtin: bool,
     /// Counts of the node.
     pub counts: NodeCounts,
+    /// The hooks of its reading half.
+    pub hooks: Chain,
     /// Other paths that read the same node.
     pub copies: Vec<queue::Writer>,
     /// Whether its samples make the path's.
@@ -48,8 +51,25 @@ pub struct Output {
     pub name: String,
     /// Its writing half.
     pub sink: Box<dyn Sink>,
+    /// The hooks of that.
+    pub hooks: Chain,
     /// Counts of the node.
     pub counts: NodeCounts,
+}
+
+impl Output {
+    /// Writes a sample behind the hooks of the node, which change a copy.
+    fn write(&mut self, pool: &mut Pool, sample: &Handle, log: &Log) -> Result<bool, String> {
+        let copy = if self.hooks.is_empty() { None } else { pool.take() };
+        let Some(mut copy) = copy else { return self.sink.write(pool, sample) };
+        pool.copy(sample, &mut copy);
+        let written = match self.hooks.pass(&mut pool.get_mut(&mut copy), log) {
+            true => self.sink.write(pool, &copy),
+            false => Ok(true),
+        };
+        pool.give(copy);
+        written
+    }
 }
 
 /// A part of the path's sample: what is taken of which source, and where it goes.
@@ -75,7 +95,9 @@ pub struct Path {
     pub outputs: Vec<Output>,
     /// How its samples are put together; empty if they are those of the only source.
     pub taken: Vec<Taken>,
-    /// The signals of its samples.
+    /// Its hooks.
+    pub hooks: Chain,
+    /// The signals of its samples, before its hooks.
     pub signals: Vec<Signal>,
     /// Room for values in its pool.
     pub values: usize,
@@ -186,7 +208,7 @@ impl Path {
     fn begin(&mut self) -> Result<Work, String> {
         // Those that sources keep, those that are read at a time, and the one put together.
         let kept: usize = self.inputs.iter().map(|input| input.source.keeps()).sum();
-        let samples = kept + 2 * crate::config::VECTORIZE_MAX + 1;
+        let samples = kept + 2 * crate::keys::VECTORIZE_MAX + 3;
         let mut storage = None;
         for input in &mut self.inputs {
             let wanted = input.source.memory(samples, self.values);
@@ -246,7 +268,10 @@ impl Path {
             }
             match self.inputs[at].source.read(&mut work.pool, arrived, patience) {
                 Ok(State::Open) => {}
-                Ok(State::Restarted) => work.trackers[at].restart(),
+                Ok(State::Restarted) => {
+                    work.trackers[at].restart();
+                    self.inputs[at].hooks.restart();
+                }
                 Ok(State::Ended) => work.ended[at] = true,
                 Err(why) => {
                     self.world.log.say(format_args!("{}: {why}", self.inputs[at].name));
@@ -286,6 +311,12 @@ impl Path {
         if let (Some(_), Some(offset_ns)) = (view.origin(), view.offset_ns()) {
             work.latencies.push(offset_ns as f64);
         }
+        if !input.hooks.is_empty()
+            && !input.hooks.pass(&mut work.pool.get_mut(&mut sample), &self.world.log)
+        {
+            return work.pool.give(sample);
+        }
+        let view = work.pool.get(&sample);
         for copy in &mut input.copies {
             let dropped = copy.push(view);
             input.counts.dropped.add(dropped);
@@ -295,7 +326,7 @@ impl Path {
                 work.pool.get_mut(&mut sample).set_sequence(work.next_number);
                 work.next_number += 1;
             }
-            self.emit(work, &sample);
+            self.emit(work, &mut sample);
         } else {
             self.put_together(work, at, &sample);
         }
@@ -307,7 +338,7 @@ impl Path {
         if self.taken.is_empty() {
             work.pool.copy(sample, &mut last);
         } else {
-            let mut found = [None; crate::config::VALUES_MAX];
+            let mut found = [None; crate::keys::VALUES_MAX];
             let view = work.pool.get(sample);
             for part in self.taken.iter().filter(|part| part.input == at) {
                 part.part.take(view, part.values.clone(), |to, value| {
@@ -355,18 +386,31 @@ impl Path {
             work.pool.get_mut(&mut last).set_sequence(work.next_number);
             work.next_number += 1;
         }
-        self.emit(work, &last);
+        // Hooks change a copy: the next sample is put together from this one.
+        let copy = if self.hooks.is_empty() { None } else { work.pool.take() };
+        match copy {
+            Some(mut copy) => {
+                work.pool.copy(&last, &mut copy);
+                self.emit(work, &mut copy);
+                work.pool.give(copy);
+            }
+            None => self.emit(work, &mut last),
+        }
         work.last = Some(last);
     }
 
-    /// Writes a sample to all destinations.
-    fn emit(&mut self, work: &mut Work, sample: &Handle) {
+    /// Writes a sample to all destinations, behind the hooks.
+    fn emit(&mut self, work: &mut Work, sample: &mut Handle) {
+        let log = &self.world.log;
+        if !self.hooks.is_empty() && !self.hooks.pass(&mut work.pool.get_mut(sample), log) {
+            return;
+        }
         for (at, output) in self.outputs.iter_mut().enumerate() {
             if work.failed[at] {
                 work.lost[at] += 1;
                 continue;
             }
-            match output.sink.write(&work.pool, sample) {
+            match output.write(&mut work.pool, sample, log) {
                 Ok(true) => work.written[at] += 1,
                 Ok(false) => work.dropped[at] += 1,
                 Err(why) => {
@@ -378,7 +422,16 @@ impl Path {
         }
     }
 
+    /// All its chains of hooks.
+    fn chains(&mut self) -> impl Iterator<Item = &mut Chain> {
+        let inputs = self.inputs.iter_mut().map(|input| &mut input.hooks);
+        let outputs = self.outputs.iter_mut().map(|output| &mut output.hooks);
+        inputs.chain(std::iter::once(&mut self.hooks)).chain(outputs)
+    }
+
     fn flush(&mut self, work: &mut Work) {
+        let log = self.world.log.clone();
+        self.chains().filter(|chain| !chain.is_empty()).for_each(|chain| chain.tell(false, &log));
         for (at, output) in self.outputs.iter_mut().enumerate() {
             if work.failed[at] {
                 continue;
@@ -395,6 +448,8 @@ impl Path {
         for input in &mut self.inputs {
             input.copies.clear();
         }
+        let log = self.world.log.clone();
+        self.chains().for_each(|chain| chain.tell(true, &log));
         for (at, output) in self.outputs.iter_mut().enumerate() {
             if work.failed[at] {
                 continue;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use rdmalab_config::{At, ConfigError, Notice, Value};
 use rdmalab_sample::Signal;
 
-use crate::config::{Gateway, PathConfig, VALUES_MAX};
+use crate::config::{Gateway, PathConfig};
+use crate::hooks::{Chain, HookChoice};
+use crate::keys::VALUES_MAX;
 use crate::mapping::{Part, What};
 use crate::node::Node;
 use crate::nodes::NodeConfig;
@@ -27,13 +29,17 @@ pub(crate) struct Settings {
     pub affinity: Option<u64>,
     pub priority: Option<u8>,
     pub locks_memory: bool,
-    pub timer: crate::config::Timers,
+    pub timer: crate::timer::TimerKind,
 }
 
 pub(crate) struct PlannedNode {
     pub name: String,
     pub node: Box<dyn Node>,
     pub is_builtin: bool,
+    /// The signals that it gives, behind the hooks of its reading half.
+    pub signals: Vec<Signal>,
+    pub hooks_in: Chain,
+    hooks_out: Vec<At<HookChoice>>,
 }
 
 pub(crate) struct PlannedPath {
@@ -43,10 +49,20 @@ pub(crate) struct PlannedPath {
     pub sources: Vec<usize>,
     /// Which of them make samples.
     pub triggers: Vec<bool>,
-    /// The nodes that it writes.
-    pub destinations: Vec<usize>,
+    /// Where it writes.
+    pub destinations: Vec<Destination>,
     /// Empty if its samples are those of its only source.
     pub taken: Vec<Taken>,
+    /// The signals before its hooks.
+    pub signals: Vec<Signal>,
+    pub hooks: Chain,
+}
+
+/// Where a path writes.
+pub(crate) struct Destination {
+    pub node: usize,
+    pub hooks: Chain,
+    /// The signals behind all hooks.
     pub signals: Vec<Signal>,
 }
 
@@ -83,8 +99,8 @@ impl Plan {
             }
             let is_builtin = config.is_builtin();
             needs_device |= matches!(config, NodeConfig::Infiniband(_));
-            match config.node(&name) {
-                Ok(node) => nodes.push(PlannedNode { name: name.value, node, is_builtin }),
+            match planned_node(name, config, is_builtin) {
+                Ok(node) => nodes.push(node),
                 Err(error) => errors.push(error),
             }
         }
@@ -121,6 +137,18 @@ impl Plan {
     pub fn needs_device(&self) -> bool {
         self.needs_device
     }
+}
+
+fn planned_node(
+    name: At<String>,
+    config: NodeConfig,
+    is_builtin: bool,
+) -> Result<PlannedNode, ConfigError> {
+    let [reads, hooks_out] = config.hooks();
+    let node = config.node(&name)?;
+    let mut signals = node.signals().to_vec();
+    let hooks_in = Chain::build(&reads, &mut signals)?;
+    Ok(PlannedNode { name: name.value, node, is_builtin, signals, hooks_in, hooks_out })
 }
 
 fn check_name(name: &At<String>) -> Result<(), ConfigError> {
@@ -164,7 +192,7 @@ fn one_way(
         let wrong = |why: String| ConfigError::new(&text.at, why);
         let part = Part::parse(&text.value).map_err(wrong)?;
         let node = names.find(&part.node, text)?;
-        let of = nodes[node].node.signals();
+        let of = &nodes[node].signals;
         let (own, values) = (part.signals(of).map_err(wrong)?, part.values(of).map_err(wrong)?);
         let input = sources.iter().position(|&source| source == node).unwrap_or_else(|| {
             sources.push(node);
@@ -187,20 +215,23 @@ fn one_way(
     if taken.len() == 1 && taken[0].part.what == What::All {
         taken.clear();
     }
-    if !config.hooks.is_empty() {
-        return Err(ConfigError::new(&config.hooks[0].at, "hooks are not built"));
-    }
+    let composed = signals.clone();
+    let hooks = Chain::build(&config.hooks, &mut signals)?;
     let mut destinations = Vec::new();
     for name in config.out.iter().flat_map(|out| &out.0) {
-        destinations.push(names.find(&name.value, name)?);
+        let node = names.find(&name.value, name)?;
+        let mut signals = signals.clone();
+        let hooks = Chain::build(&nodes[node].hooks_out, &mut signals)?;
+        destinations.push(Destination { node, hooks, signals });
     }
     let triggers = triggers(names, config, &sources)?;
-    let list = |all: &[usize]| {
-        all.iter().map(|&at| nodes[at].name.as_str()).collect::<Vec<_>>().join(", ")
+    let list = |all: &mut dyn Iterator<Item = usize>| {
+        all.map(|at| nodes[at].name.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let name = format!("{} -> {}", list(&sources), list(&destinations));
-    let config = config.clone();
-    Ok(PlannedPath { name, config, sources, triggers, destinations, taken, signals })
+    let to = list(&mut destinations.iter().map(|to| to.node));
+    let name = format!("{} -> {to}", list(&mut sources.iter().copied()));
+    let (config, signals) = (config.clone(), composed);
+    Ok(PlannedPath { name, config, sources, triggers, destinations, taken, signals, hooks })
 }
 
 fn triggers(
@@ -226,7 +257,7 @@ fn written_twice(nodes: &[PlannedNode], paths: &[PlannedPath]) -> Vec<ConfigErro
     let mut seen = BTreeMap::new();
     let mut errors = Vec::new();
     for path in paths {
-        for &to in &path.destinations {
+        for to in path.destinations.iter().map(|to| to.node) {
             if let Some(before) = seen.insert(to, &path.name) {
                 let what = format!(
                     "{} is a destination of two paths, {before} and {}",

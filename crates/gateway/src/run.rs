@@ -67,23 +67,25 @@ impl Plan {
     /// Opens all destinations, then all sources.
     fn open(&mut self, world: &World) -> Result<Vec<Path>, String> {
         let mut outputs = Vec::new();
-        for path in &self.paths {
+        for path in &mut self.paths {
             let mut own = Vec::new();
-            for &at in &path.destinations {
-                let PlannedNode { name, node, .. } = &mut self.nodes[at];
-                let sink =
-                    node.sink(world, &path.signals).map_err(|why| format!("{name}: {why}"))?;
-                own.push(Output { name: name.clone(), sink, counts: node.counts() });
+            for to in path.destinations.drain(..) {
+                let PlannedNode { name, node, .. } = &mut self.nodes[to.node];
+                let sink = node.sink(world, &to.signals).map_err(|why| format!("{name}: {why}"))?;
+                let (name, counts) = (name.clone(), node.counts());
+                own.push(Output { name, sink, counts, hooks: to.hooks });
             }
             outputs.push(own);
         }
         let mut paths: Vec<Path> = Vec::new();
         // Which path reads a node first, and as which of its sources.
         let mut first: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        for (number, (planned, outputs)) in self.paths.iter().zip(outputs).enumerate() {
+        let planned_paths = std::mem::take(&mut self.paths);
+        for (number, (planned, outputs)) in planned_paths.into_iter().zip(outputs).enumerate() {
             let mut inputs = Vec::new();
             for (place, &at) in planned.sources.iter().enumerate() {
-                let PlannedNode { name, node, is_builtin } = &mut self.nodes[at];
+                let PlannedNode { name, node, is_builtin, signals, hooks_in, .. } =
+                    &mut self.nodes[at];
                 let source = match first.get(&at) {
                     None => {
                         first.insert(at, (number, place));
@@ -92,7 +94,7 @@ impl Plan {
                     Some(&(path, input)) => {
                         let (samples, overflow) =
                             (planned.config.queuelen, planned.config.overflow);
-                        let (writer, reader) = queue(samples, node.signals().len(), overflow);
+                        let (writer, reader) = queue(samples, signals.len(), overflow);
                         paths[path].inputs[input].copies.push(writer);
                         Box::new(loopback::Reading { queue: reader, spins: false })
                     }
@@ -102,6 +104,8 @@ impl Plan {
                     source,
                     builtin: *is_builtin && planned.config.builtin,
                     counts: node.counts(),
+                    // Of further paths, the samples have gone through them.
+                    hooks: std::mem::take(hooks_in),
                     copies: Vec::new(),
                     triggers: planned.triggers[place],
                 });
@@ -113,22 +117,26 @@ impl Plan {
 
     fn path(
         &self,
-        planned: &PlannedPath,
+        planned: PlannedPath,
         inputs: Vec<Input>,
         outputs: Vec<Output>,
         world: &World,
     ) -> Path {
         let config = &planned.config;
-        let of_sources = planned.sources.iter().map(|&at| self.nodes[at].node.signals().len());
+        let of_sources = planned.sources.iter().map(|&at| {
+            let PlannedNode { node, signals, .. } = &self.nodes[at];
+            node.signals().len().max(signals.len())
+        });
         // One more than the signals, to see that a peer sends more.
         let values = of_sources.max().unwrap_or(0).max(planned.signals.len()) + 1;
         Path {
-            name: planned.name.clone(),
+            name: planned.name,
             keeps_numbers: config.original_sequence_no.unwrap_or(inputs.len() == 1),
             inputs,
             outputs,
-            taken: planned.taken.clone(),
-            signals: planned.signals.clone(),
+            hooks: planned.hooks,
+            taken: planned.taken,
+            signals: planned.signals,
             values,
             mode: config.mode,
             connect_wait: Duration::from_secs_f64(config.connect_wait),

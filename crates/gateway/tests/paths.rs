@@ -115,20 +115,17 @@ fn the_last_sample_is_sent_again() {
 fn what_is_wrong_is_told_with_its_place() {
     let nodes =
         "nodes = { aa = { type = \"signal\" }, bb = { type = \"file\", uri = \"/dev/null\" } }";
+    let path = "{ in = \"aa\", out = \"bb\" }";
     for (text, what) in [
-        ("nodes = { aa = { type = \"signal\", rat = 3 } }\npaths = ()", "a.conf:1:37: "),
+        ("nodes = { aa = { type = \"signal\", rat = 3 } }\npaths = ()", "a.conf:1:35: "),
         ("nodes = { aa = { type = \"zeromq\" } }\npaths = ()", "zeromq"),
-        (&format!("{nodes}\npaths = ( {{ in = \"aa\", out = \"cc\" }} )"), "a.conf:2:28: "),
+        (&format!("{nodes}\npaths = ( {{ in = \"aa\", out = \"cc\" }} )"), "a.conf:2:30: "),
         (&format!("{nodes}\npaths = ( {{ in = \"aa.data[1]\" }} )"), "signals of aa are 0 to 0"),
-        (
-            &format!(
-                "{nodes}\npaths = ( {{ in = \"aa\", out = \"bb\" }}, {{ in = \"aa\", out = \"bb\" }} )"
-            ),
-            "destination of two paths",
-        ),
+        (&format!("{nodes}\npaths = ( {path}, {path} )"), "destination of two paths"),
         (&format!("{nodes}\npaths = ()"), "there is no path"),
         (
-            "nodes = { ib = { type = \"infiniband\", rdma_port_space = \"RDMA_PS_TCP\" } }\npaths = ()",
+            "nodes = { ib = { type = \"infiniband\", rdma_port_space = \"RDMA_PS_TCP\" } }\n\
+             paths = ()",
             "write rdma_transport_mode = \"RC\"",
         ),
         (
@@ -149,12 +146,28 @@ fn a_full_disk_ends_the_file_and_not_the_gateway() {
     }
     let dir = tempfile::tempdir().unwrap();
     let summary = run(&format!(
-        "nodes = {{ {} {} full = {{ type = \"file\", uri = \"/dev/full\", out = {{ flush = true }} }} \
-         }}, paths = ( {{ in = \"s\", out = [ \"full\", \"f\" ] }} )",
+        "nodes = {{ {} {} full = {{ type = \"file\", uri = \"/dev/full\", \
+         out = {{ flush = true }} }} }}, paths = ( {{ in = \"s\", out = [ \"full\", \"f\" ] }} )",
         signal("s", "values = 1, limit = 300"),
         file("f", &dir)
     ));
     let path = &summary.paths[0];
     assert!(path.destinations[0].has_failed && path.destinations[0].lost > 0, "{path:#?}");
     assert_eq!(rows("f", &dir).len() as u64, path.samples);
+}
+
+#[test]
+fn hooks_change_samples_of_nodes_and_of_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "s = { type = \"signal.v2\", realtime = false, limit = 20, in = { \
+        signals = ( { name = \"n\", signal = \"counter\" } ), \
+        hooks = ( { type = \"skip_first\", samples = 3 } ) } }, ";
+    let summary = run(&format!(
+        "nodes = {{ {source} {} }}, paths = ( {{ in = \"s\", out = \"f\", \
+         hooks = ( {{ type = \"scale\", signal = \"n\", scale = 2.0, offset = 1.0 }} ) }} )",
+        file("f", &dir)
+    ));
+    let rows = rows("f", &dir);
+    assert!(rows.len() < 20, "some are skipped: {summary:#?}");
+    assert!(rows.iter().all(|row| row[1] == 2.0 * row[0] + 1.0), "{rows:?}");
 }

@@ -55,7 +55,8 @@ fn through(node: &str, seed: u64, values: usize) {
         format!("type = \"file\", uri = \"{}\", format = {format}, {more}", uri.display())
     };
     run(&format!(
-        "nodes = {{ from = {{ {} }}, to = {{ {} }} }}, paths = ( {{ in = \"from\", out = \"to\" }} )",
+        "nodes = {{ from = {{ {} }}, to = {{ {} }} }}, \
+         paths = ( {{ in = \"from\", out = \"to\" }} )",
         file(&from, &format!("in = {{ epoch_mode = \"original\", {signals} }}")),
         file(&plain_from, ""),
     ));

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rdmalab_gateway::Plan;
-use rdmalab_gateway::config::Timers;
 use rdmalab_gateway::node::{Log, Stop, World};
+use rdmalab_gateway::timer::TimerKind;
 use rdmalab_measure::Clock;
 
 use crate::failure::{Outcome, run as failed, usage};
@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs) -> Outcome {
     let world = World {
         device,
         clock: Clock::new(),
-        timer: Timers::Timerfd,
+        timer: TimerKind::Timerfd,
         stop: Stop::of(Interrupt::catch().flag()),
         log: Log::new(|line| errln!("{line}")),
     };

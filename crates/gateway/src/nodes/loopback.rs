@@ -5,7 +5,7 @@ use std::time::Duration;
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Handle, Pool, Signal};
 
-use crate::config::{InCommon, NodeCommon, OutCommon, VALUES_MAX, signals_or_default};
+use crate::keys::{InCommon, NodeCommon, OutCommon, VALUES_MAX, signals_or_default};
 use crate::node::{Node, NodeCounts, Sink, Source, State, World, wall_time};
 use crate::queue::{self, Overflow, queue};
 

@@ -9,12 +9,12 @@ use rdmalab_measure::Clock;
 use rdmalab_ring::named::{Change, MESSAGE_WORDS_MAX, Reader, Writer};
 use rdmalab_sample::{Flags, Handle, Pool, SampleMut, SampleRef, Signal, Timestamp, Value};
 
-use crate::config::{InCommon, NodeCommon, OutCommon, signals_or_default};
+use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
 use crate::node::{Log, Node, NodeCounts, Sink, Source, State, World, wall_time};
 
 /// Words before the values: sequence number, seconds, nanoseconds, flags.
 const HEADER: usize = 4;
-const _: () = assert!(HEADER + crate::config::VALUES_MAX <= MESSAGE_WORDS_MAX);
+const _: () = assert!(HEADER + crate::keys::VALUES_MAX <= MESSAGE_WORDS_MAX);
 /// Time between two looks for the peer.
 const LOOK_NS: f64 = 5e6;
 

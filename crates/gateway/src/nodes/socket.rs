@@ -12,8 +12,8 @@ use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::config::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
 use crate::format::FormatChoice;
+use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
 use crate::node::{Log, Node, NodeCounts, Sink, Source, State, World, wall_time};
 
 /// The longest datagram.

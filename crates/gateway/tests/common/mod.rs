@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rdmalab_gateway::config::Timers;
 use rdmalab_gateway::node::{Log, Stop, World};
+use rdmalab_gateway::timer::TimerKind;
 use rdmalab_gateway::{Plan, Summary};
 use rdmalab_measure::Clock;
 
@@ -34,7 +34,7 @@ pub fn start(text: &str) -> Running {
     let lines = told.clone();
     let log = Log::new(move |line| lines.lock().unwrap().push(line.to_owned()));
     let clock = Clock::new();
-    let world = World { device: None, clock, timer: Timers::Timerfd, stop: stop.clone(), log };
+    let world = World { device: None, clock, timer: TimerKind::Timerfd, stop: stop.clone(), log };
     let thread = std::thread::spawn(move || plan.run(&world));
     Running { thread, stop, told }
 }

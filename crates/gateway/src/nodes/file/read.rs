@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal, Timestamp};
 
-use super::{Eof, EpochMode, In};
+use super::config::{Eof, EpochMode, In};
 use crate::node::{NodeCounts, Source, State, Stop, World, wall_time};
 use crate::timer::{Timer, TimerKind};
 

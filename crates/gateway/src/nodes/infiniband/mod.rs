@@ -21,7 +21,7 @@ use rdmalab_measure::Clock;
 use rdmalab_sample::{Flags, Handle, META_BYTES, Pool, Signal, Storage, record_bytes};
 use rdmalab_verbs::{Buffer, CmAddress, Library, QpType};
 
-use crate::config::{InCommon, NodeCommon, OutCommon, signals_or_default};
+use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
 use crate::node::{Node, NodeCounts, Sink, Source, State, World, wall_time};
 use connect::{Connector, Ends};
 use hello::Hello;
