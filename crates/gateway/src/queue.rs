@@ -129,10 +129,10 @@ impl Writer {
     }
 
     fn wake(&self) {
-        if self.shared.is_asleep.swap(false, Ordering::SeqCst) {
-            if let Some(thread) = self.reader.get() {
-                thread.unpark();
-            }
+        if self.shared.is_asleep.swap(false, Ordering::SeqCst)
+            && let Some(thread) = self.reader.get()
+        {
+            thread.unpark();
         }
     }
 

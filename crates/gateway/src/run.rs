@@ -27,10 +27,10 @@ impl Plan {
     /// Why it could not begin, in one line.
     pub fn run(mut self, world: &World) -> Result<Summary, String> {
         let world = World { timer: self.gateway.timer, ..world.clone() };
-        if self.gateway.locks_memory {
-            if let Err(why) = realtime::lock_memory() {
-                world.log.say(why);
-            }
+        if self.gateway.locks_memory
+            && let Err(why) = realtime::lock_memory()
+        {
+            world.log.say(why);
         }
         let paths = self.open(&world)?;
         for PlannedNode { name, node, .. } in &mut self.nodes {

@@ -418,7 +418,7 @@ impl Writing {
                 Datagrams::Unix(..) => Ok(()),
             },
             Mouth::Unix(socket, there) => match &**socket {
-                Datagrams::Unix(socket, _) => socket.send_to(&self.bytes, &there).map(|_| ()),
+                Datagrams::Unix(socket, _) => socket.send_to(&self.bytes, there).map(|_| ()),
                 Datagrams::Udp(_) => Ok(()),
             },
             Mouth::Stream(stream) => {
@@ -504,13 +504,13 @@ impl Stream {
         let own = shared.clone();
         let work = move || {
             while !own.is_over.load(Relaxed) {
-                if own.is_wanted.load(Relaxed) {
-                    if let Ok(stream) = TcpStream::connect_timeout(&there, PAUSE) {
-                        let _ = (stream.set_nodelay(true), stream.set_nonblocking(true));
-                        own.is_wanted.store(false, Relaxed);
-                        *own.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-                        continue;
-                    }
+                if own.is_wanted.load(Relaxed)
+                    && let Ok(stream) = TcpStream::connect_timeout(&there, PAUSE)
+                {
+                    let _ = (stream.set_nodelay(true), stream.set_nonblocking(true));
+                    own.is_wanted.store(false, Relaxed);
+                    *own.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+                    continue;
                 }
                 std::thread::sleep(PAUSE / 10);
             }

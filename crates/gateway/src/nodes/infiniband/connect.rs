@@ -185,10 +185,13 @@ impl Connector {
         };
         let receives = self.ends.receives && !self.is_datagram();
         let can = !receives || self.shared.has_receives();
-        if wants && can && self.attempt.is_none() && Instant::now() >= self.next_try {
-            if let Err(why) = self.ask(&there) {
-                self.give_up(why);
-            }
+        if wants
+            && can
+            && self.attempt.is_none()
+            && Instant::now() >= self.next_try
+            && let Err(why) = self.ask(&there)
+        {
+            self.give_up(why);
         }
     }
 
@@ -238,11 +241,11 @@ impl Connector {
 
     fn on(&mut self, event: CmEvent) {
         if self.listener.as_ref().is_some_and(|id| id.key() == event.key) {
-            if let (CmEventKind::ConnectRequest, Some(id)) = (event.kind, event.request) {
-                if let Err(why) = self.on_request(&id, &event.private_data) {
-                    let _ = id.reject();
-                    self.tell(format!("refused a peer: {why}"));
-                }
+            if let (CmEventKind::ConnectRequest, Some(id)) = (event.kind, event.request)
+                && let Err(why) = self.on_request(&id, &event.private_data)
+            {
+                let _ = id.reject();
+                self.tell(format!("refused a peer: {why}"));
             }
             return;
         }
