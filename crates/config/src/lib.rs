@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! position ── error ── value ── token ── parse ── load     a file as a tree
-//!                        └───── reader ── convert          the tree as types
-//!                                 └────── macros           types declared once
+//!                        └───── reader ── convert, by_serde       the tree as types
+//!                                 └────── macros                  types declared once
 //! ```
 //!
 //! [`load`] reads a file, [`read`] makes a type of its tree. A type is declared with [`group!`],
@@ -53,6 +53,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod by_serde;
 mod convert;
 mod error;
 mod fix;
@@ -65,6 +66,7 @@ mod suggestion;
 mod token;
 mod value;
 
+pub use by_serde::BySerde;
 pub use convert::{At, Named, OneOrMany};
 pub use error::{ConfigError, Findings, Fix, Notice};
 pub use fix::fixed;

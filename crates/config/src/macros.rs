@@ -61,6 +61,8 @@ macro_rules! group {
 
         impl $crate::Group for $name {
             fn read(reader: &mut $crate::Reader<'_>) -> Option<Self> {
+                // A group without keys reads nothing.
+                let _ = &reader;
                 $(reader.stale(&[$($crate::Stale {
                     key: stringify!($old),
                     now: stringify!($new),
@@ -84,6 +86,7 @@ macro_rules! group {
             }
 
             fn describe(described: &mut $crate::Described) {
+                let _ = &described;
                 $($(<$base_type as $crate::Group>::describe(described);)+)?
                 $(described.key::<$type>(
                     $crate::key_name(stringify!($field)),

@@ -1,5 +1,6 @@
 //! Groups of a tree as types: which keys there are, and what is wrong with those that stand there.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -9,9 +10,6 @@ use crate::error::{ConfigError, Findings, Fix, Notice};
 use crate::position::Position;
 use crate::suggestion::meant;
 use crate::value::{Entry, Kind, Value};
-
-/// Most characters of a value that an error quotes.
-const QUOTED_MAX: usize = 40;
 
 /// What a value of a configuration can be read as.
 pub trait FromValue: Sized {
@@ -88,7 +86,7 @@ impl Bounds {
         };
         let is_within = (self.least..=self.greatest).contains(&number);
         if !is_within {
-            let error = ConfigError::new(&value.at, format!("{key} is {}", quoted(value)));
+            let error = ConfigError::new(&value.at, format!("{key} is {}", value.quoted()));
             findings.error(error.right(format!("it must be {self}")));
         }
         is_within
@@ -130,7 +128,7 @@ pub struct Reader<'a> {
     entries: &'a [Entry],
     at: Option<Position>,
     findings: &'a mut Findings,
-    known: Vec<&'static str>,
+    known: Vec<Cow<'static, str>>,
     stale: Vec<&'static [Stale]>,
     ignored: Vec<&'static [Ignored]>,
     refused: Vec<&'static [Refused]>,
@@ -170,7 +168,7 @@ impl<'a> Reader<'a> {
         bounds: Option<Bounds>,
         default: Option<T>,
     ) -> Option<T> {
-        self.known.push(key);
+        self.known.push(Cow::Borrowed(key));
         let Some(entry) = self.entries.iter().find(|e| e.key == key) else {
             let value = default.or_else(T::missing);
             if value.is_none() {
@@ -184,6 +182,17 @@ impl<'a> Reader<'a> {
             return None;
         }
         T::from_value(&entry.value, key, self.findings)
+    }
+
+    /// The value of a key, whatever it is.
+    pub fn any(&mut self, key: &str) -> Option<&'a Value> {
+        self.known.push(Cow::Owned(key.to_owned()));
+        self.entries.iter().find(|e| e.key == key).map(|e| &e.value)
+    }
+
+    /// An error of one of the values.
+    pub fn report(&mut self, error: ConfigError) {
+        self.findings.error(error);
     }
 
     /// An error of the group as a whole.
@@ -230,7 +239,7 @@ impl<'a> Reader<'a> {
     pub fn finish(mut self) {
         for entry in self.entries {
             let key = entry.key.as_str();
-            if self.known.contains(&key) {
+            if self.known.iter().any(|known| known == key) {
                 continue;
             }
             if let Some(stale) = self.stale.iter().copied().flatten().find(|s| s.key == key) {
@@ -245,7 +254,7 @@ impl<'a> Reader<'a> {
                 self.notice(entry, ignored.why);
             } else if !self.is_type_unknown {
                 let error = ConfigError::new(&entry.key_at, format!("unknown key {key:?}"));
-                let meant = meant(key, self.known.iter().copied());
+                let meant = meant(key, self.known.iter().map(Cow::as_ref));
                 self.findings.error(match meant {
                     Some(meant) => error.right(format!("did you mean {meant}?")),
                     None => error.right(format!("the keys here are {}", self.known.join(", "))),
@@ -383,7 +392,7 @@ fn unknown_name(
         let what = format!("{key} {text:?} is not built");
         return ConfigError::new(&value.at, what).right(refused.why);
     }
-    let error = ConfigError::new(&value.at, format!("{key} is {}", quoted(value)));
+    let error = ConfigError::new(&value.at, format!("{key} is {}", value.quoted()));
     error.right(match meant(text, names.iter().copied()) {
         Some(meant) => format!("did you mean \"{meant}\"?"),
         None => format!("it must be {}", alternatives(names)),
@@ -407,17 +416,9 @@ pub(crate) fn mismatch<T>(
     expected: &str,
     findings: &mut Findings,
 ) -> Option<T> {
-    let error = ConfigError::new(&value.at, format!("{key} is {}", quoted(value)));
+    let error = ConfigError::new(&value.at, format!("{key} is {}", value.quoted()));
     findings.error(error.right(format!("it must be {expected}")));
     None
-}
-
-/// A short scalar as the file has it, and the kind of anything else.
-fn quoted(value: &Value) -> &str {
-    let text = value.at.text();
-    let is_long = text.chars().nth(QUOTED_MAX).is_some() || text.contains('\n');
-    let is_nested = matches!(value.kind, Kind::Array(_) | Kind::List(_) | Kind::Group(_));
-    if is_long || is_nested { value.what() } else { text }
 }
 
 /// The keys of a group, for its schema.
@@ -448,6 +449,11 @@ impl Described {
             None if T::missing().is_none() => self.required.push(key),
             None => {}
         }
+        self.add(key, schema);
+    }
+
+    /// Adds a key of which the schema is known.
+    pub fn add(&mut self, key: &str, schema: serde_json::Value) {
         self.properties.insert(key.to_owned(), schema);
     }
 
@@ -455,8 +461,7 @@ impl Described {
     pub fn ignored(&mut self, keys: &[Ignored]) {
         for ignored in keys {
             let description = format!("Has no effect: {}.", ignored.why);
-            let schema = json!({ "description": description, "deprecated": true });
-            self.properties.insert(ignored.key.to_owned(), schema);
+            self.add(ignored.key, json!({ "description": description, "deprecated": true }));
         }
     }
 

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::position::Position;
 
+/// Most characters of a value that an error quotes.
+const QUOTED_MAX: usize = 40;
+
 /// A value and where it stands.
 #[derive(Debug, Clone)]
 pub struct Value {
@@ -95,6 +98,15 @@ impl Value {
             Kind::List(_) => "a list",
             Kind::Group(_) => "a group",
         }
+    }
+
+    /// A short scalar as the file has it, and what anything else is.
+    #[must_use]
+    pub fn quoted(&self) -> &str {
+        let text = self.at.text();
+        let is_long = text.chars().nth(QUOTED_MAX).is_some() || text.contains('\n');
+        let is_nested = matches!(self.kind, Kind::Array(_) | Kind::List(_) | Kind::Group(_));
+        if is_long || is_nested { self.what() } else { text }
     }
 }
 

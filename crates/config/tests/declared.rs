@@ -1,7 +1,7 @@
 //! Types that are declared once: what is read, what is wrong, the schema, and corrected files.
 
 use rdmalab_config::{
-    At, Named, OneOrMany, Value, fixed, group, one_of, parse, read, schema, tagged,
+    At, BySerde, Named, OneOrMany, Value, fixed, group, one_of, parse, read, schema, tagged,
 };
 
 one_of! {
@@ -214,4 +214,62 @@ fn the_schema_comes_from_the_same_declarations() {
     let amplitude = &signal["properties"]["amplitude"]["anyOf"];
     assert_eq!(amplitude[0]["maximum"], 100.0);
     assert_eq!(amplitude[1]["items"]["maximum"], 100.0);
+}
+
+/// Options of a crate that knows no configuration.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Options {
+    precision: u8,
+    separator: Option<char>,
+    header: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { precision: 17, separator: None, header: true }
+    }
+}
+
+tagged! {
+    /// A format.
+    pub enum Format by "type" {
+        /// Columns.
+        Csv(BySerde<Options>) = "csv";
+    }
+}
+
+group! {
+    /// A file with a format.
+    pub struct Formatted {
+        /// The format.
+        format: Format;
+    }
+}
+
+#[test]
+fn options_of_other_crates_are_keys_too() {
+    let read = |text: &str| {
+        let tree = parse("a.conf", text).expect(text);
+        match read::<Formatted>(&tree) {
+            Ok((Formatted { format: Format::Csv(BySerde(options)) }, _)) => Ok(options),
+            Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        }
+    };
+    assert_eq!(read("format = \"csv\""), Ok(Options::default()));
+    let text = "format = { type = \"csv\", precision = 3, separator = \";\" }";
+    let right = Options { precision: 3, separator: Some(';'), header: true };
+    assert_eq!(read(text), Ok(right));
+    assert_eq!(
+        read("format = { type = \"csv\", precision = 300, separator = \";;\", headr = false }"),
+        Err(vec![
+            "a.conf:1:38: precision is 300; invalid value: integer `300`, expected u8".to_owned(),
+            "a.conf:1:55: separator is \";;\"; invalid value: string \";;\", expected a character"
+                .to_owned(),
+            "a.conf:1:61: unknown key \"headr\"; did you mean header?".to_owned(),
+        ])
+    );
+    let schema = schema::<Formatted>("");
+    let csv = &schema["properties"]["format"]["anyOf"][1]["oneOf"][0]["properties"];
+    assert_eq!(csv["precision"], serde_json::json!({ "type": "integer", "default": 17 }));
 }

@@ -64,7 +64,8 @@ fn settings_may_be_separated_in_each_of_the_ways() {
     let one = tree("a = 1; b : 2, c = { d = 3 e = (1, \"x\", [1, 2,],) };");
     for other in [
         "a=1 b=2 c:{d:3;e:(1,\"x\",[1,2]);}",
-        "# comment\na = 1 // comment\nb = /* more\nlines */ 2\nc = { d = 3, e = ( 1, \"x\", [1,2] ) }",
+        "# comment\na = 1 // comment\nb = /* more\nlines */ 2
+        c = { d = 3, e = ( 1, \"x\", [1,2] ) }",
     ] {
         assert_eq!(tree(other), one, "{other}");
     }
