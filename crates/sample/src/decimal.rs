@@ -1,5 +1,6 @@
-//! Numbers as C's `printf` writes them, without its machinery where that is the time of a writer of
-//! text.
+//! Numbers as C's `printf` writes them. Floats are written by exact integer arithmetic: with `fmt`,
+//! the floats of a CSV file take three times as long as now the whole file (17 decimals, 60 against
+//! 200 MiB/s).
 
 use std::fmt::Write;
 
