@@ -127,8 +127,8 @@ pub(crate) fn signed_exponent(out: &mut Vec<u8>, value: f64) {
 }
 
 /// Appends the finite `value` with `digits` significant digits at most, 1 to 31, as C's `%.*g` does
-/// and as JSON wants it: with a point or an exponent, so that it cannot be taken for an integer, and
-/// an exponent without `+` and zeros before it.
+/// and as JSON wants it: with a point or an exponent, so that it cannot be taken for an integer,
+/// and an exponent without `+` and zeros before it.
 pub(crate) fn significant(out: &mut Vec<u8>, value: f64, digits: usize) {
     let mut text = Text::default();
     let decimals = digits - 1;
