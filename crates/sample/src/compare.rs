@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::flags::Flags;
+use crate::kind::Kind;
 use crate::sample::SampleRef;
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::timestamp::Timestamp;
 use crate::value::{Complex, Value};
 

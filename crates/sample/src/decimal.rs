@@ -1,5 +1,6 @@
-//! Numbers as C's `printf` writes them, without its machinery where that is the time of a writer of
-//! text.
+//! Numbers as C's `printf` writes them. Floats are written by exact integer arithmetic: with `fmt`,
+//! the floats of a CSV file take three times as long as now the whole file (17 decimals, 60 against
+//! 200 MiB/s).
 
 use std::fmt::Write;
 
@@ -126,8 +127,8 @@ pub(crate) fn signed_exponent(out: &mut Vec<u8>, value: f64) {
 }
 
 /// Appends the finite `value` with `digits` significant digits at most, 1 to 31, as C's `%.*g` does
-/// and as JSON wants it: with a point or an exponent, so that it cannot be taken for an integer, and
-/// an exponent without `+` and zeros before it.
+/// and as JSON wants it: with a point or an exponent, so that it cannot be taken for an integer,
+/// and an exponent without `+` and zeros before it.
 pub(crate) fn significant(out: &mut Vec<u8>, value: f64, digits: usize) {
     let mut text = Text::default();
     let decimals = digits - 1;

@@ -11,8 +11,8 @@ pub trait Format: Send + Sync {
     /// The name in a configuration.
     fn name(&self) -> &'static str;
 
-    /// Appends `samples` to `out`. Value number `i` of each is one of `signals[i]`. A text format at
-    /// [`Form::FileStart`] begins with a header line, unless there is no sample.
+    /// Appends `samples` to `out`. Value number `i` of each is one of `signals[i]`. A text format
+    /// at [`Form::FileStart`] begins with a header line, unless there is no sample.
     ///
     /// # Errors
     /// If a sample has more values than there are signals, or a value that the format cannot

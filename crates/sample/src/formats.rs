@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::format::Format;
 use crate::option_error::OptionError;
 
-/// A format and its options, as the key `format` of a configuration names them: either a string with
-/// the name, see [`FormatOptions::named`], or an object with the member `type` and the options.
+/// A format and its options, as the key `format` of a configuration names them: either a string
+/// with the name, see [`FormatOptions::named`], or an object with the member `type` and the
+/// options.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum FormatOptions {
@@ -46,29 +47,18 @@ pub enum FormatOptions {
 
 /// The key `format` of a configuration: a name, or an object with `type` and options.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum FormatKey {
-    /// A name; the options are the usual ones.
-    Name(String),
-    /// A format with its options.
-    Options(FormatOptions),
-}
+#[serde(try_from = "serde_json::Value")]
+pub struct FormatKey(pub FormatOptions);
 
-impl FormatKey {
-    /// The format itself.
-    ///
-    /// # Errors
-    /// If there is no such format, or an option is out of its range.
-    pub fn build(self) -> Result<Box<dyn Format>, OptionError> {
-        match self {
-            Self::Options(options) => options.build(),
-            Self::Name(name) => FormatOptions::named(&name)
-                .ok_or_else(|| {
-                    let names = FormatOptions::NAMES.join(", ");
-                    OptionError::new("format", format!("`{name}` is none of {names}"))
-                })?
-                .build(),
-        }
+impl TryFrom<serde_json::Value> for FormatKey {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        let Some(name) = value.as_str() else {
+            return serde_json::from_value(value).map(Self).map_err(|error| error.to_string());
+        };
+        let names = FormatOptions::NAMES.join(", ");
+        FormatOptions::named(name).map(Self).ok_or_else(|| format!("`{name}` is none of {names}"))
     }
 }
 

@@ -10,8 +10,8 @@ pub trait Hook: Send {
     /// The name in a configuration.
     fn name(&self) -> &'static str;
 
-    /// Lets a sample pass. `now` tells the time, for hooks that need it. Nothing is allocated, except
-    /// by hooks that write text.
+    /// Lets a sample pass. `now` tells the time, for hooks that need it. Nothing is allocated,
+    /// except by hooks that write text.
     ///
     /// # Errors
     /// If the sample cannot be treated. It may have been changed then.

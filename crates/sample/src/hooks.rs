@@ -24,8 +24,8 @@ use crate::hook::Hook;
 use crate::option_error::OptionError;
 use crate::signal::Signal;
 
-/// A hook and its options, as an object of a configuration describes it: the member `type` names the
-/// hook. The members `enabled` and `priority` are the caller's.
+/// A hook and its options, as an object of a configuration describes it: the member `type` names
+/// the hook. The members `enabled` and `priority` are the caller's.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HookOptions {

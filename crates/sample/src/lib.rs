@@ -8,8 +8,8 @@
 //! - [`Timestamp`], [`Flags`]: when it was made, and which of its parts are known.
 //! - [`Pool`]: memory for a fixed number of samples, allocated once. A [`Handle`] owns one of them;
 //!   [`SampleRef`] and [`SampleMut`] look into it.
-//! - [`Format`]: samples as bytes and back, for example [`FormatOptions::named`]`("csv")`. A decoder
-//!   puts samples into a [`Sink`], such as a [`Collector`].
+//! - [`Format`]: samples as bytes and back, see [`FormatOptions`]. A decoder puts samples
+//!   into a [`Sink`], such as a [`Collector`].
 //! - [`Hook`]: what changes, drops or watches samples on their way; see [`HookOptions`].
 //! - [`compare`]: whether streams of samples are equal.
 //! - [`Generator`]: signals by their [`Waveform`].
@@ -24,6 +24,7 @@ pub mod formats;
 mod histogram;
 mod hook;
 pub mod hooks;
+mod kind;
 mod option_error;
 mod pool;
 mod sample;
@@ -41,10 +42,11 @@ pub use formats::{FormatKey, FormatOptions};
 pub use histogram::Histogram;
 pub use hook::{Hook, HookError, Verdict};
 pub use hooks::HookOptions;
+pub use kind::{Kind, UnknownKind};
 pub use option_error::OptionError;
 pub use pool::{Handle, Pool, PoolError, Storage};
 pub use sample::{META_BYTES, SampleMut, SampleRef, record_bytes};
-pub use signal::{Kind, Signal, UnknownKind};
+pub use signal::Signal;
 pub use timestamp::Timestamp;
 pub use value::{Complex, Value};
 pub use waveform::{Generator, Shape, Waveform};

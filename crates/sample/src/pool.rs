@@ -20,9 +20,9 @@ impl Storage for Box<[AtomicU64]> {
     }
 }
 
-/// The right to use one sample of a [`Pool`]. It can neither be copied nor made by hand, so no sample
-/// is used twice. A handle that is dropped takes its sample out of the pool for good: give it back
-/// with [`Pool::give`].
+/// The right to use one sample of a [`Pool`]. It can neither be copied nor made by hand, so no
+/// sample is used twice. A handle that is dropped takes its sample out of the pool for good: give
+/// it back with [`Pool::give`].
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a dropped handle is a sample lost to the pool"]
 pub struct Handle(u32);
@@ -42,7 +42,8 @@ impl Handle {
 pub struct Pool {
     storage: Box<dyn Storage>,
     sides: Box<[Side]>,
-    /// Samples that nobody has a handle of; the one given last is taken first, as it is in the cache.
+    /// Samples that nobody has a handle of; the one given last is taken first, as it is in the
+    /// cache.
     free: Vec<u32>,
     values: usize,
 }

@@ -138,8 +138,8 @@ impl<'a> SampleMut<'a> {
         *self.side = Side::default();
     }
 
-    /// Sets `flags` besides those that are set. A flag says that a part is known; to set one by hand
-    /// is right where the part was written into the record by others, such as an adapter.
+    /// Sets `flags` besides those that are set. A flag says that a part is known; to set one by
+    /// hand is right where the part was written into the record by others, such as an adapter.
     #[inline]
     pub fn add_flags(&mut self, flags: Flags) {
         self.side.flags |= flags;

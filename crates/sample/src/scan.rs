@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::signal::Kind;
+use crate::kind::Kind;
 use crate::value::{Complex, Value};
 
 /// A place in a text.

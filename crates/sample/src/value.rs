@@ -1,4 +1,4 @@
-use crate::signal::Kind;
+use crate::kind::Kind;
 
 /// A complex number of two single-precision numbers.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -9,8 +9,8 @@ pub struct Complex {
     pub imaginary: f32,
 }
 
-/// The value of a signal: 8 bytes, whose meaning is the [`Kind`] of the signal. In memory it is laid
-/// out as C's union of `double`, `int64_t`, `bool` and `complex float`.
+/// The value of a signal: 8 bytes, whose meaning is the [`Kind`] of the signal. In memory it is
+/// laid out as C's union of `double`, `int64_t`, `bool` and `complex float`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Value(u64);
 
@@ -90,8 +90,8 @@ impl Value {
         }
     }
 
-    /// The value as a number: integers are rounded to a float, booleans are 0 or 1, and of a complex
-    /// number it is the real part.
+    /// The value as a number: integers are rounded to a float, booleans are 0 or 1, and of a
+    /// complex number it is the real part.
     #[inline]
     #[must_use]
     pub const fn to_float(self, kind: Kind) -> f64 {

@@ -2,7 +2,8 @@
 //! an array of them in a message, and one a line in a file.
 //!
 //! Floats have a point or an exponent and integers have none, also when they are read. Not-a-number
-//! and infinities cannot be written: like VILLASnode, we leave them out, and the array gets shorter.
+//! and infinities cannot be written: like VILLASnode, we leave them out, and the array gets
+//! shorter.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -11,9 +12,10 @@ use super::lines;
 use crate::decimal;
 use crate::flags::Flags;
 use crate::format::{DecodeError, EncodeError, Form, Format, Sink, write_all};
+use crate::kind::Kind;
 use crate::option_error::OptionError;
 use crate::sample::{SampleMut, SampleRef};
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::timestamp::Timestamp;
 use crate::value::{Complex, Value};
 

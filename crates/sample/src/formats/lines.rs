@@ -2,9 +2,10 @@
 
 use crate::decimal;
 use crate::format::{DecodeError, EncodeError, Form, Sink, write_all};
+use crate::kind::Kind;
 use crate::sample::{SampleMut, SampleRef};
 use crate::scan::{Scanner, blanks};
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::value::Value;
 
 use crate::option_error::OptionError;

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::flags::Flags;
 use crate::format::{DecodeError, EncodeError, Form, Format, Sink, write_all};
+use crate::kind::Kind;
 use crate::option_error::OptionError;
 use crate::sample::{SampleMut, SampleRef};
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::timestamp::Timestamp;
 use crate::value::{Complex, Value};
 

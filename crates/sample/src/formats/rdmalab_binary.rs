@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | `R`, `S` |
 //! | 2 | version, 1 |
-//! | 3 | flags: 1 origin, 2 received, 4 sequence, 8 data, 16 new frame, 32 new simulation; others 0 |
+//! | 3 | flags |
 //! | 4 | u16: number *n* of values |
 //! | 6 | u16: 0 |
 //! | 8 | u64: sequence number |
@@ -14,14 +14,16 @@
 //! | 48 | kinds of the values |
 //! | then | values, 8 bytes each: f64, i64, 0 or 1, or two f32 |
 //!
-//! A kind has two bits, from the lowest on (0 float, 1 integer, 2 boolean, 3 complex). Zeros fill the
-//! last 8 bytes of kinds. What a flag says is not known is 0. A reader refuses another version, flags that it does not
-//! know, and kinds that are not those of its signals.
+//! Flags are 1 origin, 2 received, 4 sequence, 8 data, 16 new frame, 32 new simulation. A kind has
+//! two bits, from the lowest on (0 float, 1 integer, 2 boolean, 3 complex). Zeros fill the last 8
+//! bytes of kinds. What a flag says is not known is 0. A reader refuses another version, flags that
+//! it does not know, and kinds that are not those of its signals.
 
 use crate::flags::Flags;
 use crate::format::{DecodeError, EncodeError, Form, Format, Sink, write_all};
+use crate::kind::Kind;
 use crate::sample::{SampleMut, SampleRef};
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::timestamp::Timestamp;
 use crate::value::{Complex, Value};
 

@@ -1,6 +1,6 @@
 //! `villas.binary`: messages in network byte order, one for each sample. A message is a header of
-//! 16 bytes and 4 bytes a value: floats in single precision, integers cut to 32 bits. The origin has
-//! 32 bits of seconds, and the time of arrival is not sent.
+//! 16 bytes and 4 bytes a value: floats in single precision, integers cut to 32 bits. The origin
+//! has 32 bits of seconds, and the time of arrival is not sent.
 //!
 //! | byte | |
 //! |---|---|
@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::flags::Flags;
 use crate::format::{DecodeError, EncodeError, Form, Format, Sink, write_all};
+use crate::kind::Kind;
 use crate::sample::{SampleMut, SampleRef};
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::timestamp::Timestamp;
 use crate::value::Value;
 

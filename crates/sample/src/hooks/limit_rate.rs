@@ -31,8 +31,8 @@ pub struct Options {
     pub mode: Mode,
 }
 
-/// `limit_rate`: drops a sample that comes too soon after the last one that passed. A sample without
-/// the time that counts passes.
+/// `limit_rate`: drops a sample that comes too soon after the last one that passed. A sample
+/// without the time that counts passes.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRate {
     mode: Mode,

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::select::{SignalKey, select};
 use crate::hook::{Hook, HookError, Verdict};
+use crate::kind::Kind;
 use crate::option_error::OptionError;
 use crate::sample::SampleMut;
-use crate::signal::{Kind, Signal};
+use crate::signal::Signal;
 use crate::timestamp::Timestamp;
 use crate::value::Value;
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Form, Format};
-use crate::formats::FormatKey;
+use crate::formats::{FormatKey, FormatOptions, villas_human};
 use crate::hook::{Hook, HookError, Verdict};
 use crate::option_error::OptionError;
 use crate::sample::SampleMut;
@@ -24,8 +24,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let format = FormatKey::Name("villas.human".to_owned());
-        Self { output: None, format, prefix: String::new() }
+        let format = FormatOptions::VillasHuman(villas_human::Options::default());
+        Self { output: None, format: FormatKey(format), prefix: String::new() }
     }
 }
 
@@ -42,10 +42,10 @@ impl Print {
     /// The hook with these options for samples of `signals`.
     ///
     /// # Errors
-    /// If there is no such format.
+    /// If an option of the format is out of its range.
     pub fn new(options: Options, signals: &[Signal]) -> Result<Self, OptionError> {
         Ok(Self {
-            format: options.format.build()?,
+            format: options.format.0.build()?,
             prefix: options.prefix,
             signals: signals.to_vec(),
             form: if options.output.is_some() { Form::FileStart } else { Form::File },
@@ -64,12 +64,21 @@ impl Hook for Print {
         sample: &mut SampleMut<'_>,
         _: &dyn Fn() -> Timestamp,
     ) -> Result<Verdict, HookError> {
-        let sample = sample.as_ref();
+        let sample = &[sample.as_ref()];
+        let encode = |form: Form, out: &mut Vec<u8>| {
+            let encoded = self.format.encode(form, &self.signals, sample, out);
+            encoded.map_err(|_| HookError::new("the format of `print` cannot write the sample"))
+        };
         let form = std::mem::replace(&mut self.form, Form::File);
-        self.text.extend_from_slice(self.prefix.as_bytes());
-        self.format
-            .encode(form, &self.signals, &[sample], &mut self.text)
-            .map_err(|_| HookError::new("the format of `print` cannot represent the sample"))?;
+        let mut start = self.text.len();
+        encode(form, &mut self.text)?;
+        if form == Form::FileStart {
+            // The prefix belongs before the sample, not before the header of a file.
+            let mut sample = Vec::new();
+            encode(Form::File, &mut sample)?;
+            start = self.text.len() - sample.len();
+        }
+        self.text.splice(start..start, self.prefix.bytes());
         Ok(Verdict::Pass)
     }
 

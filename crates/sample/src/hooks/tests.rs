@@ -142,7 +142,8 @@ fn scale_treats_each_kind() {
 #[test]
 fn cast_changes_signals_and_values() {
     let options = json!({
-        "type": "cast", "signal": "signal1", "new_type": "integer", "new_name": "n", "new_unit": "V",
+        "type": "cast", "signal": "signal1",
+        "new_type": "integer", "new_name": "n", "new_unit": "V",
     });
     let mut bench = Bench::new(options, "2f");
     let Signal { name, unit, kind, .. } = &bench.signals[1];
@@ -247,8 +248,18 @@ fn print_writes_text_with_a_prefix() {
     assert!(bench.send(1, 2, &[Value::from_integer(3)]));
     assert_eq!(bench.hook.take_text(false), b"> 0,000000002,1,3\n");
     assert_eq!(bench.hook.take_text(true), b"");
+    let options = json!({"type": "print", "prefix": "> ", "format": "csv", "output": "file"});
+    let mut bench = Bench::new(options, "i");
+    assert!(bench.send(1, 2, &[]) && bench.send(2, 2, &[]));
+    let text = bench.hook.take_text(false);
+    let lines = "> 0,000000002,0.000000100,1\n> 0,000000002,0.000000100,2\n";
+    let file = format!("# secs,nsecs,offset,sequence,signal0\n{lines}");
+    assert_eq!(String::from_utf8(text).unwrap(), file);
     let error = refused(json!({"type": "print", "format": "xml"}), "i");
     assert!(error.contains("`xml` is none of villas.binary"), "{error}");
+    let format = json!({"type": "csv", "separator": "ab"});
+    let error = refused(json!({"type": "print", "format": format}), "i");
+    assert!(error.contains("expected a character"), "{error}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use rdmalab_sample::{Collector, Form, FormatOptions, Handle, Pool, SampleRef, Signal};
 
-/// Takes any bytes as samples of a format: the first two say which one, and of which signals. Nothing
-/// may panic, what was used and where reading may go on lie within the bytes, and what was read can
-/// be written and read without loss.
+/// Takes any bytes as samples of a format: the first two say which one, and of which signals.
+/// Nothing may panic, what was used and where reading may go on lie within the bytes, and what was
+/// read can be written and read without loss.
 pub fn decode(bytes: &[u8]) {
     let [how, what, bytes @ ..] = bytes else { return };
     let names = FormatOptions::NAMES;

@@ -95,8 +95,8 @@ fn fill(random: &mut Random, limits: Limits, signals: &[Signal], pool: &mut Pool
         sample.set_origin(Timestamp::new(seconds.into(), nanoseconds(random)));
     }
     if !limits.plain && !limits.not_received && random.chance(500) {
-        // villas.human has an offset from the origin, in single precision: a sixteenth of a second is
-        // exact.
+        // villas.human has an offset from the origin, in single precision: a sixteenth of a second
+        // is exact.
         let origin = sample.as_ref().origin().unwrap_or_default();
         sample.set_received(origin.plus_ns(i128::from(random.below(160)) * 62_500_000));
     }

@@ -151,7 +151,8 @@ fn read_back(
     let (samples, error) = play::decode_file(format, &vector.written(), signals);
     let ours = read(&samples, signals);
     let mut expected: Vec<String> = match readback {
-        // The offset `nan` is read back as a huge one, which is the undefined result of a conversion.
+        // The offset `nan` is read back as a huge one, which is the undefined result of a
+        // conversion.
         [line] if line.starts_with("= human") => humans[vector.name].clone(),
         ["(nothing)"] => Vec::new(),
         lines => lines

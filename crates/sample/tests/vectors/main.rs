@@ -3,6 +3,7 @@
 mod differences;
 mod files;
 mod messages;
+mod nodes;
 mod parse;
 mod play;
 mod tools;
