@@ -11,6 +11,7 @@ use crate::diagnose::DiagnoseArgs;
 use crate::doctor::DoctorArgs;
 use crate::env::EnvArgs;
 use crate::exec::ExecArgs;
+use crate::gateway::GatewayArgs;
 use crate::goal::GoalArgs;
 use crate::man::{CompletionsArgs, ManArgs};
 use crate::perftest::args::PerftestArgs;
@@ -65,6 +66,7 @@ pub enum Command {
     Advise(AdviseArgs),
     Calibrate(CalibrateArgs),
     Goal(GoalArgs),
+    Gateway(GatewayArgs),
     Doctor(DoctorArgs),
     #[command(flatten)]
     Perftest(PerftestArgs),

@@ -43,6 +43,7 @@ mod failure;
 mod files;
 mod foreign;
 mod format;
+mod gateway;
 mod goal;
 mod harness;
 mod interrupt;
@@ -101,6 +102,7 @@ pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Goal(args)) => goal::run(&args),
+        Some(Command::Gateway(args)) => gateway::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Perftest(args)) => perftest::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),

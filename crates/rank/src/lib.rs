@@ -8,6 +8,7 @@
 
 mod monitor;
 pub mod process;
+pub mod realtime;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;

@@ -23,6 +23,7 @@ pub mod epoch;
 pub mod fence;
 pub mod keytable;
 pub mod mad_socket;
+pub mod named;
 pub mod seg;
 mod sock_diag;
 pub mod spsc;

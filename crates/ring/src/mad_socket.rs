@@ -73,7 +73,7 @@ impl MadFrame {
     }
 }
 
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     // SAFETY: always succeeds and touches no memory.
     unsafe { libc::getuid() }
 }
@@ -109,7 +109,7 @@ fn bind(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Listens on a name; `AddrInUse` when it is taken.
-fn listen(name: &str) -> io::Result<OwnedFd> {
+pub(crate) fn listen(name: &str) -> io::Result<OwnedFd> {
     let fd = bind(name)?;
     // SAFETY: takes integers only.
     match unsafe { libc::listen(fd.as_raw_fd(), libc::SOMAXCONN) } {
@@ -119,7 +119,7 @@ fn listen(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Connects to a name that a process of our user holds.
-fn connect(name: &str) -> io::Result<OwnedFd> {
+pub(crate) fn connect(name: &str) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let (address, length) = crate::control_socket::address_of(name);
     // SAFETY: reads `length` bytes of a live structure.

@@ -152,6 +152,16 @@ impl Buffer {
         unsafe { AtomicU64::from_ptr(self.0.start.as_ptr().add(offset).cast()) }
     }
 
+    /// All whole words of the buffer.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        let start = self.0.start.as_ptr().cast::<AtomicU64>();
+        // SAFETY: within the mapping, which lives as long as `self`; aligned, since the start is
+        // page-aligned; atomics may be shared with other writers.
+        unsafe { std::slice::from_raw_parts(start, self.len() / 8) }
+    }
+
     /// Reads eight bytes that a peer may write at once. Later reads see all that was written
     /// before.
     ///
@@ -335,6 +345,8 @@ mod tests {
         buffer.read_bytes(32, &mut back);
         assert_eq!((back[0], &back[1..30], back[30]), (0, &text[..], 0));
         buffer.fill(0, 64, 7);
+        assert_eq!(buffer.words().len(), 8);
+        assert!(buffer.words().iter().all(|word| word.load(Ordering::Relaxed) == buffer.read_u64(0)));
         assert_eq!(buffer.read_u64(56), 0x0707_0707_0707_0707);
     }
 

@@ -167,6 +167,8 @@ pub struct CmEvent {
     pub request: Option<CmId>,
     /// The group that was joined.
     pub group: Option<CmGroup>,
+    /// Where datagrams to the peer go: of an id for datagrams, when it is established.
+    pub datagrams: Option<CmGroup>,
 }
 
 impl CmChannel {
@@ -261,15 +263,18 @@ impl CmChannel {
     /// # Safety
     /// An event of this channel, not yet acknowledged.
     unsafe fn read(&self, raw: NonNull<abi::rdma_cm_event>) -> CmEvent {
-        // SAFETY: the caller's contract. For events of a group, `ud` is the valid member; else
-        // `conn` is read, whose first two fields, private data and its length, `ud` has too. The
-        // data is valid until the event is acknowledged.
+        // SAFETY: the caller's contract. For events of a group or of datagrams, `ud` is the valid
+        // member; else `conn` is read, whose first two fields, private data and its length, `ud`
+        // has too. The data is valid until the event is acknowledged, and the id as long as it has
+        // events.
         unsafe {
             let event = &*raw.as_ptr();
             let kind = CmEventKind::from_raw(event.event);
             let is_joined = kind == CmEventKind::MulticastJoined;
             let of_group = is_joined || kind == CmEventKind::MulticastError;
             let group = is_joined.then(|| CmGroup::of(&event.param.ud));
+            let of_datagrams = kind == CmEventKind::Established && (*event.id).ps == abi::RDMA_PS_UDP;
+            let datagrams = of_datagrams.then(|| CmGroup::of(&event.param.ud));
             let private_data = match event.param.conn {
                 conn if of_group || conn.private_data.is_null() => Vec::new(),
                 conn => {
@@ -283,7 +288,7 @@ impl CmChannel {
             let request = NonNull::new(event.id).filter(|_| is_new);
             let request = request.map(|raw| CmId::of(raw, self));
             let (key, status) = (CmKey(of.addr()), event.status);
-            CmEvent { key, kind, status, private_data, request, group }
+            CmEvent { key, kind, status, private_data, request, group, datagrams }
         }
     }
 }

@@ -103,6 +103,12 @@ impl Device {
         self.list.library.kind()
     }
 
+    /// The library it came from.
+    #[must_use]
+    pub fn library(&self) -> &Library {
+        &self.list.library
+    }
+
     /// Opens it.
     ///
     /// # Errors

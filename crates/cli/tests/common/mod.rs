@@ -68,6 +68,7 @@ pub fn signal(name: &str, pid: u32) {
         "-INT" => Signal::INT,
         "-KILL" => Signal::KILL,
         "-STOP" => Signal::STOP,
+        "-TERM" => Signal::TERM,
         other => panic!("{other}?"),
     };
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();

@@ -52,7 +52,12 @@ const HOUSE: &str = "
                                            nothing; quantities and statistics are arithmetic
     trace       -> wire engine           | replays a capture against the protocol
     diagnosis   -> trace wire            | judges the packets that trace reads; opens no file
-    gateway     -> verbs rank ring measure | a program on top, like an experiment
+    sample      -> measure random        | samples, their formats and hooks, are values and
+                                           arithmetic; noise is drawn from a seed
+    config      ->                       | files as trees with positions, types of their keys:
+                                           knows nobody's keys
+    gateway     -> verbs rank ring measure sample config random | a program on top, like an
+                                           experiment; computed signals draw numbers
     cli         -> *                     | the one binary composes the rest
     testkit     -> *                     | tests may use everything
 ";

@@ -24,7 +24,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 14] = [
 ];
 
 /// Crates whose root must forbid `unsafe` outright, so that no later `allow` can creep in.
-const MUST_FORBID: [&str; 10] = [
+const MUST_FORBID: [&str; 12] = [
     "wire",
     "engine",
     "driver",
@@ -34,6 +34,8 @@ const MUST_FORBID: [&str; 10] = [
     "report",
     "trace",
     "diagnosis",
+    "sample",
+    "config",
     "gateway",
 ];
 

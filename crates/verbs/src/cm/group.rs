@@ -10,10 +10,11 @@ use crate::path::Path;
 /// The Q_Key of all datagrams between ids, groups included.
 pub const UDP_QKEY: u32 = abi::RDMA_UDP_QKEY;
 
-/// A group that was joined. On InfiniBand the subnet manager assigned its LID.
+/// Where datagrams go: to a group that was joined, whose LID the subnet manager has assigned on
+/// InfiniBand, or to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmGroup {
-    /// Its LID and GID, and the queue pair number of its datagrams.
+    /// Its LID and GID, and the number of the queue pair that takes them.
     pub at: QpEndpoint,
     /// The Q_Key that its datagrams must carry.
     pub qkey: u32,
@@ -22,7 +23,7 @@ pub struct CmGroup {
 }
 
 impl CmGroup {
-    /// The group of an event.
+    /// That of an event.
     pub(super) fn of(ud: &abi::rdma_ud_param) -> Self {
         let (ah, grh) = (&ud.ah_attr, &ud.ah_attr.grh);
         let path = Path {

@@ -1,0 +1,82 @@
+//! `rdmalab gateway run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rdmalab_gateway::Plan;
+use rdmalab_gateway::node::{Log, Stop, World};
+use rdmalab_gateway::timer::TimerKind;
+use rdmalab_measure::Clock;
+
+use crate::failure::{Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::link::LinkArgs;
+use crate::soft;
+
+/// Run a gateway: its nodes and paths
+///
+/// Ends when all sources have ended and everything was handed over. Ctrl-C and SIGTERM end it too,
+/// after what is under way; a second signal ends it at once.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The configuration
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// The device of infiniband nodes [default: an adapter with an active port, else soft0]
+    #[arg(short, long, value_name = "NAME")]
+    device: Option<String>,
+    /// Write a summary as JSON: the counts of each path, and how long its samples took
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+    /// The link of a soft device.
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+/// Checks, runs and reports.
+pub fn run(args: &RunArgs) -> Outcome {
+    let plan = checked(&args.file)?;
+    for notice in &plan.notices {
+        errln!("{notice}");
+    }
+    args.link.take_all(0).map_err(usage)?;
+    let device = match plan.needs_device() {
+        true => {
+            let name = args.device.clone().unwrap_or_else(|| soft::best(&args.link));
+            let device = soft::between_processes(&name, "a gateway")?;
+            args.link.check(&device).map_err(usage)?;
+            Some(device)
+        }
+        false => None,
+    };
+    let world = World {
+        device,
+        clock: Clock::new(),
+        timer: TimerKind::Timerfd,
+        stop: Stop::of(Interrupt::catch().flag()),
+        log: Log::new(|line| errln!("{line}")),
+    };
+    let summary = plan.run(&world).map_err(failed)?;
+    for path in &summary.paths {
+        outln!("{}", path.line());
+    }
+    if let Some(file) = &args.summary {
+        let text = serde_json::to_string_pretty(&summary).map_err(failed)?;
+        let written = std::fs::write(file, text + "\n");
+        written.map_err(|why| failed(format!("--summary {}: {why}", file.display())))?;
+    }
+    Ok(())
+}
+
+/// The plan of a configuration. Errors are told one by one, as `FILE:LINE:COLUMN: what`.
+fn checked(file: &str) -> Outcome<Plan> {
+    let loaded = rdmalab_config::load(file.as_ref());
+    let plan = loaded.and_then(|tree| Plan::check(&tree));
+    plan.map_err(|errors| {
+        for error in &errors {
+            errln!("{error}");
+        }
+        let (count, plural) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
+        usage(format!("{file} has {count} error{plural}"))
+    })
+}

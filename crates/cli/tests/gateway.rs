@@ -1,0 +1,193 @@
+//! `rdmalab gateway run`: gateways as processes, on the soft device and in shared memory.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Process, rdmalab, said, signal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Samples of a test.
+const SAMPLES: u64 = 500;
+
+/// A gateway with a configuration of this name and text.
+fn gateway(dir: &TempDir, name: &str, text: &str, more: &[&str]) -> Process {
+    let file = dir.path().join(format!("{name}.conf"));
+    std::fs::write(&file, text).unwrap();
+    let summary = dir.path().join(format!("{name}.json"));
+    let mut command = rdmalab(&["gateway", "run"]);
+    command.arg(&file).arg("--summary").arg(summary).args(more);
+    Process::start(&mut command)
+}
+
+/// What a gateway has summed up.
+fn summary(dir: &TempDir, name: &str) -> Value {
+    let text = std::fs::read_to_string(dir.path().join(format!("{name}.json"))).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The source: computed samples to `node` and to a file.
+fn source(dir: &TempDir, node: &str, limit: u64) -> String {
+    format!(
+        "nodes = {{ siggen = {{ type = \"signal\", signal = \"mixed\", values = 8, \
+         rate = 1000.0, limit = {limit} }}, \
+         in_file = {{ type = \"file\", uri = \"{}\", format = {FORMAT} }}, \
+         link = {{ {node} }} }}, \
+         paths = ( {{ in = \"siggen\", out = [ \"link\", \"in_file\" ], connect_wait = 60.0 }} )",
+        dir.path().join("in.csv").display()
+    )
+}
+
+/// The target: from `node` to a file.
+fn target(dir: &TempDir, node: &str) -> String {
+    format!(
+        "nodes = {{ link = {{ {node} }}, \
+         out_file = {{ type = \"file\", uri = \"{}\", format = {FORMAT}, \
+         out = {{ flush = true }} }} }}, \
+         paths = ( {{ in = \"link\", out = \"out_file\", original_sequence_no = true }} )",
+        dir.path().join("out.csv").display()
+    )
+}
+
+/// Without the time of arrival, so that both files are equal.
+const FORMAT: &str = "{ type = \"csv\", offset = false }";
+
+fn rows(path: &Path) -> usize {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+fn out(dir: &TempDir) -> PathBuf {
+    dir.path().join("out.csv")
+}
+
+/// Runs target and source with these nodes; what the source writes arrives equal.
+fn arrives(to: &str, from: &str, more: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut there = gateway(&dir, "target", &target(&dir, to), more);
+    let here = gateway(&dir, "source", &source(&dir, from, SAMPLES), more);
+    let ended = here.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let first = summary(&dir, "source");
+    let path = &first["paths"][0];
+    assert_eq!(path["dropped"], 0, "{first:#}");
+    let sent = path["samples"].as_u64().unwrap();
+    assert_eq!(sent + path["missed"].as_u64().unwrap(), SAMPLES, "{first:#}");
+    there.brings("all samples", || (rows(&out(&dir)) as u64 >= sent).then_some(()));
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let file = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert!(file("in.csv") == file("out.csv"), "{to}: other samples");
+    let second = summary(&dir, "target");
+    let path = &second["paths"][0];
+    assert_eq!(path["samples"].as_u64(), Some(sent), "{second:#}");
+    assert_eq!((&path["duplicate"], &path["reordered"]), (&0.into(), &0.into()), "{second:#}");
+    assert!(path["latency"]["p50_ns"].as_f64().unwrap() > 0.0, "{second:#}");
+}
+
+fn infiniband(mode: &str, port: u16, more: &str) -> (String, String) {
+    let to = format!(
+        "type = \"infiniband\", rdma_transport_mode = \"{mode}\", in = {{ \
+         address = \"127.0.0.1:{port}\", signals = {{ count = 8, type = \"float\" }}, {more} }}"
+    );
+    let from = format!(
+        "type = \"infiniband\", rdma_transport_mode = \"{mode}\", \
+         out = {{ address = \"127.0.0.1:{port}\" }}"
+    );
+    (to, from)
+}
+
+#[test]
+fn samples_arrive_over_each_transport() {
+    for mode in ["RC", "UD", "UC"] {
+        for more in ["", "prepost = false", "wait = \"event\""] {
+            let (to, from) = infiniband(mode, rdmalab_testing::free_port(), more);
+            arrives(&to, &from, &["--device", "soft0"]);
+        }
+    }
+}
+
+#[test]
+fn samples_arrive_in_shared_memory() {
+    for (mode, number) in [("polling", 1), ("pthread", 2)] {
+        let name = format!("/cli-{}-{number}", std::process::id());
+        let node = |here: &str, there: &str| {
+            format!(
+                "type = \"shmem\", queuelen = 8192, mode = \"{mode}\", \
+                 out = {{ name = \"{name}{there}\" }}, \
+                 in = {{ name = \"{name}{here}\", signals = {{ count = 8, type = \"float\" }} }}"
+            )
+        };
+        arrives(&node("a", "b"), &node("b", "a"), &[]);
+    }
+}
+
+/// A target that is killed and comes back: told once each, and samples arrive again.
+fn comes_back(to: &str, from: &str, more: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let text = target(&dir, to);
+    let mut there = gateway(&dir, "target", &text, more);
+    let mut here = gateway(&dir, "source", &source(&dir, from, 1 << 40), more);
+    there.brings("samples", || (rows(&out(&dir)) > 50).then_some(()));
+    for _ in 0..3 {
+        there.kill();
+        let _ = std::fs::remove_file(out(&dir));
+        there = gateway(&dir, "target", &text, more);
+        there.brings("samples again", || (rows(&out(&dir)) > 50).then_some(()));
+        assert!(!here.has_ended());
+    }
+    signal("-TERM", here.id());
+    let ended = here.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let path = &summary(&dir, "source")["paths"][0];
+    let link = &path["destinations"][0];
+    assert_eq!((&link["connected"], &link["disconnected"]), (&4.into(), &3.into()), "{path:#}");
+    assert_eq!(path["destinations"][1]["dropped"], 0, "the other destination goes on: {path:#}");
+}
+
+#[test]
+fn a_killed_target_comes_back() {
+    let (to, from) = infiniband("RC", rdmalab_testing::free_port(), "");
+    comes_back(&to, &from, &["--device", "soft0"]);
+    let name = format!("/cli-{}-back", std::process::id());
+    let node = |here: &str, there: &str| {
+        format!(
+            "type = \"shmem\", in = {{ name = \"{name}{here}\", signals = \"8f\" }}, \
+             out = {{ name = \"{name}{there}\" }}"
+        )
+    };
+    comes_back(&node("a", "b"), &node("b", "a"), &[]);
+}
+
+#[test]
+fn a_peer_with_other_signals_is_refused_and_told_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let (to, from) = infiniband("RC", rdmalab_testing::free_port(), "");
+    let to = to.replace("count = 8", "count = 7");
+    let device = ["--device", "soft0"];
+    let there = gateway(&dir, "target", &target(&dir, &to), &device);
+    let text = source(&dir, &from, 100).replace("connect_wait = 60.0", "connect_wait = 1.0");
+    let ended = gateway(&dir, "source", &text, &device).end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    assert!(ended.stderr.contains("it refuses"), "{}", ended.report());
+    signal("-TERM", there.id());
+    let ended = there.end();
+    let told = ended.stderr.matches("it sends 8 values, and in.signals has 7").count();
+    assert_eq!(told, 1, "{}", ended.report());
+}
+
+#[test]
+fn a_wrong_configuration_is_a_usage_error_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("wrong.conf");
+    std::fs::write(&file, "nodes = { aa = { type = \"signal\", rat = 1 } }\npaths = ()").unwrap();
+    let ended = said(rdmalab(&["gateway", "run"]).arg(&file));
+    assert_eq!(ended.code, Some(2), "{}", ended.report());
+    let place = format!("{}:1:35: unknown key \"rat\"", file.display());
+    assert!(ended.stderr.contains(&place), "{}", ended.stderr);
+}

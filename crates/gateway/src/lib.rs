@@ -1,0 +1,31 @@
+//! The real-time sample gateway, in the spirit of VILLASnode: nodes exchange samples with
+//! simulators, files and networks, and paths carry samples between nodes.
+//!
+//! ```text
+//! config ── plan ── run ─┬─ path (a thread each): sources ── mapping ── destinations
+//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband
+//! ```
+//!
+//! A configuration is checked as a whole ([`Plan::check`]) before anything is opened. Destinations
+//! are opened before sources. [`Plan::run`] returns when all sources have ended and everything was
+//! handed over, or some time after [`node::Stop`] was set.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod counts;
+pub mod format;
+pub mod hooks;
+pub mod keys;
+pub mod mapping;
+pub mod node;
+pub mod nodes;
+mod path;
+mod plan;
+pub mod queue;
+mod run;
+pub mod summary;
+pub mod timer;
+
+pub use config::Gateway;
+pub use plan::Plan;
+pub use summary::Summary;

@@ -1,0 +1,220 @@
+//! Replays a file.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal, Timestamp};
+
+use super::config::{Eof, EpochMode, In};
+use crate::node::{NodeCounts, Source, State, Stop, World, wall_time};
+use crate::timer::{Timer, TimerKind};
+
+/// Samples that are read ahead.
+const AHEAD: usize = 64;
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Opens the file.
+///
+/// # Errors
+/// Why it cannot be opened, in one line.
+pub fn open(
+    path: PathBuf,
+    format: Box<dyn Format>,
+    signals: &[Signal],
+    half: &In,
+    world: &World,
+    counts: NodeCounts,
+) -> Result<Box<dyn Source>, String> {
+    let failed = |error| format!("{}: {error}", path.display());
+    let file = File::open(&path).map_err(failed)?;
+    let timer = match half.rate > 0.0 {
+        true => Some(Timer::start(TimerKind::Timerfd, half.rate, &world.clock)?),
+        false => None,
+    };
+    Ok(Box::new(Reading {
+        path,
+        file,
+        format,
+        signals: signals.to_vec(),
+        half: half.clone(),
+        bytes: Vec::new(),
+        is_start: true,
+        is_end: false,
+        ready: VecDeque::with_capacity(AHEAD),
+        skip: half.skip,
+        offset_ns: None,
+        timer,
+        last_tick: None,
+        stop: world.stop.clone(),
+        counts,
+    }))
+}
+
+struct Reading {
+    path: PathBuf,
+    file: File,
+    format: Box<dyn Format>,
+    signals: Vec<Signal>,
+    half: In,
+    /// What was read and not decoded yet.
+    bytes: Vec<u8>,
+    is_start: bool,
+    is_end: bool,
+    ready: VecDeque<Handle>,
+    skip: u64,
+    /// From the time in the file to the time at which the sample is due.
+    offset_ns: Option<i128>,
+    timer: Option<Timer>,
+    last_tick: Option<u64>,
+    stop: Stop,
+    counts: NodeCounts,
+}
+
+impl Reading {
+    /// Decodes some samples, if none is ready.
+    fn fill(&mut self, pool: &mut Pool) -> Result<(), String> {
+        let failed = |path: &PathBuf, what: String| format!("{}: {what}", path.display());
+        let mut decoded = Vec::with_capacity(AHEAD);
+        while self.ready.is_empty() {
+            let form = if self.is_start { Form::FileStart } else { Form::File };
+            let mut into = Collector::new(pool, &mut decoded, AHEAD);
+            let used = self.format.decode(form, &self.bytes, &self.signals, &mut into);
+            drop(into);
+            let (used, trouble) = match used {
+                Ok(used) => (used, None),
+                Err(why) => (why.resume().unwrap_or(self.bytes.len()), Some(why.to_string())),
+            };
+            self.is_start &= used == 0;
+            self.bytes.drain(..used);
+            for sample in decoded.drain(..) {
+                match self.skip {
+                    0 => self.ready.push_back(sample),
+                    _ => {
+                        self.skip -= 1;
+                        pool.give(sample);
+                    }
+                }
+            }
+            if trouble.is_some() {
+                self.counts.garbage.add(1);
+                continue;
+            }
+            if !self.ready.is_empty() {
+                break;
+            }
+            let had = self.bytes.len();
+            self.bytes.resize(had + CHUNK_BYTES, 0);
+            let read = self.file.read(&mut self.bytes[had..]);
+            let read = read.map_err(|error| failed(&self.path, error.to_string()))?;
+            self.bytes.truncate(had + read);
+            if read > 0 {
+                continue;
+            }
+            match self.half.eof {
+                // A last line without its end is a line.
+                _ if had > 0 && self.bytes.last() != Some(&b'\n') && self.half.eof != Eof::Wait => {
+                    self.bytes.push(b'\n');
+                    if self.is_end {
+                        self.bytes.clear();
+                        return Ok(());
+                    }
+                    self.is_end = true;
+                }
+                Eof::Stop => {
+                    self.is_end = true;
+                    return Ok(());
+                }
+                Eof::Wait => return Ok(()),
+                Eof::Rewind => {
+                    let rewound = self.file.seek(SeekFrom::Start(0));
+                    rewound.map_err(|error| failed(&self.path, error.to_string()))?;
+                    (self.is_start, self.is_end, self.offset_ns) = (true, false, None);
+                    self.bytes.clear();
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How far the samples are moved, by the first one.
+    fn offset(&self, first: Timestamp) -> i128 {
+        let epoch_ns = (self.half.epoch * 1e9) as i128;
+        let now = wall_time();
+        match self.half.epoch_mode {
+            EpochMode::Direct => now.ns_since(first) + epoch_ns,
+            EpochMode::Wait => now.total_ns() + epoch_ns,
+            EpochMode::Relative => epoch_ns,
+            EpochMode::Absolute => epoch_ns - first.total_ns(),
+            EpochMode::Original => 0,
+        }
+    }
+
+    /// Whether the next sample is due; waits for it at most `patience`.
+    fn is_due(&mut self, origin: Timestamp, patience: Duration) -> Result<bool, String> {
+        if let Some(timer) = &mut self.timer {
+            let Some(tick) = timer.wait(patience)? else { return Ok(false) };
+            let missed = tick - self.last_tick.map_or(0, |last| last + 1);
+            self.counts.missed.add(missed);
+            self.last_tick = Some(tick);
+            return Ok(true);
+        }
+        if self.half.epoch_mode == EpochMode::Original {
+            return Ok(true);
+        }
+        let left_ns = origin.ns_since(wall_time());
+        let Ok(left_ns) = u64::try_from(left_ns) else { return Ok(true) };
+        let left = Duration::from_nanos(left_ns);
+        std::thread::sleep(left.min(patience));
+        Ok(left <= patience)
+    }
+}
+
+impl Source for Reading {
+    fn keeps(&self) -> usize {
+        AHEAD
+    }
+
+    fn read(
+        &mut self,
+        pool: &mut Pool,
+        to: &mut Vec<Handle>,
+        patience: Duration,
+    ) -> Result<State, String> {
+        if self.stop.is_set() {
+            return Ok(State::Ended);
+        }
+        if self.ready.is_empty() {
+            self.fill(pool)?;
+        }
+        let Some(mut next) = self.ready.pop_front() else {
+            if self.is_end && self.half.eof == Eof::Stop {
+                return Ok(State::Ended);
+            }
+            std::thread::sleep(patience.min(Duration::from_millis(10)));
+            return Ok(State::Open);
+        };
+        let origin = pool.get(&next).origin().unwrap_or_default();
+        let offset_ns = match self.offset_ns {
+            Some(offset_ns) => offset_ns,
+            None => self.offset(origin),
+        };
+        self.offset_ns = Some(offset_ns);
+        let due = origin.plus_ns(offset_ns);
+        if !self.is_due(due, patience)? {
+            self.ready.push_front(next);
+            return Ok(State::Open);
+        }
+        let mut sample = pool.get_mut(&mut next);
+        sample.remove_flags(rdmalab_sample::Flags::RECEIVED);
+        if self.half.epoch_mode != EpochMode::Original {
+            sample.set_origin(due);
+        }
+        to.push(next);
+        Ok(State::Open)
+    }
+}

@@ -1,0 +1,253 @@
+//! The thread that makes unreliable connections, which rdma_cm does not: the ends exchange the
+//! addresses of their queue pairs over a TCP connection to the configured address and port. That
+//! connection stays open, and its end shows that the peer is gone.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rdmalab_verbs::{
+    Access, CmAddress, Context, Device, GidEntry, Mtu, Path, QpEndpoint, ReadyToReceive,
+    ReadyToSend, VerbsError,
+};
+
+use super::connect::Ends;
+use super::hello::{HELLO_BYTES, Hello, Mismatch};
+use super::link::{Link, Receives};
+use super::shared::Shared;
+use crate::node::{Log, NodeCounts};
+
+/// How long the peer may take for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time between two looks at the connection, and between two attempts.
+const SLICE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(200);
+/// The longest line of a peer.
+const LINE_BYTES: u64 = 512;
+
+/// The thread's state.
+pub struct Exchanger {
+    ends: Ends,
+    shared: Arc<Shared>,
+    context: Context,
+    path: Path,
+    mtu: Mtu,
+    listener: Option<TcpListener>,
+    log: Log,
+    told: String,
+    counts: NodeCounts,
+}
+
+fn socket_address(address: CmAddress) -> Result<SocketAddr, String> {
+    address.to_string().parse().map_err(|_| format!("{address} is no address"))
+}
+
+fn text(error: VerbsError) -> String {
+    error.to_string()
+}
+
+/// The path by the GID of the own address, if the port has it; else by its first GID.
+fn path_of(context: &Context, here: Option<SocketAddr>) -> Path {
+    let wanted = here.map(|here| match here.ip() {
+        std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        std::net::IpAddr::V6(v6) => v6,
+    });
+    let has = |index: &u8| {
+        let entry: Result<GidEntry, _> = context.query_gid_entry(1, (*index).into());
+        entry.is_ok_and(|entry| Some(entry.gid) == wanted)
+    };
+    Path::by_gid(1, (0..16).find(has).unwrap_or(0))
+}
+
+impl Exchanger {
+    /// Opens the device, and listens if the node does.
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    pub fn new(
+        ends: Ends,
+        shared: Arc<Shared>,
+        device: &Device,
+        log: Log,
+        counts: NodeCounts,
+    ) -> Result<Self, String> {
+        let context = device.open().map_err(text)?;
+        let here = ends.here.map(socket_address).transpose()?;
+        let path = path_of(&context, here);
+        let mtu = context.query_port(path.port_num).map_err(text)?.active_mtu;
+        let listens = ends.there.is_none() || ends.use_fallback;
+        let listener = match here.filter(|_| listens) {
+            Some(here) => {
+                let failed = |error| format!("in.address {here}: {error}");
+                let listener = TcpListener::bind(here).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                Some(listener)
+            }
+            None => None,
+        };
+        Ok(Self { ends, shared, context, path, mtu, listener, log, told: String::new(), counts })
+    }
+
+    /// Makes connections until the node ends.
+    pub fn run(mut self) {
+        let mut next_try = Instant::now();
+        while !self.is_over() {
+            let accepted = self.listener.as_ref().and_then(|listener| listener.accept().ok());
+            if let Some((stream, from)) = accepted {
+                self.serve(&stream, false, &from.to_string());
+            } else if let Some(there) = self.ends.there.filter(|_| Instant::now() >= next_try) {
+                next_try = Instant::now() + PAUSE;
+                let stream = socket_address(there).and_then(|address| {
+                    TcpStream::connect_timeout(&address, ANSWER_MAX).map_err(|e| e.to_string())
+                });
+                match stream {
+                    Ok(stream) => self.serve(&stream, true, &there.to_string()),
+                    Err(why) => {
+                        self.tell(format!("cannot connect to {there}: {why}; trying again"));
+                    }
+                }
+            } else {
+                std::thread::sleep(SLICE);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Relaxed)
+    }
+
+    fn tell(&mut self, what: String) {
+        if what != self.told {
+            self.log.say(format_args!("{}: {what}", self.ends.name));
+            self.told = what;
+        }
+    }
+
+    /// Makes a link over the connection, and waits for the end of either.
+    fn serve(&mut self, stream: &TcpStream, asks: bool, peer: &str) {
+        let mut link = match Link::make(&self.context, &self.ends.wish, None) {
+            Ok(link) => link,
+            Err(error) => return self.tell(error.to_string()),
+        };
+        if let Err(why) = self.connect(&mut link, stream, asks) {
+            if let Some((memory, samples)) = link.unpost() {
+                drop(link);
+                self.shared.give(Receives { memory, samples });
+            }
+            self.tell(format!("no connection to {peer}: {why}"));
+            return std::thread::sleep(PAUSE);
+        }
+        link.peer = peer.to_owned();
+        let inline = link.inline_bytes();
+        let link = Arc::new(link);
+        if self.ends.receives {
+            self.shared.receiving.put(link.clone());
+        }
+        if self.ends.sends {
+            self.shared.sending.put(link.clone());
+        }
+        self.counts.connected.add(1);
+        self.tell(format!("UC to {peer} by a TCP connection, up to {inline} bytes inline"));
+        let _ = stream.set_read_timeout(Some(SLICE));
+        while !self.is_over() && !link.is_down() {
+            // The peer says nothing more: the end is all that can come.
+            match (&mut &*stream).read(&mut [0; 16]) {
+                Ok(1..) => {}
+                Err(error) if is_timeout(&error) => {}
+                _ => link.set_down(),
+            }
+        }
+        link.set_down();
+        if !self.is_over() {
+            self.counts.disconnected.add(1);
+            self.tell(format!("lost {peer}"));
+        }
+        while !self.is_over() && Arc::strong_count(&link) > 1 {
+            std::thread::sleep(SLICE);
+        }
+    }
+
+    /// Exchanges addresses and brings the queue pair up. Each end says its address, goes to RTS,
+    /// and says that it has: then neither end sends before the other one can receive.
+    fn connect(&mut self, link: &mut Link, stream: &TcpStream, asks: bool) -> Result<(), String> {
+        let failed = |error: std::io::Error| error.to_string();
+        stream.set_nonblocking(false).map_err(failed)?;
+        stream.set_read_timeout(Some(ANSWER_MAX)).map_err(failed)?;
+        link.qp().to_init(self.path.port_num, Access::LOCAL_READ, 0).map_err(text)?;
+        if self.ends.receives {
+            let samples = self.shared.take_receives();
+            let samples = samples.ok_or("the connection before has not ended yet")?;
+            let memory = samples.memory.clone();
+            if let Err((error, samples)) = link.post_all(samples) {
+                self.shared.give(Receives { memory, samples });
+                return Err(error.to_string());
+            }
+        }
+        let ours = link.qp().endpoint(&self.path, 0).map_err(text)?;
+        let hello = hex(&self.ends.sent.to_bytes());
+        let mut reader = BufReader::new(stream.take(LINE_BYTES));
+        let mut line = String::new();
+        if !asks {
+            // The end that asks speaks first, so that another program is not answered.
+            reader.read_line(&mut line).map_err(failed)?;
+        }
+        (&mut &*stream).write_all(format!("{ours} {hello}\n").as_bytes()).map_err(failed)?;
+        if asks {
+            reader.read_line(&mut line).map_err(failed)?;
+        }
+        let theirs = self.understand(&line)?;
+        let receive = ReadyToReceive::new(theirs, self.path, self.mtu);
+        link.qp().to_rtr(&receive).map_err(text)?;
+        link.qp().to_rts(&ReadyToSend::new(0)).map_err(text)?;
+        (&mut &*stream).write_all(b"ready\n").map_err(failed)?;
+        line.clear();
+        reader.read_line(&mut line).map_err(failed)?;
+        if line == "ready\n" { Ok(()) } else { Err("it is not ready".to_owned()) }
+    }
+
+    fn understand(&self, line: &str) -> Result<QpEndpoint, String> {
+        let (endpoint, hello) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
+        let endpoint = endpoint.parse().map_err(|_| "it is no gateway".to_owned())?;
+        match Hello::read(&unhex(hello)) {
+            Ok(hello) if self.ends.receives => {
+                hello.fits(&self.ends.expected).map_err(|why| why.to_string())?;
+            }
+            Ok(_) => {}
+            Err(Mismatch::Silent) if self.ends.is_hello_optional => {}
+            Err(why) => return Err(why.to_string()),
+        }
+        Ok(endpoint)
+    }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes of hexadecimal text, none where it is no such text.
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> =
+        (0..text.len().min(2 * HELLO_BYTES)).step_by(2).map(byte).collect();
+    bytes.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_survives_its_text() {
+        let bytes = Hello::of([0, 1, 2].into_iter()).to_bytes();
+        assert_eq!(unhex(&hex(&bytes)), bytes);
+        assert!(unhex("0g").is_empty());
+        assert!(unhex("abc").is_empty());
+    }
+}

@@ -1,0 +1,157 @@
+//! `loopback`: samples that are written come back, for paths that feed other paths.
+
+use std::time::Duration;
+
+use rdmalab_config::{At, ConfigError, group, one_of};
+use rdmalab_sample::{Handle, Pool, Signal};
+
+use crate::keys::{InCommon, NodeCommon, OutCommon, VALUES_MAX, signals_or_default};
+use crate::node::{Node, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::queue::{self, Overflow, queue};
+
+one_of! {
+    /// How a reader waits.
+    pub enum Mode {
+        /// It sleeps until it is woken.
+        Pthread = "pthread" | "eventfd" | "auto";
+        /// It spins, which takes a processor.
+        Polling = "polling";
+    }
+}
+
+group! {
+    /// What is written comes back.
+    pub struct Config with (common: NodeCommon) {
+        /// Samples that wait at most.
+        queuelen: usize = 1024, in 1..=16_777_216;
+        /// Which sample a full queue drops.
+        overflow: Overflow = Overflow::Newest;
+        /// How the reader waits.
+        mode: Mode = Mode::Pthread;
+        /// The reading half.
+        r#in: Option<InCommon>;
+        /// The writing half.
+        out: Option<OutCommon>;
+    }
+}
+
+/// The node.
+struct Loopback {
+    signals: Vec<Signal>,
+    mode: Mode,
+    ends: (Option<queue::Writer>, Option<queue::Reader>),
+    counts: NodeCounts,
+}
+
+impl Config {
+    /// The node.
+    ///
+    /// # Errors
+    /// None.
+    pub fn node(self, _name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
+        let signals = self
+            .r#in
+            .as_ref()
+            .map_or_else(|| Signal::numbered(64, rdmalab_sample::Kind::Float), signals_or_default);
+        let (writer, reader) = queue(self.queuelen, VALUES_MAX.min(signals.len()), self.overflow);
+        let counts = NodeCounts::default();
+        let ends = (Some(writer), Some(reader));
+        Ok(Box::new(Loopback { signals, mode: self.mode, ends, counts }))
+    }
+}
+
+impl Node for Loopback {
+    fn signals(&self) -> &[Signal] {
+        &self.signals
+    }
+
+    fn source(&mut self, _: &World) -> Result<Box<dyn Source>, String> {
+        let queue = self.ends.1.take().ok_or("it is read twice")?;
+        Ok(Box::new(Reading { queue, spins: self.mode == Mode::Polling }))
+    }
+
+    fn sink(&mut self, _: &World, _: &[Signal]) -> Result<Box<dyn Sink>, String> {
+        let queue = self.ends.0.take().ok_or("it is written twice")?;
+        Ok(Box::new(Writing { queue, counts: self.counts.clone() }))
+    }
+
+    fn start(&mut self, _: &World) -> Result<(), String> {
+        // An end that no path took: the other one has to find that out.
+        self.ends = (None, None);
+        Ok(())
+    }
+
+    fn counts(&self) -> NodeCounts {
+        self.counts.clone()
+    }
+}
+
+/// A source that takes samples from a queue. Also what further paths of a node read.
+pub struct Reading {
+    /// The queue.
+    pub queue: queue::Reader,
+    /// Whether it spins.
+    pub spins: bool,
+}
+
+/// Looks at the queue between two looks at the clock.
+const LOOKS: u32 = 1000;
+
+impl Source for Reading {
+    fn read(
+        &mut self,
+        pool: &mut Pool,
+        to: &mut Vec<Handle>,
+        patience: Duration,
+    ) -> Result<State, String> {
+        let begin = (!patience.is_zero()).then(std::time::Instant::now);
+        let Some(mut one) = pool.take() else { return Ok(State::Open) };
+        loop {
+            for _ in 0..LOOKS {
+                let mut sample = pool.get_mut(&mut one);
+                if self.queue.pop(&mut sample, false) {
+                    sample.set_received(wall_time());
+                    to.push(one);
+                    return Ok(State::Open);
+                }
+                if begin.is_none() || !self.spins {
+                    break;
+                }
+            }
+            if self.queue.is_over() {
+                pool.give(one);
+                return Ok(State::Ended);
+            }
+            let left =
+                begin.map_or(Duration::ZERO, |begin| patience.saturating_sub(begin.elapsed()));
+            if left.is_zero() {
+                pool.give(one);
+                return Ok(State::Open);
+            }
+            if !self.spins {
+                self.queue.sleep(left);
+            }
+        }
+    }
+}
+
+struct Writing {
+    queue: queue::Writer,
+    counts: NodeCounts,
+}
+
+impl Sink for Writing {
+    fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
+        if self.queue.is_deaf() {
+            return Ok(false);
+        }
+        match self.queue.push(pool.get(sample)) {
+            0 => Ok(true),
+            // One is counted by the path, if this one is the one that was dropped.
+            dropped => {
+                self.counts.dropped.add(dropped - 1);
+                Ok(false)
+            }
+        }
+    }
+}

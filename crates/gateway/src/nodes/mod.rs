@@ -1,0 +1,108 @@
+//! The node-types, each in a file of its own.
+
+pub mod file;
+pub mod infiniband;
+pub mod loopback;
+pub mod shmem;
+pub mod signal;
+pub mod socket;
+
+use rdmalab_config::{At, ConfigError, tagged};
+
+use crate::hooks::HookChoice;
+use crate::keys::{InCommon, OutCommon};
+use crate::node::Node;
+
+tagged! {
+    /// A node.
+    pub enum NodeConfig by "type" {
+        /// Samples that are computed, at a fixed rate.
+        Signal(signal::legacy::Config) = "signal";
+        /// The same, each signal with keys of its own.
+        SignalV2(signal::v2::Config) = "signal.v2";
+        /// Samples in files.
+        File(file::Config) = "file";
+        /// Samples that are written come back.
+        Loopback(loopback::Config) = "loopback";
+        /// Samples between two processes of one host, in shared memory.
+        Shmem(shmem::Config) = "shmem";
+        /// Samples over UDP, TCP or a Unix socket.
+        Socket(socket::Config) = "socket";
+        /// Samples over InfiniBand, RoCE, or a soft device.
+        Infiniband(infiniband::Config) = "infiniband";
+    }
+    refused {
+        "zeromq" => "use socket, shmem or infiniband";
+        "nanomsg" => "use socket, shmem or infiniband";
+        "exec" => "start the program beside the gateway, and connect both with socket";
+        "websocket" => "use socket";
+        "mqtt" => "use socket";
+    }
+}
+
+impl NodeConfig {
+    /// The checked node.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn node(self, name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
+        match self {
+            Self::Signal(config) => config.node(name),
+            Self::SignalV2(config) => config.node(name),
+            Self::File(config) => config.node(name),
+            Self::Loopback(config) => config.node(name),
+            Self::Shmem(config) => config.node(name),
+            Self::Socket(config) => config.node(name),
+            Self::Infiniband(config) => config.node(name),
+        }
+    }
+
+    /// Whether the node is there.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.common().enabled
+    }
+
+    /// Whether samples that it reads are stamped and numbered.
+    #[must_use]
+    pub fn is_builtin(&self) -> bool {
+        self.common().builtin
+    }
+
+    /// The hooks of its halves: those of reading and of writing.
+    #[must_use]
+    pub fn hooks(&self) -> [Vec<At<HookChoice>>; 2] {
+        let (reads, writes): (Option<&InCommon>, Option<&OutCommon>) = match self {
+            Self::Signal(config) => (config.r#in.as_ref(), None),
+            Self::SignalV2(config) => return [config.r#in.hooks.clone(), Vec::new()],
+            Self::File(config) => (
+                config.r#in.as_ref().map(|half| &half.common),
+                config.out.as_ref().map(|half| &half.common),
+            ),
+            Self::Loopback(config) => (config.r#in.as_ref(), config.out.as_ref()),
+            Self::Shmem(config) => (Some(&config.r#in.common), Some(&config.out.common)),
+            Self::Socket(config) => (
+                config.r#in.as_ref().map(|half| &half.common),
+                config.out.as_ref().map(|half| &half.common),
+            ),
+            Self::Infiniband(config) => (
+                config.r#in.as_ref().map(|half| &half.common),
+                config.out.as_ref().map(|half| &half.common),
+            ),
+        };
+        let reads = reads.map(|half| half.hooks.clone()).unwrap_or_default();
+        [reads, writes.map(|half| half.hooks.clone()).unwrap_or_default()]
+    }
+
+    fn common(&self) -> &crate::keys::NodeCommon {
+        match self {
+            Self::Signal(config) => &config.common,
+            Self::SignalV2(config) => &config.common,
+            Self::File(config) => &config.common,
+            Self::Loopback(config) => &config.common,
+            Self::Shmem(config) => &config.common,
+            Self::Socket(config) => &config.common,
+            Self::Infiniband(config) => &config.common,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What paths do with samples: counts, mapping, modes, several readers of a node, and how they end.
+
+mod common;
+
+use common::{content, plan, run, start};
+
+fn signal(name: &str, more: &str) -> String {
+    format!("{name} = {{ type = \"signal\", signal = \"counter\", rate = 1000.0, {more} }}, ")
+}
+
+fn file(name: &str, dir: &tempfile::TempDir) -> String {
+    let uri = dir.path().join(name).display().to_string();
+    format!(
+        "{name} = {{ type = \"file\", uri = \"{uri}\", \
+         format = {{ type = \"csv\", offset = false }} }}, "
+    )
+}
+
+/// The columns of a CSV file from the sequence number on, without the header.
+fn rows(name: &str, dir: &tempfile::TempDir) -> Vec<Vec<f64>> {
+    let text = String::from_utf8(content(&dir.path().join(name))).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split(',').skip(2).map(|n| n.parse().unwrap()).collect()).collect()
+}
+
+#[test]
+fn ticks_are_numbers_and_missed_ones_are_counted() {
+    for timer in ["timerfd", "tsc"] {
+        let dir = tempfile::tempdir().unwrap();
+        let summary = run(&format!(
+            "nodes = {{ {} {} }}, paths = ( {{ in = \"s\", out = \"f\" }} ), timer = \"{timer}\"",
+            signal("s", "values = 2, limit = 500"),
+            file("f", &dir)
+        ));
+        let path = &summary.paths[0];
+        let rows = rows("f", &dir);
+        assert_eq!(path.samples + path.missed, 500, "{path:?}");
+        assert_eq!((path.lost, path.duplicate, path.reordered), (0, 0, 0), "{path:?}");
+        assert_eq!(rows.len() as u64, path.samples - path.dropped);
+        let rising = rows.windows(2).all(|w| w[0][0] < w[1][0]);
+        assert!(rising && rows.iter().all(|row| row.len() == 3 && row[0] == row[1]), "{rows:?}");
+    }
+}
+
+#[test]
+fn a_sample_is_put_together_from_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = run(&format!(
+        "nodes = {{ {} {} {} }}, paths = ( {{ in = [ \"a.data[1-2]\", \"b.data[0]\", \
+         \"a.hdr.sequence\" ], out = \"f\", mode = \"all\" }} )",
+        signal("a", "values = 3, limit = 50, realtime = false, amplitude = [ 1.0, 2.0, 3.0 ]"),
+        signal("b", "values = 1, limit = 50, realtime = false, offset = 7.0"),
+        file("f", &dir)
+    ));
+    let rows = rows("f", &dir);
+    assert!(rows.len() >= 49, "{} rows: {summary:#?}", rows.len());
+    for row in &rows[1..] {
+        let [_, twice, thrice, of_b, number] = row[..] else { panic!("{row:?}") };
+        assert_eq!((twice, thrice), (2.0 * number, 3.0 * number));
+        assert!((of_b - 7.0 - number).abs() <= 1.0, "{row:?}");
+    }
+}
+
+#[test]
+fn a_node_feeds_several_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = run(&format!(
+        "nodes = {{ {} {} {} }}, paths = ( {{ in = \"s\", out = \"f\" }}, \
+         {{ in = \"s.data[1]\", out = \"g\", original_sequence_no = false, queuelen = 4096 }} )",
+        signal("s", "values = 2, limit = 300"),
+        file("f", &dir),
+        file("g", &dir)
+    ));
+    let (first, second) = (rows("f", &dir), rows("g", &dir));
+    assert_eq!(first.len(), second.len(), "{summary:#?}");
+    for (number, (a, b)) in first.iter().zip(&second).enumerate() {
+        assert_eq!((b.len(), b[0], b[1]), (2, number as f64, a[2]));
+    }
+}
+
+#[test]
+fn a_request_to_end_loses_nothing_that_was_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = start(&format!(
+        "nodes = {{ {} {} loop = {{ type = \"loopback\", in = {{ signals = \"1f\" }} }} }}, \
+         paths = ( {{ in = \"s\", out = \"loop\" }}, {{ in = \"loop\", out = \"f\" }} )",
+        signal("s", "values = 1"),
+        file("f", &dir)
+    ));
+    gateway.until("a row", || content(&dir.path().join("f")).len() > 100_000);
+    let summary = gateway.end();
+    let [to, from] = &summary.paths[..] else { panic!("{summary:?}") };
+    assert_eq!(to.samples - to.dropped, from.samples, "{summary:#?}");
+    assert_eq!(rows("f", &dir).len() as u64, from.samples);
+}
+
+#[test]
+fn the_last_sample_is_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = start(&format!(
+        "nodes = {{ {} {} }}, paths = ( {{ in = \"s\", out = \"f\", rate = 5000.0, \
+         original_sequence_no = false }} )",
+        signal("s", "values = 1, rate = 10.0").replace("rate = 1000.0, ", ""),
+        file("f", &dir)
+    ));
+    gateway.until("rows", || content(&dir.path().join("f")).len() > 100_000);
+    gateway.end();
+    let rows = rows("f", &dir);
+    assert!(rows.windows(2).all(|w| w[1][0] == w[0][0] + 1.0), "renumbered");
+    let different = rows.windows(2).filter(|w| w[0][1] != w[1][1]).count();
+    assert!(different < rows.len() / 10, "{different} of {}", rows.len());
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let nodes =
+        "nodes = { aa = { type = \"signal\" }, bb = { type = \"file\", uri = \"/dev/null\" } }";
+    let path = "{ in = \"aa\", out = \"bb\" }";
+    for (text, what) in [
+        ("nodes = { aa = { type = \"signal\", rat = 3 } }\npaths = ()", "a.conf:1:35: "),
+        ("nodes = { aa = { type = \"zeromq\" } }\npaths = ()", "zeromq"),
+        (&format!("{nodes}\npaths = ( {{ in = \"aa\", out = \"cc\" }} )"), "a.conf:2:30: "),
+        (&format!("{nodes}\npaths = ( {{ in = \"aa.data[1]\" }} )"), "signals of aa are 0 to 0"),
+        (&format!("{nodes}\npaths = ( {path}, {path} )"), "destination of two paths"),
+        (&format!("{nodes}\npaths = ()"), "there is no path"),
+        (
+            "nodes = { ib = { type = \"infiniband\", rdma_port_space = \"RDMA_PS_TCP\" } }\n\
+             paths = ()",
+            "write rdma_transport_mode = \"RC\"",
+        ),
+        (
+            "nodes = { sh = { type = \"shmem\", polling = true, in = { name = \"/a\" }, \
+             out = { name = \"/b\" } } }\npaths = ()",
+            "write mode = \"polling\"",
+        ),
+    ] {
+        let Err(errors) = plan(text) else { panic!("accepted: {text}") };
+        assert!(errors.iter().any(|error| error.contains(what)), "{what}: {errors:#?}");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_file_and_not_the_gateway() {
+    if !std::path::Path::new("/dev/full").exists() {
+        return rdmalab_testing::skipped("a_full_disk", "there is no /dev/full");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let summary = run(&format!(
+        "nodes = {{ {} {} full = {{ type = \"file\", uri = \"/dev/full\", \
+         out = {{ flush = true }} }} }}, paths = ( {{ in = \"s\", out = [ \"full\", \"f\" ] }} )",
+        signal("s", "values = 1, limit = 300"),
+        file("f", &dir)
+    ));
+    let path = &summary.paths[0];
+    assert!(path.destinations[0].has_failed && path.destinations[0].lost > 0, "{path:#?}");
+    assert_eq!(rows("f", &dir).len() as u64, path.samples);
+}
+
+#[test]
+fn hooks_change_samples_of_nodes_and_of_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "s = { type = \"signal.v2\", realtime = false, limit = 20, in = { \
+        signals = ( { name = \"n\", signal = \"counter\" } ), \
+        hooks = ( { type = \"skip_first\", samples = 3 } ) } }, ";
+    let summary = run(&format!(
+        "nodes = {{ {source} {} }}, paths = ( {{ in = \"s\", out = \"f\", \
+         hooks = ( {{ type = \"scale\", signal = \"n\", scale = 2.0, offset = 1.0 }} ) }} )",
+        file("f", &dir)
+    ));
+    let rows = rows("f", &dir);
+    assert!(rows.len() < 20, "some are skipped: {summary:#?}");
+    assert!(rows.iter().all(|row| row[1] == 2.0 * row[0] + 1.0), "{rows:?}");
+}
