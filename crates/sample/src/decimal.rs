@@ -130,6 +130,42 @@ pub(crate) fn signed_exponent(out: &mut Vec<u8>, value: f64) {
 /// and as JSON wants it: with a point or an exponent, so that it cannot be taken for an integer,
 /// and an exponent without `+` and zeros before it.
 pub(crate) fn significant(out: &mut Vec<u8>, value: f64, digits: usize) {
+    match exponent(value.abs()) {
+        // The next exponent is possible too: the number may be rounded up to a power of ten, which
+        // has the same digits then.
+        Some(exponent) if exponent + 1 < digits as i32 => positional(out, value, digits, exponent),
+        _ => rounded_first(out, value, digits),
+    }
+}
+
+/// The decimal exponent of a number that is 0 or not too far from 1.
+fn exponent(magnitude: f64) -> Option<i32> {
+    const SMALL: [f64; 3] = [1e-1, 1e-2, 1e-3];
+    if magnitude == 0.0 {
+        return Some(0);
+    }
+    if magnitude < 1.0 {
+        return SMALL.iter().zip(1..).find(|(power, _)| magnitude >= **power).map(|(_, e)| -e);
+    }
+    (magnitude < 1e18).then(|| (magnitude as u64).ilog10() as i32)
+}
+
+/// Appends `value` without an exponent.
+fn positional(out: &mut Vec<u8>, value: f64, digits: usize, exponent: i32) {
+    let decimals = usize::try_from(digits as i32 - 1 - exponent).unwrap_or(0);
+    let start = out.len();
+    fixed(out, value, decimals);
+    let zeros = trailing_zeros(&out[start..]);
+    out.truncate(out.len() - zeros);
+    match out.last() {
+        Some(b'.') => out.push(b'0'),
+        _ if decimals == 0 => out.extend_from_slice(b".0"),
+        _ => {}
+    }
+}
+
+/// The same as [`significant`] for any number: its exponent is known when it has been rounded.
+fn rounded_first(out: &mut Vec<u8>, value: f64, digits: usize) {
     let mut text = Text::default();
     let decimals = digits - 1;
     // A text of this length always fits.
@@ -139,23 +175,13 @@ pub(crate) fn significant(out: &mut Vec<u8>, value: f64, digits: usize) {
     let exponent = std::str::from_utf8(&text[(e + 1).min(text.len())..]);
     let exponent: i32 = exponent.ok().and_then(|digits| digits.parse().ok()).unwrap_or(0);
     if exponent >= -4 && exponent < digits as i32 {
-        let decimals = usize::try_from(digits as i32 - 1 - exponent).unwrap_or(0);
-        let start = out.len();
-        fixed(out, value, decimals);
-        let zeros = trailing_zeros(&out[start..]);
-        out.truncate(out.len() - zeros);
-        match out.last() {
-            Some(b'.') => out.push(b'0'),
-            _ if decimals == 0 => out.extend_from_slice(b".0"),
-            _ => {}
-        }
-    } else {
-        let mantissa = &text[..e];
-        let mantissa = &mantissa[..mantissa.len() - trailing_zeros(mantissa)];
-        out.extend_from_slice(mantissa.strip_suffix(b".").unwrap_or(mantissa));
-        out.push(b'e');
-        integer(out, i64::from(exponent));
+        return positional(out, value, digits, exponent);
     }
+    let mantissa = &text[..e];
+    let mantissa = &mantissa[..mantissa.len() - trailing_zeros(mantissa)];
+    out.extend_from_slice(mantissa.strip_suffix(b".").unwrap_or(mantissa));
+    out.push(b'e');
+    integer(out, i64::from(exponent));
 }
 
 /// How many zeros at the end of a number are behind its point.
@@ -247,6 +273,24 @@ mod tests {
             ("inf".into(), "-inf".into())
         );
         assert_eq!(fixed(0.1, 31), "0.1000000000000000055511151231258");
+    }
+
+    #[test]
+    fn significant_digits_need_no_rounding_in_advance() {
+        for seed in rdmalab_testing::seeds(20_000) {
+            let mut random = Random::new(seed);
+            let digits = random.between(1, 31) as usize;
+            let power = 10_f64.powi(random.below(40) as i32 - 20);
+            // Any number; a usual one; one beside a power of ten.
+            let beside = f64::from_bits(power.to_bits() + random.below(3) - 1);
+            for value in [f64::from_bits(random.next_u64()), -random.unit() * power, beside] {
+                if value.is_finite() {
+                    let ours = text(|out| significant(out, value, digits));
+                    let slow = text(|out| rounded_first(out, value, digits));
+                    assert_eq!(ours, slow, "seed {seed}: {value:e} with {digits} digits");
+                }
+            }
+        }
     }
 
     #[test]
