@@ -5,7 +5,6 @@
  */
 #include <mpi.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,17 +43,7 @@ static void receive_one(int thread, int round)
     uint64_t word;
     int length = -1;
     MPI_Status status;
-    /*
-     * UCX polls with a spin lock held, and a poll of the device may yield the processor. Where
-     * threads outnumber processors, one that polls in MPI_Recv can keep the lock from the other for
-     * minutes. So this one yields between its polls.
-     */
-    MPI_Request request;
-    MPI_Irecv(bytes, sizeof bytes, MPI_BYTE, MPI_ANY_SOURCE, thread, MPI_COMM_WORLD, &request);
-    for (int done = 0; !done;) {
-        MPI_Test(&request, &done, &status);
-        sched_yield();
-    }
+    MPI_Recv(bytes, sizeof bytes, MPI_BYTE, MPI_ANY_SOURCE, thread, MPI_COMM_WORLD, &status);
     MPI_Get_count(&status, MPI_BYTE, &length);
     memcpy(&word, bytes, sizeof word);
     CHECK(length == sizeof word && status.MPI_SOURCE == 1 - rank && status.MPI_TAG == thread);

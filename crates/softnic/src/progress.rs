@@ -215,14 +215,10 @@ impl Process {
     /// after many empty polls in a row.
     #[inline]
     pub(crate) fn idle_poll(&self, done: u32) {
-        if done > 0 {
-            self.progress_thread.empty_polls.store(0, Ordering::Relaxed);
-            return;
-        }
-        let empty = self.progress_thread.empty_polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.progress_thread.empty_polls.store(empty, Ordering::Relaxed);
-        if empty & self.progress_thread.yield_mask == 0 {
-            std::thread::yield_now();
+        let progress_thread = &self.progress_thread;
+        match done {
+            0 => progress_thread.idle_yield.note_empty(|| progress_thread.calls()),
+            _ => progress_thread.idle_yield.note_success(),
         }
     }
 

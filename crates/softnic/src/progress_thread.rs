@@ -23,13 +23,8 @@ use rdmalab_engine::backend::VerbsResult;
 
 use crate::error::os_error;
 use crate::fd::CountingEvent;
+use crate::idle_yield::IdleYield;
 use crate::signals::{block_signals, restore_signals};
-
-/// A spinning caller yields its processor once in this many empty polls, less one: about every 12
-/// us. This has no effect while a processor is free. If both ends share one, this is their latency.
-const YIELD_MASK: u32 = 511;
-/// The same on a machine with one processor, which the peer needs to end the wait.
-const ONE_CPU_YIELD_MASK: u32 = 15;
 
 /// The state that the progress thread and the callers share.
 pub(crate) struct ProgressThread {
@@ -52,10 +47,8 @@ pub(crate) struct ProgressThread {
     pub(crate) unattended_rounds: AtomicU32,
     /// The doorbell is armed for unattended messages.
     pub(crate) armed_for_unattended: AtomicBool,
-    /// Number of polls in a row that found nothing.
-    pub(crate) empty_polls: AtomicU32,
-    /// A caller yields its processor after this many empty polls, less one.
-    pub(crate) yield_mask: u32,
+    /// When callers that find nothing give up their processor.
+    pub(crate) idle_yield: IdleYield,
 }
 
 impl ProgressThread {
@@ -72,8 +65,7 @@ impl ProgressThread {
             callers_block: AtomicBool::new(false),
             unattended_rounds: AtomicU32::new(0),
             armed_for_unattended: AtomicBool::new(false),
-            empty_polls: AtomicU32::new(0),
-            yield_mask: if one_cpu() { ONE_CPU_YIELD_MASK } else { YIELD_MASK },
+            idle_yield: IdleYield::new(),
         })
     }
 
@@ -142,8 +134,4 @@ impl ProgressThread {
         restore_signals(&before);
         spawned.map(drop).map_err(|error| os_error("cannot start the progress thread", &error))
     }
-}
-
-fn one_cpu() -> bool {
-    std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
 }

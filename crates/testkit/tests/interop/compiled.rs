@@ -102,6 +102,19 @@ fn a_waiting_thread_may_be_cancelled() {
 }
 
 #[test]
+fn polls_with_a_lock_held_stop_yielding() {
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() == 1) {
+        return programs::skipped("locked_polls", "on one processor it yields more often");
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    // The library must find the program's `sched_yield`.
+    let options = ["-libverbs", "-lpthread", "-rdynamic"];
+    if let Some(program) = compile(scratch.path(), &["locked_polls.c"], &options) {
+        run(&program, &[""], "all passed");
+    }
+}
+
+#[test]
 fn requests_reach_only_the_listener_of_their_address() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) =
