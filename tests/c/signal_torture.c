@@ -11,8 +11,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,6 +268,102 @@ static void execute_now(void)
     execute(way);
 }
 
+#define SPAWNS 5
+
+/* Makes a child that executes this program; returns how it ended. */
+static int spawn(int way)
+{
+    static char *words[] = { WORDS, NULL }, own[512], command[600], line[200];
+    pid_t child = 0;
+    int status = -1, failure = 0;
+    sigset_t set;
+    posix_spawnattr_t attributes;
+    check(readlink(SELF, own, sizeof own - 1) > 0, "readlink");
+    snprintf(command, sizeof command, "'%s' inherited command", own);
+    fflush(stdout);
+    posix_spawnattr_init(&attributes);
+    switch (way) {
+    case 0: failure = posix_spawn(&child, own, NULL, NULL, words, environ); break;
+    case 1: failure = posix_spawnp(&child, own, NULL, NULL, words, environ); break;
+    case 2:
+        sigemptyset(&set);
+        sigaddset(&set, SIGSEGV);
+        posix_spawnattr_setsigdefault(&attributes, &set);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+        failure = posix_spawn(&child, own, NULL, &attributes, words, environ);
+        break;
+    case 3: return system(command);
+    case 4: {
+        FILE *output = popen(command, "r");
+        check(output != NULL, "popen");
+        while (fgets(line, sizeof line, output))
+            fputs(line, stdout);
+        return pclose(output);
+    }
+    }
+    check(!failure && waitpid(child, &status, 0) == child, "a child");
+    return status;
+}
+
+static void spawn_nothing(void)
+{
+    char *words[] = { "nothing", NULL };
+    pid_t child;
+    errno = 0;
+    int failure = posix_spawn(&child, "/nowhere/nothing", NULL, NULL, words, environ);
+    printf("not spawned: %d, errno %d, SIGSEGV %s, ", failure, errno,
+           name_of(handler_of(SIGSEGV)));
+    errno = 0;
+    FILE *file = popen("true", "no such mode");
+    printf("not opened: %d, errno %d, ", file == NULL, errno);
+    print_end("a command that fails", system("exit 7"));
+    /* They are still ignored, or handled. */
+    raise(SIGSEGV);
+    raise(SIGBUS);
+}
+
+static volatile int makes_children;
+static volatile int device_faults;
+
+/* The device meets faults of its own, which must not end the process. */
+static void *copy_in_vain(void *nothing)
+{
+    do {
+        device_faults |= copy_from_unmapped_memory() ? 2 : 1;
+    } while (makes_children);
+    return nothing;
+}
+
+/* Two threads make children while another one lets the device copy. */
+static void *spawn_often(void *nothing)
+{
+    static char *words[] = { "true", NULL };
+    for (int i = 0; i < 50; i++) {
+        pid_t child;
+        int status;
+        check(!posix_spawnp(&child, "true", NULL, NULL, words, environ), "posix_spawnp");
+        check(waitpid(child, &status, 0) == child && status == 0, "true");
+    }
+    return nothing;
+}
+
+static void spawn_while_copying(int with_device)
+{
+    pthread_t copies, other;
+    set(SIGSEGV, SIG_IGN, 0);
+    makes_children = 1;
+    if (with_device)
+        check(!pthread_create(&copies, NULL, copy_in_vain, NULL), "a thread");
+    check(!pthread_create(&other, NULL, spawn_often, NULL), "a thread");
+    spawn_often(NULL);
+    pthread_join(other, NULL);
+    makes_children = 0;
+    if (with_device)
+        pthread_join(copies, NULL);
+    printf("after many children: SIGSEGV %s\n", name_of(handler_of(SIGSEGV)));
+    set(SIGSEGV, SIG_DFL, 0);
+}
+
 static void fail_to_execute(void)
 {
     char *words[] = { "nothing", NULL };
@@ -298,6 +396,9 @@ static void executions(void)
         int status;
         waitpid(child, &status, 0);
         printf("after vfork: SIGSEGV %s\n", name_of(handler_of(SIGSEGV)));
+        for (int way = 0; way < SPAWNS; way++)
+            print_end("  spawned", spawn(way));
+        print_end("spawns that fail", in_child(spawn_nothing));
     }
     set(SIGSEGV, SIG_IGN, 0);
     set(SIGBUS, SIG_IGN, 0);
@@ -418,6 +519,9 @@ int main(int count, char **arguments)
     libraries();
     forks_in_handlers();
     executions();
+    spawn_while_copying(count > 2);
+    if (count > 2 && device_faults != 1)
+        return 1;
     kinds_of_faults();
     crashes();
     if (count > 2 && copy_from_unmapped_memory()) {

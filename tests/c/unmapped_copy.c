@@ -79,7 +79,8 @@ int copy_from_unmapped_memory(void)
         .send_flags = IBV_SEND_SIGNALED,
         .wr.ud = {.ah = ibv_create_ah(pd, &to), .remote_qpn = qp->qp_num, .remote_qkey = 1},
     };
-    munmap(page, PAGE_BYTES);
+    /* Not unmapped: another thread could map something else there. */
+    mprotect(page, PAGE_BYTES, PROT_NONE);
     if (send.wr.ud.ah == NULL || ibv_post_send(qp, &send, &bad) != 0) {
         return failed("sending a datagram");
     }
@@ -91,6 +92,10 @@ int copy_from_unmapped_memory(void)
     if (polled != 1 || done.status != IBV_WC_LOC_PROT_ERR) {
         fprintf(stderr, "the datagram completed with status %d\n", done.status);
         return -1;
+    }
+    if (ibv_destroy_ah(send.wr.ud.ah) || ibv_destroy_qp(qp) || ibv_dereg_mr(mr) ||
+        ibv_destroy_cq(cq) || munmap(page, PAGE_BYTES)) {
+        return failed("destroying");
     }
     return 0;
 }

@@ -6,9 +6,7 @@
 //! thread that faults in between kills the process. Programs with threads execute others in a
 //! child, where there is no other thread, or which has actions of its own (`vfork`).
 //!
-//! `posix_spawn`, and `system` and `popen`, which use it, are not replaced: the child has the
-//! actions that its parent had when it was made, so that the parent, too, would be without the
-//! handler until the child has executed the program.
+//! Functions that make the child themselves, as `posix_spawn`, are in `spawn`.
 
 use core::ffi::{c_char, c_int};
 use core::mem;

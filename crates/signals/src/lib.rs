@@ -3,12 +3,13 @@
 //! The soft device copies to and from memory that the program may unmap at any time, so it needs a
 //! handler for the faults of its own copies. UCX, Java and many others set handlers too, and only
 //! one can be installed. This library replaces the C library's functions that set handlers. Once
-//! the device has attached itself ([`rdmalab_signals_attach_1`]), calls for the two signals come to
+//! the device has attached itself ([`rdmalab_signals_attach_2`]), calls for the two signals come to
 //! the device. It keeps its handler installed and the program's behind it: the program's handler
 //! gets every fault but the device's, and a query gives what the program set. Java's `libjsig`
 //! works in the same way, and Android's `sigchain`, which also keeps the signals unblocked.
 //!
-//! It also replaces the functions that execute another program, which inherits ignored signals.
+//! It also replaces the functions that execute another program or make a child, which inherits
+//! ignored signals.
 //!
 //! Calls for other signals, and all calls before the device attaches, go to the C library.
 //!
@@ -22,6 +23,7 @@ mod execute;
 mod execute_list;
 mod functions;
 mod next;
+mod spawn;
 
 use core::ffi::c_int;
 use core::ptr;
@@ -42,6 +44,13 @@ static FRONT: AtomicUsize = AtomicUsize::new(0);
 
 /// The device's function of type [`Action`].
 static CHANGE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// The device's function of type [`MakeChild`].
+static MAKE_CHILD: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Called before (1) and after (0) a function that makes a child. Returns 1 if it must be called
+/// afterwards.
+type MakeChild = extern "C" fn(c_int) -> c_int;
 
 /// The process that this library was loaded into, or its last child by `fork`. A child by `vfork`
 /// has another process id and the same memory.
@@ -64,16 +73,19 @@ pub struct Functions {
 }
 
 /// Attaches the soft device: from now on `change` executes the program's calls of `sigaction` for
-/// SIGSEGV and SIGBUS. `front` is the device's handler. Fills `functions` before the first of these
+/// SIGSEGV and SIGBUS, and `make_child` is called around those that make children. `front` is the
+/// device's handler. Fills `functions` before the first of these
 /// calls, and returns when no earlier call is on its way to the C library. Returns 0, or -1 if
 /// another copy of the device is attached.
 ///
 /// # Safety
-/// `change` can be called from any thread and any handler, and stays loaded, as do `functions`.
+/// `change` and `make_child` can be called from any thread and any handler, and stay loaded, as do
+/// `functions`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdmalab_signals_attach_1(
+pub unsafe extern "C" fn rdmalab_signals_attach_2(
     front: usize,
     change: Action,
+    make_child: MakeChild,
     functions: *const Functions,
 ) -> c_int {
     let Some(sigaction) = next::sigaction() else { return -1 };
@@ -91,6 +103,7 @@ pub unsafe extern "C" fn rdmalab_signals_attach_1(
     let last_handler: extern "C" fn(c_int) -> sighandler_t = last_handler;
     functions.last_handler.store(last_handler as *mut (), Ordering::Release);
     functions.sigaction.store(sigaction as *mut (), Ordering::Release);
+    MAKE_CHILD.store(make_child as *mut (), Ordering::Release);
     FRONT.store(front, Ordering::SeqCst);
     for _ in 0..YIELDS_MAX {
         if UNATTACHED_CALLS.load(Ordering::SeqCst) == 0 {
@@ -157,10 +170,18 @@ pub(crate) unsafe fn change(
 fn attached() -> Option<Action> {
     let front = FRONT.load(Ordering::SeqCst);
     let device = CHANGE.load(Ordering::Relaxed);
-    // SAFETY: stored by `rdmalab_signals_attach_1`, whose caller gave a function of this type; null
+    // SAFETY: stored by `rdmalab_signals_attach_2`, whose caller gave a function of this type; null
     // otherwise, which is `None`.
     let device = unsafe { core::mem::transmute::<*mut (), Option<Action>>(device) };
     device.filter(|_| front != 0)
+}
+
+/// The attached device's function that is called around the making of a child.
+fn make_child() -> Option<MakeChild> {
+    let device = MAKE_CHILD.load(Ordering::Acquire);
+    // SAFETY: stored by `rdmalab_signals_attach_2`, whose caller gave a function of this type; null
+    // otherwise, which is `None`.
+    unsafe { core::mem::transmute::<*mut (), Option<MakeChild>>(device) }
 }
 
 /// # Safety

@@ -15,6 +15,20 @@ pub(crate) type Signal = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler
 /// `siginterrupt`.
 type Interrupt = unsafe extern "C" fn(c_int, c_int) -> c_int;
 
+/// `posix_spawn` and `posix_spawnp`.
+type Spawn = unsafe extern "C" fn(
+    *mut libc::pid_t,
+    *const c_char,
+    *const libc::posix_spawn_file_actions_t,
+    *const libc::posix_spawnattr_t,
+    List,
+    List,
+) -> c_int;
+/// `popen`.
+type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
+/// `system`, in which a thread may end.
+type System = unsafe extern "C-unwind" fn(*const c_char) -> c_int;
+
 /// Strings, of which the last is followed by null.
 pub(crate) type List = *const *const c_char;
 /// `execv` and functions of the same type.
@@ -37,6 +51,10 @@ pub(crate) static EXECV: Next = Next::new(c"execv");
 pub(crate) static EXECVP: Next = Next::new(c"execvp");
 pub(crate) static EXECVE: Next = Next::new(c"execve");
 pub(crate) static EXECVPE: Next = Next::new(c"execvpe");
+pub(crate) static POSIX_SPAWN: Next = Next::new(c"posix_spawn");
+pub(crate) static POSIX_SPAWNP: Next = Next::new(c"posix_spawnp");
+static POPEN: Next = Next::new(c"popen");
+static SYSTEM: Next = Next::new(c"system");
 static FEXECVE: Next = Next::new(c"fexecve");
 static SIGACTION: Next = Next::new(c"sigaction");
 static SIGINTERRUPT: Next = Next::new(c"siginterrupt");
@@ -44,6 +62,9 @@ static SIGINTERRUPT: Next = Next::new(c"siginterrupt");
 /// Looks all of them up, so that no call has to: a call may come from a handler.
 pub(crate) fn find_all() {
     for next in [&SIGNAL, &SYSV_SIGNAL, &SIGSET, &SIGACTION, &SIGINTERRUPT] {
+        next.find();
+    }
+    for next in [&POSIX_SPAWN, &POSIX_SPAWNP, &POPEN, &SYSTEM] {
         next.find();
     }
     for next in [&EXECV, &EXECVP, &EXECVE, &EXECVPE, &FEXECVE] {
@@ -142,6 +163,23 @@ pub(crate) unsafe fn execute_file(fd: c_int, words: List, variables: List) -> c_
         Some(next) => unsafe { next(fd, words, variables) },
         None => not_found(),
     }
+}
+
+impl Next {
+    pub(crate) fn spawn(&self) -> Option<Spawn> {
+        // SAFETY: a function of this name has this type; null is `None`.
+        unsafe { core::mem::transmute::<*mut c_void, Option<Spawn>>(self.get()) }
+    }
+}
+
+pub(crate) fn popen() -> Option<Popen> {
+    // SAFETY: a function of this name has this type; null is `None`.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Popen>>(POPEN.get()) }
+}
+
+pub(crate) fn system() -> Option<System> {
+    // SAFETY: a function of this name has this type; null is `None`.
+    unsafe { core::mem::transmute::<*mut c_void, Option<System>>(SYSTEM.get()) }
 }
 
 /// Sets `ENOSYS`, and returns -1.

@@ -20,6 +20,9 @@ use crate::qp_table::QpTable;
 /// How long `dereg_mr` and similar verbs wait for an initiator in the middle of a copy, ns.
 const LANE_WAIT_NS: u64 = 10_000_000_000;
 
+/// How long [`Copiers::wait_for_own_copies`] waits, ns.
+const OWN_COPIES_WAIT_NS: u64 = 1_000_000_000;
+
 /// The threads that may copy to or from the memory of a process.
 #[derive(Clone, Copy)]
 pub(crate) struct Copiers<'a> {
@@ -46,6 +49,17 @@ impl<'a> Copiers<'a> {
             drop(object.inner.lock());
         }
         self.wait_for_lanes()
+    }
+
+    /// Waits until no copy of this process that began before this call is in progress. If the
+    /// calling thread has interrupted one itself, in a signal handler, this takes a second.
+    pub(crate) fn wait_for_own_copies(self) {
+        let give_up_ns = crate::clock::now_ns() + OWN_COPIES_WAIT_NS;
+        for object in self.busy_qps() {
+            while object.inner.try_lock().is_none() && crate::clock::now_ns() < give_up_ns {
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// The QPs that threads of this process had locked before this call and may not have released

@@ -38,6 +38,5 @@ mod handles;
 mod handshake;
 mod hello_rounds;
 mod hooks;
-mod host_peers;
+mod host;
 mod idle_yield;
-mod invalidation;

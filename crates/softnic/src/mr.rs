@@ -137,12 +137,19 @@ fn new_entry(
     }
 }
 
+/// As [`Copiers::wait_for_own_copies`], for the fault guard, which knows no process.
+fn wait_for_own_copies() {
+    if let Some(process) = Process::existing() {
+        Copiers::of(process).wait_for_own_copies();
+    }
+}
+
 /// Installs the fault guard before the first region exists, so that a copy into memory that the
 /// program unmapped is an error. At each later region checks the program's handlers again.
 fn guard_copies() -> VerbsResult<()> {
     static FIRST: std::sync::Once = std::sync::Once::new();
     let mut result = Ok(());
-    FIRST.call_once(|| result = guard::install_if_default().map(drop));
+    FIRST.call_once(|| result = guard::install_if_default(wait_for_own_copies).map(drop));
     if guard::recheck() == Mode::Syscall {
         crate::debug_once(
             "copies are made by system calls, about a microsecond each: the program has a handler \

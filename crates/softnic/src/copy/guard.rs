@@ -23,6 +23,11 @@
 //! `RDMALAB_FAULT_GUARD` selects the policy: `auto` (as above), `signal` (our handler replaces the
 //! one that is there at first, and calls it for all faults but ours), `syscall`, or `off`.
 //!
+//! A program that ignores a signal passes this on to its children, but not that our handler is
+//! installed. So while the C library makes a child for a program that ignores SIGSEGV or SIGBUS,
+//! the kernel makes our copies and ignores the signal (`begin_child`); the preload library calls us
+//! before and after.
+//!
 //! # Cases that are not covered
 //! - A program that sets its handler *after* its last registration, unseen by the preload library,
 //!   gets our faults in that handler until the next [`recheck`].
@@ -108,17 +113,20 @@ impl Policy {
 }
 
 /// [`install`] with the policy of the environment. Called at the first registration of memory.
+/// `wait_for_copies` returns when no copy that began before the call is in progress.
 ///
 /// # Errors
 /// [`UnknownPolicy`]; nothing is installed then.
-pub(crate) fn install_if_default() -> Result<Mode, UnknownPolicy> {
-    Ok(install(Policy::from_env()?))
+pub(crate) fn install_if_default(wait_for_copies: fn()) -> Result<Mode, UnknownPolicy> {
+    let policy = Policy::from_env()?;
+    held().wait_for_copies = wait_for_copies;
+    Ok(install(policy))
 }
 
 /// Sets the policy, and installs the handler if the policy needs it.
 pub(crate) fn install(policy: Policy) -> Mode {
     if matches!(policy, Policy::Auto | Policy::Signal) {
-        handler::attach();
+        handler::attach(make_child);
     }
     let mut held = held();
     held.policy = Some(policy);
@@ -153,15 +161,75 @@ struct Held {
     /// Whether our handler was ever installed. A later handler may call ours, so ours must not call
     /// it.
     claimed: bool,
+    /// Returns when no copy that began before the call is in progress.
+    wait_for_copies: fn(),
+    /// Number of threads that make a child for which the kernel ignores a signal.
+    children: u32,
+    /// The process that this state is of.
+    process: u32,
 }
 
+static HELD: Mutex<Held> = Mutex::new(Held {
+    policy: None,
+    claimed: false,
+    wait_for_copies: || {},
+    children: 0,
+    process: 0,
+});
+
 fn held() -> MutexGuard<'static, Held> {
-    static HELD: Mutex<Held> = Mutex::new(Held { policy: None, claimed: false });
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The preload library calls this before (`begins` is not 0) the C library makes a child, and
+/// afterwards if it returned 1.
+extern "C" fn make_child(begins: i32) -> i32 {
+    if begins == 0 {
+        held().end_child();
+        return 0;
+    }
+    // After a fork, or in a signal handler, the thread that holds the lock may never release it.
+    for _ in 0..LOCK_TRIES {
+        if let Ok(mut held) = HELD.try_lock() {
+            return held.begin_child().into();
+        }
+        std::thread::yield_now();
+    }
+    0
+}
+
+/// How often [`make_child`] tries to lock.
+const LOCK_TRIES: u32 = 10_000;
+
 impl Held {
+    /// Lets the kernel ignore the signals that the program ignores. Returns whether there is one.
+    fn begin_child(&mut self) -> bool {
+        // In a child by `fork` the threads that were making children do not exist.
+        let process = std::process::id();
+        if self.process != process {
+            (self.process, self.children) = (process, 0);
+        }
+        if self.children == 0 && !GUARDED.iter().any(Guarded::hides_ignored) {
+            return false;
+        }
+        if self.children == 0 {
+            mode::set(Mode::Syscall);
+            (self.wait_for_copies)();
+            GUARDED.iter().for_each(Guarded::step_aside);
+        }
+        self.children += 1;
+        true
+    }
+
+    fn end_child(&mut self) {
+        self.children = self.children.saturating_sub(1);
+        self.apply();
+    }
+
     fn apply(&mut self) -> Mode {
+        if self.children > 0 && self.process == std::process::id() {
+            return Mode::Syscall;
+        }
         #[cfg(target_arch = "x86_64")]
         super::x86_64::choose_instructions();
         let mode = match self.policy {

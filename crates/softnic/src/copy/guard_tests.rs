@@ -106,7 +106,7 @@ fn crash() -> ! {
 }
 
 fn assert_guarded_then_crash() {
-    assert_eq!(guard::install_if_default(), Ok(Mode::Signal));
+    assert_eq!(guard::install_if_default(|| {}), Ok(Mode::Signal));
     assert_faults_are_errors();
     assert_eq!(guard::recheck(), Mode::Signal);
     crash();

@@ -66,7 +66,8 @@ fn a_program_with_handlers_sees_what_it_sees_without_us() {
 fn handlers_survive_libraries_forks_and_executions_and_crashes_dump_core() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let sources = ["signal_torture.c", "unmapped_copy.c"];
-    let Some(program) = compile(scratch.path(), &sources, &["-libverbs"]) else { return };
+    let libraries = ["-libverbs", "-lpthread"];
+    let Some(program) = compile(scratch.path(), &sources, &libraries) else { return };
     let options = ["-shared", "-fPIC"];
     let Some(library) = compile(scratch.path(), &["signal_library.c"], &options) else { return };
     let library = library.display().to_string();

@@ -125,6 +125,21 @@ impl Guarded {
         is_done.then_some(found)
     }
 
+    /// Whether the program ignores the signal, and our handler is installed instead.
+    pub(super) fn hides_ignored(&self) -> bool {
+        self.handler.load(Ordering::Relaxed) & !RESETS == libc::SIG_IGN
+            && current(self.signal).is_some_and(|now| is_ours(&now))
+    }
+
+    /// Removes our handler if the program ignores the signal.
+    pub(super) fn step_aside(&self) {
+        let _locked = Locked::take();
+        if self.hides_ignored() {
+            // SAFETY: the kernel returned this action when our handler replaced it.
+            unsafe { preloaded::sigaction(self.signal, &self.former(), std::ptr::null_mut()) };
+        }
+    }
+
     /// The program's handler for one delivery of the signal. A handler with SA_RESETHAND is
     /// returned once.
     fn take_handler(&self) -> usize {
@@ -183,17 +198,17 @@ impl Drop for Locked {
 }
 
 /// Directs the program's calls of `sigaction` for the two signals to this module, if the preload
-/// library is in the process.
-pub(super) fn attach() {
+/// library is in the process, and tells it to call `make_child` around those that make children.
+pub(super) fn attach(make_child: preloaded::MakeChild) {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    ONCE.call_once(move || {
         extern "C" fn unlock_in_child() {
             // The thread that held the lock may not exist in the child.
             IS_LOCKED.store(false, Ordering::Relaxed);
         }
         // SAFETY: the function stores to an atomic.
         unsafe { libc::pthread_atfork(None, None, Some(unlock_in_child)) };
-        preloaded::attach(our_handler(), change_program_action);
+        preloaded::attach(our_handler(), change_program_action, make_child);
     });
 }
 

@@ -12,7 +12,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(super) type Action =
     unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
 
-/// What `rdmalab_signals_attach_1` fills in before it directs the first call to us. The preload
+/// Called before (1) and after (0) a function that makes a child. Returns 1 if it must be called
+/// afterwards.
+pub(super) type MakeChild = extern "C" fn(i32) -> i32;
+
+/// What `rdmalab_signals_attach_2` fills in before it directs the first call to us. The preload
 /// library has the same structure.
 #[repr(C)]
 struct Functions {
@@ -23,17 +27,17 @@ struct Functions {
     last_handler: AtomicPtr<()>,
 }
 
-type Attach = unsafe extern "C" fn(usize, Action, *const Functions) -> i32;
+type Attach = unsafe extern "C" fn(usize, Action, MakeChild, *const Functions) -> i32;
 
 static FUNCTIONS: Functions = Functions {
     sigaction: AtomicPtr::new(std::ptr::null_mut()),
     last_handler: AtomicPtr::new(std::ptr::null_mut()),
 };
 
-/// Directs the program's calls for SIGSEGV and SIGBUS to `change`. `front` is the address of our
-/// handler. Does nothing without the preload library, or if another copy of this code was first.
-pub(super) fn attach(front: usize, change: Action) {
-    let name = c"rdmalab_signals_attach_1";
+/// Directs the program's calls for SIGSEGV and SIGBUS to `change`, and those that make children to
+/// `make_child`. `front` is the address of our handler. Does nothing without the preload library, or if another copy of this code was first.
+pub(super) fn attach(front: usize, change: Action, make_child: MakeChild) {
+    let name = c"rdmalab_signals_attach_2";
     // SAFETY: asks for a name in the program's global scope.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if found.is_null() {
@@ -41,8 +45,8 @@ pub(super) fn attach(front: usize, change: Action) {
     }
     // SAFETY: the name has a version number, and is the preload library's alone.
     let attach = unsafe { transmute::<*mut c_void, Attach>(found) };
-    // SAFETY: `change` may be called from any thread at any time; the structure is the library's.
-    unsafe { attach(front, change, &FUNCTIONS) };
+    // SAFETY: both may be called from any thread at any time; the structure is the library's.
+    unsafe { attach(front, change, make_child, &FUNCTIONS) };
 }
 
 /// Whether the preload library calls us.
