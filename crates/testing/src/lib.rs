@@ -14,7 +14,7 @@ use std::time::Duration;
 pub use built::{built, find};
 pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
-pub use seeds::{only_seed, regressions, seeds, seeds_each, seeds_times};
+pub use seeds::{only_seed, play_each, regressions, seeds, seeds_each, seeds_times};
 pub use watch::{Watch, too_busy};
 
 /// The message of perftest when another program took its processor while perftest measured the

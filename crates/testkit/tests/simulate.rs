@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdmalab_engine::vocab::WcStatus;
-use rdmalab_testing::{only_seed, regressions, seeds, seeds_each};
+use rdmalab_testing::{only_seed, play_each, regressions, seeds, seeds_each};
 use rdmalab_testkit::workload::{Player, Scenario, Transcript, run};
 
 /// How many seeds to play without `RDMALAB_SEEDS`. `.ci/run` plays 10 000.
@@ -30,18 +30,14 @@ fn play(scenario: &Scenario) {
 
 #[test]
 fn random_workloads() {
-    for seed in seeds(SEEDS) {
-        play(&Scenario::new(seed));
-    }
+    play_each(seeds(SEEDS), |seed| play(&Scenario::new(seed)));
 }
 
 /// All memory is paged on demand, and pages are taken away again: every byte still arrives, in
 /// order, and atomics are executed once.
 #[test]
 fn random_workloads_with_on_demand_paging() {
-    for seed in seeds_each(SEEDS / 4, 4) {
-        play(&Scenario::paged(seed));
-    }
+    play_each(seeds_each(SEEDS / 4, 4), |seed| play(&Scenario::paged(seed)));
 }
 
 #[test]
@@ -104,7 +100,7 @@ fn without_flushed_receives(mut transcripts: Vec<Transcript>) -> Vec<Transcript>
 /// memory, completions and errors.
 #[test]
 fn lane_and_link_agree() {
-    for seed in seeds_each(SEEDS / 10, 10) {
+    play_each(seeds_each(SEEDS / 10, 10), |seed| {
         let mut scenario = Scenario::one_sided(seed);
         let link = without_flushed_receives(run(&scenario));
         for lane in [1000, 500] {
@@ -112,14 +108,14 @@ fn lane_and_link_agree() {
             let lane_run = without_flushed_receives(run(&scenario));
             assert_eq!(lane_run, link, "seed {seed}, lane {lane}");
         }
-    }
+    });
 }
 
 /// The engine's fast paths for SENDs of one packet decide the same as the driver's general steps:
 /// a seed gives the same run, packet for packet, whichever ends use the fast paths.
 #[test]
 fn the_short_ways_change_nothing() {
-    for seed in seeds_each(SEEDS / 5, 5) {
+    play_each(seeds_each(SEEDS / 5, 5), |seed| {
         let mut scenario = Scenario::new(seed);
         // The fast path for arriving SENDs does both halves of a step at once.
         scenario.knobs.late_retire = 0;
@@ -135,5 +131,5 @@ fn the_short_ways_change_nothing() {
         // One for each seed: the others would play the same messages again.
         let short_ways = [[true, true], [true, false], [false, true]][(seed % 3) as usize];
         assert_eq!(play(short_ways), general, "seed {seed}, short ways at {short_ways:?}");
-    }
+    });
 }

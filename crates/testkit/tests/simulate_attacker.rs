@@ -8,7 +8,7 @@ use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_random::Random;
-use rdmalab_testing::seeds;
+use rdmalab_testing::{play_each, seeds};
 use rdmalab_testkit::sim::{LEFT, Pair, PairConfig, RIGHT, TrainData, blank};
 use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::{Psn, Qpn, RKey};
@@ -149,5 +149,5 @@ fn play(seed: u64) {
 
 #[test]
 fn an_attacker_who_sees_nothing_changes_nothing() {
-    seeds(SEEDS).for_each(play);
+    play_each(seeds(SEEDS), play);
 }

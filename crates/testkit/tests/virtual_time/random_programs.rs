@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rdmalab_random::Random;
 use rdmalab_rank::Rank;
 use rdmalab_sim::{Parameters, Profile, SimRank};
-use rdmalab_testing::{only_seed, seeds};
+use rdmalab_testing::{only_seed, play_each, seeds};
 use rdmalab_verbs::{Cq, RecvRequest, SendRequest, Wc};
 
 use crate::lab::{Endpoint, Shape, connect, lab, model};
@@ -309,25 +309,11 @@ fn run(seed: u64) -> Result<u64, String> {
 #[test]
 fn random_programs_on_random_adapters_keep_every_byte() {
     let seeds = seeds(SEEDS);
-    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let disturbed = AtomicU64::new(0);
-    let failed = |seed| match run(seed) {
-        Ok(packets) => {
-            disturbed.fetch_add(packets, Ordering::Relaxed);
-            None
-        }
-        Err(why) => Some(format!("seed {seed}: {why}")),
-    };
-    let of_thread = |thread: u64| -> Vec<String> {
-        let own = seeds.clone().skip(thread as usize).step_by(threads as usize);
-        own.filter_map(failed).take(3).collect()
-    };
-    let failed: Vec<String> = std::thread::scope(|scope| {
-        let all: Vec<_> =
-            (0..threads).map(|thread| scope.spawn(move || of_thread(thread))).collect();
-        all.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    play_each(seeds.clone(), |seed| {
+        let packets = run(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        disturbed.fetch_add(packets, Ordering::Relaxed);
     });
-    assert!(failed.is_empty(), "{failed:#?}");
     let count = seeds.end - seeds.start;
     assert!(
         only_seed().is_some() || disturbed.into_inner() > count,
