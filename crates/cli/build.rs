@@ -3,7 +3,9 @@
 //! Cargo leaves the cdylib of a dependency in `deps` at best, and `cargo install` copies binaries
 //! only. So this script builds them with a second cargo, in the same profile and with the same
 //! flags. The second cargo has its own target directory, since the outer cargo holds a lock on the
-//! other one. With `RDMALAB_EMBED=0` nothing is embedded: then `exec` looks beside the binary.
+//! other one. It is not in this script's own directory, because cargo has one of these for `clippy`,
+//! one for `build`, and one for each set of features. With `RDMALAB_EMBED=0` nothing is embedded:
+//! then `exec` looks beside the binary.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -115,7 +117,7 @@ fn find(library: &Library, messages: &str, crates: &Path) -> Result<PathBuf, Str
 fn cargo(out: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("build");
-    command.arg("--target-dir").arg(out.join("libraries"));
+    command.arg("--target-dir").arg(profile_directory(out).unwrap_or(out).join("libraries"));
     // The outer cargo has already made the lock file and fetched the packages in it.
     command.args(["--frozen", "--message-format", "json-render-diagnostics"]);
     command.args(["--profile", &profile(out)]);
@@ -131,25 +133,26 @@ fn cargo(out: &Path) -> Command {
     if env::var_os("CARGO_ENCODED_RUSTFLAGS").is_some_and(|flags| flags.is_empty()) {
         command.env_remove("CARGO_ENCODED_RUSTFLAGS");
     }
-    // In a debug build, most of the bytes would be debug information.
-    if env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
-        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
-    }
     command.stderr(Stdio::inherit());
     command
 }
 
-/// The profile. It is read from the path `PROFILE/build/PACKAGE/out`, since cargo's variable has
-/// only the built-in profile that it inherits from.
+/// The directory of the profile, if the script's is `PROFILE/build/PACKAGE/out`.
+fn profile_directory(out: &Path) -> Option<&Path> {
+    out.ancestors().nth(2).filter(|build| build.ends_with("build"))?.parent()
+}
+
+/// The profile. It is read from the path, since cargo's variable has only the built-in profile that
+/// it inherits from.
 fn profile(out: &Path) -> String {
-    let directory = out.ancestors().nth(3).and_then(Path::file_name).and_then(|name| name.to_str());
+    let directory = profile_directory(out).and_then(Path::file_name).and_then(|name| name.to_str());
     match directory {
         Some("debug") => "dev".to_owned(),
-        Some(name) if out.ancestors().nth(2).is_some_and(|build| build.ends_with("build")) => {
-            name.to_owned()
+        Some(name) => name.to_owned(),
+        None if env::var("PROFILE").is_ok_and(|profile| profile == "release") => {
+            "release".to_owned()
         }
-        _ if env::var("PROFILE").is_ok_and(|profile| profile == "release") => "release".to_owned(),
-        _ => "dev".to_owned(),
+        None => "dev".to_owned(),
     }
 }
 

@@ -3,7 +3,7 @@
 use object::Endianness;
 use object::elf::{FileHeader64, SHT_DYNSYM};
 use object::read::elf::{FileHeader, Sym};
-use rdmalab_testing::{built, skipped};
+use rdmalab_testing::{library, skipped};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -55,9 +55,7 @@ fn assert_same(ours: &BTreeSet<Export>, theirs: &BTreeSet<Export>) {
 fn the_library_exports_the_list() {
     assert_eq!(listed().len(), 68);
     let (versioned, plain): (BTreeSet<_>, BTreeSet<_>) =
-        exports(&built(env!("CARGO_PKG_NAME"), "/librdmacm.so"))
-            .into_iter()
-            .partition(|(version, _)| !version.is_empty());
+        exports(&library("librdmacm.so")).into_iter().partition(|(version, _)| !version.is_empty());
     assert_same(&versioned, &listed());
     // Only internal names, which versioned names refer to, have no version.
     let stray: Vec<_> = plain.iter().filter(|(_, name)| !name.starts_with("__rdmalab_")).collect();

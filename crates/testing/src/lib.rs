@@ -11,7 +11,7 @@ mod watch;
 use std::io::Write as _;
 use std::time::Duration;
 
-pub use built::{built, find};
+pub use built::{example, find, library, rdmalab};
 pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
 pub use seeds::{only_seed, play_each, regressions, seeds, seeds_each, seeds_times};

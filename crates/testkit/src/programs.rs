@@ -4,7 +4,7 @@
 //! the test drops its [`Process`].
 
 pub use rdmalab_testing::{Ended, Process, again_while, find, free_port, skipped};
-use rdmalab_testing::{PERFTEST_DISTURBED, built};
+use rdmalab_testing::{PERFTEST_DISTURBED, library};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -151,10 +151,7 @@ pub fn tshark(capture: &Path, filter: &str) -> Option<Vec<String>> {
 
 /// A directory with our `libibverbs.so.1` and `librdmacm.so.1`, for `LD_LIBRARY_PATH`.
 ///
-/// It is `RDMALAB_LIBDIR`, if that is set. Otherwise this function builds the libraries, because
-/// cargo does not build a dependency that is only a shared object. When tests run, cargo has
-/// released its lock. The build uses the same target directory and the profile of the running test,
-/// and does nothing if the libraries are up to date.
+/// It is `RDMALAB_LIBDIR`, if that is set; otherwise the libraries are [built](library).
 ///
 /// # Panics
 /// When the build fails.
@@ -163,34 +160,28 @@ pub fn library_dir() -> &'static Path {
     DIR.get_or_init(|| match std::env::var_os("RDMALAB_LIBDIR") {
         Some(dir) => PathBuf::from(dir),
         None => {
-            let [verbs, cm] = build();
-            install(&cm);
-            install(&verbs)
+            install(&library("librdmacm.so"));
+            install(&library("libibverbs.so"))
         }
     })
 }
 
-/// The binary `rdmalab` with everything that is embedded in it; built as in [`library_dir`].
+/// The binary `rdmalab` with everything that is embedded in it.
 ///
 /// # Panics
 /// When the build fails.
 pub fn rdmalab() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| built("rdmalab", "/rdmalab"))
+    BINARY.get_or_init(rdmalab_testing::rdmalab)
 }
 
-/// The preload library that gives programs memory which peers can map; built as in [`library_dir`].
+/// The preload library that gives programs memory which peers can map.
 ///
 /// # Panics
 /// When the build fails.
 pub fn memory_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| built("rdmalab-memory", "/librdmalab_memory.so"))
-}
-
-/// Builds the libraries and returns their paths.
-fn build() -> [PathBuf; 2] {
-    [built("rdmalab-libibverbs", "/libibverbs.so"), built("rdmalab-librdmacm", "/librdmacm.so")]
+    LIBRARY.get_or_init(|| library("librdmalab_memory.so"))
 }
 
 /// Links to a library by the name that programs look for, in a directory beside it.

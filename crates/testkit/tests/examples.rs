@@ -2,29 +2,15 @@
 //! record is tested beside the records (`record/tests/pandas.rs`).
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rdmalab_testing::example;
 use rdmalab_testkit::programs::{self, Ended};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Builds an example of a crate in the same way as [`programs::library_dir`].
-fn example(package: &str, name: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--package", package, "--example", name, "--message-format", "json"])
-        .current_dir(root())
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let ending = format!("/examples/{name}");
-    let file = messages.split('"').rfind(|word| word.ends_with(&ending));
-    PathBuf::from(file.expect("cargo names what it built"))
 }
 
 /// Runs a program on our library and returns what it printed.
@@ -42,21 +28,21 @@ fn rdmalab() -> Vec<(String, String)> {
 
 #[test]
 fn a_verbs_program_writes_and_sends() {
-    let ended = run(&example("rdmalab-verbs", "loopback"), &[], &[]);
+    let ended = run(&example("loopback"), &[], &[]);
     let lines = "WRITE: b has \"written\"\nSEND: b received \"a message\"\n";
     assert_eq!(ended.stdout, lines, "{}", ended.report());
 }
 
 #[test]
 fn a_connection_is_made_by_rdma_cm() {
-    let ended = run(&example("rdmalab-verbs", "rdma_cm"), &[], &[]);
+    let ended = run(&example("rdma_cm"), &[], &[]);
     assert_eq!(ended.stdout, "the server received \"hello\"\n", "{}", ended.report());
 }
 
 #[test]
 fn a_capture_is_read() {
     let capture = root().join("crates/trace/tests/data/read_lat.pcap");
-    let program = example("rdmalab-trace", "read_capture");
+    let program = example("read_capture");
     let ended = run(&program, &[capture.to_str().expect("a path in UTF-8")], &[]);
     let says = |what: &str| assert!(ended.stdout.contains(what), "{what}: {}", ended.report());
     says("answers after");
@@ -67,7 +53,7 @@ fn a_capture_is_read() {
 /// plans, sweeps and records, and in the report that a plain `rdmalab` makes of the record.
 #[test]
 fn an_experiment_of_ones_own_is_run_and_reported() {
-    let program = example("rdmalab", "own_experiment");
+    let program = example("own_experiment");
     let says = |program: &Path, arguments: &str, expected: &[&str]| {
         let words: Vec<&str> = arguments.split_whitespace().collect();
         let ended = run(program, &words, &[]);
@@ -92,7 +78,7 @@ fn an_experiment_of_ones_own_is_run_and_reported() {
 /// A lost request is retransmitted, and the program does not notice.
 #[test]
 fn a_fault_is_survived_and_seen_in_the_capture() {
-    let program = example("rdmalab-verbs", "loopback");
+    let program = example("loopback");
     let program = program.to_str().expect("a path in UTF-8");
     let ended = run(&root().join("examples/fault.sh"), &[program], &rdmalab());
     for what in ["SEND: b received \"a message\"", "repeated"] {

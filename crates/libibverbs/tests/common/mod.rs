@@ -4,7 +4,7 @@
 use object::Endianness;
 use object::elf::{FileHeader64, SHT_DYNSYM};
 use object::read::elf::{FileHeader, Sym};
-use rdmalab_testing::built;
+use rdmalab_testing::library;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// Our shared library.
 pub fn built_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built(env!("CARGO_PKG_NAME"), "/libibverbs.so"))
+    BUILT.get_or_init(|| library("libibverbs.so"))
 }
 
 /// A directory with the library under the name that programs look for; removed when dropped.
