@@ -237,7 +237,7 @@ pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
 }
 
 impl Tap {
-    fn open(path: &FilePath, snap: usize) -> VerbsResult<Tap> {
+    pub(super) fn open(path: &FilePath, snap: usize) -> VerbsResult<Tap> {
         let failed = |error: std::io::Error| {
             let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
             let shown = path.display();
@@ -467,6 +467,30 @@ impl Entry<'_> {
             drop(self.queue);
             self.tap.wake_writer();
         }
+    }
+}
+
+/// What waits in a queue: its blocks with timestamps of 0, and the counts of the first device.
+#[cfg(test)]
+pub(super) struct Queued {
+    pub(super) blocks: Vec<u8>,
+    pub(super) seen: u64,
+    pub(super) dropped: u64,
+    pub(super) cut: u64,
+}
+
+#[cfg(test)]
+impl Tap {
+    pub(super) fn queued(&self) -> Queued {
+        let queue = self.queue.lock();
+        let mut blocks = queue.buffer[..queue.used].to_vec();
+        let mut at = 0;
+        while at < blocks.len() {
+            let length = u32::from_ne_bytes(blocks[at + 4..at + 8].try_into().unwrap());
+            blocks[at + 12..at + 20].fill(0);
+            at += length as usize;
+        }
+        Queued { blocks, seen: queue.seen[0], dropped: queue.dropped[0], cut: queue.cut }
     }
 }
 

@@ -12,15 +12,47 @@ use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::quirk::{Answer, Reply};
-use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::packet::ICRC_BYTES;
 
-use super::{QpInner, transport_of};
+use super::{QpInner, QpLinks, transport_of};
+use crate::codec::Body;
 use crate::hooks::Hooks;
 use crate::hooks::faults::Faults;
 use crate::hooks::frames::{Frames, ends, received_headers, shared_headers};
 use crate::hooks::path::FaultyPath;
+use crate::profile;
 use crate::ring_path::RingPath;
+
+impl QpLinks {
+    /// Whether packets that take a short way are captured. Fault rules and missing pages need the
+    /// general path.
+    pub(super) fn is_tapped(&self) -> bool {
+        self.hooks.is_some_and(|hooks| hooks.faults.is_none() && hooks.tap.is_some())
+            && !profile::pages_may_be_missing()
+    }
+
+    /// Captures the slot of a packet that takes a short way. A payload that is not in the slot lies
+    /// at `data`.
+    pub(super) fn tap_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
+        let tap = self.hooks.and_then(|hooks| hooks.tap);
+        let (Some(tap), Some(known)) = (tap, &self.shared_paths) else {
+            return debug_assert!(false, "a short way without a capture or an address");
+        };
+        let headers = match direction {
+            Direction::Out => &known[0],
+            Direction::In => &known[1],
+        };
+        let frames = Frames {
+            device: self.pd.context.device,
+            headers: Cow::Borrowed(headers),
+            // It is one packet, whatever the MTU.
+            mtu: PathMtu::Mtu256,
+            transport: self.service,
+        };
+        frames.record_slot(tap, direction, slot, data);
+    }
+}
 
 impl QpInner {
     /// Sends over a peer's ring, wrapped into the hooks.

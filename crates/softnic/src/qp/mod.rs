@@ -129,8 +129,8 @@ pub(crate) struct QpLinks {
     pub(crate) congestion: CongestionWindow,
     /// The hooks that capture or disturb its packets.
     pub(crate) hooks: Option<&'static Hooks>,
-    /// Whether SENDs of one packet may take the short way: no hook has to see them, and no page can
-    /// be missing.
+    /// Whether SENDs of one packet may take the short way without a look at the hooks: there are
+    /// none, and no page can be missing. See also [`QpLinks::is_tapped`].
     pub(crate) has_short_ways: bool,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,

@@ -6,9 +6,13 @@
 //! this (`plan_single`, `accept_single`) and changes nothing before the payload was copied, but for
 //! a receive that it takes from a shared queue. In any other case the message takes the general
 //! path.
+//!
+//! A capture sees these packets as slots: the functions with `TAPS` are compiled a second time for
+//! it, so that others pay nothing.
 
 use rdmalab_driver as driver;
 use rdmalab_engine::qp::{Qp, SingleSend};
+use rdmalab_link::hook::Direction;
 use rdmalab_ring::spsc::{Consumer, Producer, Slot};
 
 use crate::codec::{self, SHORT_BYTES, ShortPayload, Single, SlotPayload};
@@ -24,21 +28,35 @@ impl QpInner {
     /// send.
     #[inline(always)]
     pub(crate) fn transmit_singles(&mut self) -> bool {
+        match self.links.has_short_ways {
+            true => self.transmit_singles_as::<false>(),
+            false => self.links.is_tapped() && self.transmit_tapped_singles(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn transmit_tapped_singles(&mut self) -> bool {
+        self.transmit_singles_as::<true>()
+    }
+
+    #[inline(always)]
+    fn transmit_singles_as<const TAPS: bool>(&mut self) -> bool {
         let QpInner { qp, links } = self;
         // Responses go first.
-        let plain = !qp.has_response() && links.has_short_ways;
+        let plain = !qp.has_response();
         let Some(peer) = links.peer.as_ref().filter(|_| plain) else { return false };
         let mut out = peer.out.lock();
         let before = out.position();
         while out.can_push(1 + ANSWER_SLOTS)
             && let Some(single) = qp.plan_single(SHORT_BYTES)
-            && push_short(&mut out, links, &single)
+            && push_short::<TAPS>(&mut out, links, &single)
         {
             single.retire();
         }
         let mut is_done = !qp.may_send();
         if !is_done && qp.next_is_longer_send(SHORT_BYTES) {
-            push_singles(&mut out, links, qp);
+            push_singles::<TAPS>(&mut out, links, qp);
             is_done = !qp.may_send();
         }
         if out.position() != before {
@@ -54,13 +72,33 @@ impl QpInner {
     /// Returns whether it did.
     #[inline(always)]
     pub(super) fn send_plain_ack(&mut self) -> bool {
+        match self.links.has_short_ways {
+            true => self.send_plain_ack_as::<false>(),
+            false => self.links.is_tapped() && self.send_tapped_ack(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_tapped_ack(&mut self) -> bool {
+        self.send_plain_ack_as::<true>()
+    }
+
+    #[inline(always)]
+    fn send_plain_ack_as<const TAPS: bool>(&mut self) -> bool {
         let QpInner { qp, links } = self;
-        let is_plain = links.has_short_ways && links.route.is_none();
+        let is_plain = links.route.is_none();
         let Some(peer) = links.peer.as_ref().filter(|_| is_plain) else { return false };
         let Some(ack) = qp.only_ack() else { return false };
         let (head, body) = codec::encode_ack(qp.remote_qpn, qp.qpn, ack, links.service);
         let mut out = peer.out.lock();
-        if !out.can_push(1) || out.push(head, &body).is_err() {
+        if !out.can_push(1) {
+            return false;
+        }
+        if TAPS {
+            links.tap_slot(Direction::Out, (head, &body), std::ptr::null());
+        }
+        if out.push(head, &body).is_err() {
             return false;
         }
         qp.retire_ack();
@@ -91,7 +129,9 @@ impl QpInner {
         let service = self.links.service;
         let send = codec::decode_single(slot.head, service, &slot.body, false);
         // SAFETY: decoding made sure that the slot holds the payload.
-        send.is_some_and(|send| unsafe { self.place_single::<false>(&send, payload, from) })
+        send.is_some_and(|send| unsafe {
+            self.place_single::<false, false>(slot, &send, payload, from)
+        })
     }
 
     /// The same for a SEND of one packet of any length, into any receive queue. Releases the data.
@@ -115,12 +155,35 @@ impl QpInner {
                 None => return false,
             },
         };
-        // SAFETY: decoding or `data` made sure that the payload is there.
-        let is_taken = unsafe { self.place_single::<true>(&send, payload, from) };
+        let is_taken = match self.links.has_short_ways {
+            // SAFETY: decoding or `data` made sure that the payload is there.
+            true => unsafe { self.place_single::<true, false>(slot, &send, payload, from) },
+            // SAFETY: as above.
+            false => unsafe { self.place_tapped(slot, &send, payload, from) },
+        };
         if is_taken {
             release(consumer, slot.head, end);
         }
         is_taken
+    }
+
+    /// [`QpInner::place_single`] for a queue pair that is captured; false if it is not.
+    ///
+    /// # Safety
+    /// As for that.
+    #[cold]
+    #[inline(never)]
+    unsafe fn place_tapped(
+        &mut self,
+        slot: &Slot,
+        send: &Single,
+        payload: *const u8,
+        from: u16,
+    ) -> bool {
+        let is_tapped = self.links.is_tapped();
+        // SAFETY: by the contract.
+        let mut place = || unsafe { self.place_single::<true, true>(slot, send, payload, from) };
+        is_tapped && place()
     }
 
     /// Copies the payload to where the receive says, and completes the receive. `ANY_QUEUE`: it may
@@ -130,8 +193,9 @@ impl QpInner {
     /// `send.payload_bytes` bytes can be read at `payload`; another process may write them
     /// meanwhile.
     #[inline(always)]
-    unsafe fn place_single<const ANY_QUEUE: bool>(
+    unsafe fn place_single<const ANY_QUEUE: bool, const TAPS: bool>(
         &mut self,
+        slot: &Slot,
         send: &Single,
         payload: *const u8,
         from: u16,
@@ -139,7 +203,7 @@ impl QpInner {
         let QpInner { qp, links } = self;
         // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
         let is_peer = send.src_qpn == qp.remote_qpn && layout::process_of(send.src_qpn) == from;
-        if !is_peer || links.route.is_some() || !links.has_short_ways {
+        if !is_peer || links.route.is_some() || !(TAPS || links.has_short_ways) {
             return false;
         }
         let Single { psn, flags, payload_bytes, imm, .. } = *send;
@@ -157,6 +221,9 @@ impl QpInner {
         if copied.is_err() {
             return false;
         }
+        if TAPS {
+            links.tap_slot(Direction::In, (slot.head, &slot.body), payload);
+        }
         single.retire(links);
         links.stream = StreamDetector::default();
         true
@@ -166,13 +233,13 @@ impl QpInner {
 /// Sends SENDs of one packet whatever their length. Not inlined, to keep the loop of short ones
 /// fast.
 #[inline(never)]
-fn push_singles(out: &mut Producer, links: &QpLinks, qp: &mut Qp) {
+fn push_singles<const TAPS: bool>(out: &mut Producer, links: &QpLinks, qp: &mut Qp) {
     let mtu = qp.mtu.bytes();
     while out.can_push(1 + ANSWER_SLOTS)
         && let Some(single) = qp.plan_single(mtu)
         && match single.wqe().length > SHORT_BYTES {
-            true => push_data(out, links, &single),
-            false => push_short(out, links, &single),
+            true => push_data::<TAPS>(out, links, &single),
+            false => push_short::<TAPS>(out, links, &single),
         }
     {
         single.retire();
@@ -182,7 +249,11 @@ fn push_singles(out: &mut Producer, links: &QpLinks, qp: &mut Qp) {
 /// Puts a small SEND into the ring, which has room for its slot. Returns false if its payload has
 /// several pieces or cannot be read.
 #[inline(always)]
-fn push_short(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
+fn push_short<const TAPS: bool>(
+    out: &mut Producer,
+    links: &QpLinks,
+    single: &SingleSend<'_>,
+) -> bool {
     let short = if single.wqe().is_inline() {
         words(single.inline())
     } else {
@@ -193,12 +264,16 @@ fn push_short(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> b
         }
         short
     };
-    push_slot(out, links, single, SlotPayload::Short, short)
+    push_slot::<TAPS>(out, links, single, (SlotPayload::Short, short), std::ptr::null())
 }
 
 /// The same for a payload that is too long for a slot, if the data area has room.
 #[inline(always)]
-fn push_data(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
+fn push_data<const TAPS: bool>(
+    out: &mut Producer,
+    links: &QpLinks,
+    single: &SingleSend<'_>,
+) -> bool {
     if !single.wqe().is_inline() && single.sges().len() != 1 {
         return false;
     }
@@ -209,16 +284,17 @@ fn push_data(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bo
         out.cancel_data(data);
         return false;
     }
-    push_slot(out, links, single, SlotPayload::Data(data.pos), [0; 4])
+    push_slot::<TAPS>(out, links, single, (SlotPayload::Data(data.pos), [0; 4]), data.ptr)
 }
 
+/// Puts the slot of a SEND into the ring. A payload that is not in the slot lies at `data`.
 #[inline(always)]
-fn push_slot(
+fn push_slot<const TAPS: bool>(
     out: &mut Producer,
     links: &QpLinks,
     single: &SingleSend<'_>,
-    payload: SlotPayload,
-    short: ShortPayload,
+    (payload, short): (SlotPayload, ShortPayload),
+    data: *const u8,
 ) -> bool {
     let wqe = single.wqe();
     let (src_qpn, dst_qpn, _) = single.ends();
@@ -230,6 +306,9 @@ fn push_slot(
         imm: wqe.imm_or_rkey,
     };
     let (head, body) = codec::encode_single(dst_qpn, &send, links.service, payload, short);
+    if TAPS {
+        links.tap_slot(Direction::Out, (head, &body), data);
+    }
     out.push(head, &body).is_ok()
 }
 
