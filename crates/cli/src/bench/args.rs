@@ -43,7 +43,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Only rows of programs that users know: Debian's perftest and ucx_perftest on the device,
-    /// beside UCX over shared memory of its own
+    /// beside UCX over shared memory of its own; and over UDP, as root, beside iperf3
     #[arg(long)]
     pub peers: bool,
     /// Rounds; more than --quick and the default give narrower intervals

@@ -85,8 +85,8 @@ fn run_self(args: &BenchArgs) -> Outcome {
         let result = match row.reference {
             Reference::Programs(pair) => {
                 let is_soft = device.kind() == Kind::Soft;
-                let on = programs::Setting { device: &args.device, is_soft, cores };
-                measure_programs(&sessions, row, &pair, &on, rounds)
+                let on = programs::Setting { device: &args.device, is_soft, cores, hosts: None };
+                measure_programs(&mut sessions, row, &pair, on, rounds)
             }
             _ => measure(&mut sessions, row, clock, cores, (rounds, yielding)),
         };
@@ -185,15 +185,25 @@ fn measure(
 
 /// Measures a row of programs: ours and the other one alternately.
 fn measure_programs(
-    sessions: &Sessions,
+    sessions: &mut Sessions,
     row: Row,
     pair: &programs::Pair,
-    on: &programs::Setting<'_>,
+    mut on: programs::Setting<'_>,
     rounds: usize,
 ) -> Outcome<RowResult> {
     let mut result = RowResult::of(row, pair.beside.name(pair.bytes));
+    if row.testbed == Testbed::TwoHosts {
+        match sessions.at(row.testbed).map(|session| session.pids()) {
+            Ok(pids) => on.hosts = pids.try_into().ok(),
+            Err(reason) if sessions.is_interrupted() => return Err(reason),
+            Err(reason) => {
+                result.missing = Some(reason.to_string());
+                return Ok(result);
+            }
+        }
+    }
     for _ in 0..rounds {
-        match programs::run(pair, on) {
+        match programs::run(pair, &on) {
             Ok((ours, beside)) => {
                 result.ours.push(ours);
                 result.limit.push(beside);

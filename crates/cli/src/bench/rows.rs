@@ -163,12 +163,19 @@ fn over_udp() -> [Row; 3] {
 }
 
 /// The budgets are those of a run with near cores on an idle machine.
-fn programs() -> [Row; 8] {
+fn programs() -> [Row; 11] {
     let row = |name, ours, beside: &'static str, bytes, target| {
-        let is_rate = beside.ends_with("bw");
+        let is_rate = beside.ends_with("bw") || beside == "ucp_get";
+        let quantity = if is_rate { Quantity::Rate } else { Quantity::HalfRoundTrip };
         let beside = Program::UcxOnPosix(beside);
-        let reference = Reference::Programs(Pair { ours, beside, bytes, is_rate });
+        let reference = Reference::Programs(Pair { ours, beside, bytes, quantity });
         Row { name, bytes, reference, target, list: is_rate.then_some(1), ..ROUND_TRIP }
+    };
+    let stream = |name, bytes| {
+        let (ours, quantity) = (Program::Perftest("ib_write_bw"), Quantity::Bandwidth);
+        let pair = Pair { ours, beside: Program::TcpStream, bytes, quantity };
+        let (testbed, reference) = (Testbed::TwoHosts, Reference::Programs(pair));
+        Row { name, testbed, reference, target: Target::AtLeast(1.0), ..BULK }
     };
     let ucx = Program::UcxOnDevice;
     let (own, shared) = (Program::Perftest, Program::PerftestShared);
@@ -200,12 +207,21 @@ fn programs() -> [Row; 8] {
             none,
         ),
         row(
+            "ib_read_bw 32 B with --memory shared, rate",
+            shared("ib_read_bw"),
+            "ucp_get",
+            32,
+            none,
+        ),
+        row(
             "ib_read_bw 1 MiB with --memory shared, rate",
             shared("ib_read_bw"),
-            "ucp_put_bw",
+            "ucp_get",
             MIB,
             none,
         ),
+        stream("ib_write_bw 64 KiB over UDP", 64 << 10),
+        stream("ib_write_bw 1 MiB over UDP", MIB),
     ]
 }
 
@@ -288,8 +304,7 @@ impl Row {
             Reference::Memcpy | Reference::VmWrite | Reference::ManyDatagrams => {
                 Quantity::Bandwidth
             }
-            Reference::Programs(pair) if pair.is_rate => Quantity::Rate,
-            Reference::Programs(_) => Quantity::HalfRoundTrip,
+            Reference::Programs(pair) => pair.quantity,
         }
     }
 

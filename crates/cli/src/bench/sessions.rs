@@ -9,16 +9,13 @@ use rdmalab_rank::process::WorkerCommand;
 use rdmalab_verbs::Kind;
 use tempfile::TempDir;
 
+use super::programs::{HOSTS, INTERFACE};
 use super::rows::Testbed;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::ends::Ends;
 use crate::run::session::{Session, worker};
 
-/// The network interface of each of the two hosts; their namespaces have no other one.
-const INTERFACE: &str = "rdmalab0";
-/// Their addresses: from TEST-NET-1 (RFC 5737), which is not routed.
-const ADDRESSES: [&str; 2] = ["192.0.2.1/24", "192.0.2.2/24"];
 /// If a capture file does not grow for this long, it is completely written.
 const QUIET: Duration = Duration::from_millis(20);
 /// The longest wait for a capture file.
@@ -138,10 +135,11 @@ impl Sessions {
         let pair = ["type", "veth", "peer", "name", INTERFACE, "netns", two.as_str()];
         let add = ["ip", "link", "add", INTERFACE, "netns", one.as_str()];
         call(&[&add[..], &pair].concat())?;
-        for (pid, address) in [one, two].into_iter().zip(ADDRESSES) {
+        for (pid, host) in [one, two].into_iter().zip(HOSTS) {
+            let address = format!("{host}/24");
             let inside = ["nsenter", "-t", pid.as_str(), "-n", "ip"];
             for words in [
-                &["address", "add", address, "dev", INTERFACE][..],
+                &["address", "add", &address, "dev", INTERFACE][..],
                 &["link", "set", "lo", "up"],
                 &["link", "set", INTERFACE, "up"],
             ] {
