@@ -9,6 +9,7 @@ mod seeds;
 mod watch;
 
 use std::io::Write as _;
+use std::thread;
 use std::time::Duration;
 
 pub use built::{example, find, library, rdmalab};
@@ -81,9 +82,24 @@ pub fn again_while<T>(why: &str, mut run: impl FnMut() -> T, is_spoiled: impl Fn
     run()
 }
 
+/// Runs cases that mostly wait beside each other, in threads that are named as the test's.
+///
+/// # Panics
+/// When a case does.
+pub fn beside_each_other<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+    let test = thread::current();
+    let (test, run) = (test.name().unwrap_or("a test"), &run);
+    thread::scope(|scope| {
+        for case in cases {
+            let thread = thread::Builder::new().name(test.to_owned());
+            thread.spawn_scoped(scope, move || run(case)).expect("a thread");
+        }
+    });
+}
+
 /// Counts a repetition, with what was measured during the attempt before it.
 fn repeated(why: &str, watch: &Watch) {
-    let thread = std::thread::current();
+    let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
     let machine = if watch.was_disturbed() { "busy" } else { "calm" };
     say(&format!("REPEATED {test}: {why} (the machine was {machine}: {watch})\n"));
@@ -99,4 +115,30 @@ pub fn skipped(name: &str, reason: impl std::fmt::Display) {
 /// macros, whose output the harness captures. Errors, such as a closed standard error, are ignored.
 fn say(line: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn cases_run_beside_each_other_and_one_that_fails_fails_all() {
+        let all = Barrier::new(3);
+        let run = |case| {
+            all.wait();
+            assert_ne!(case, 4, "this case fails");
+            assert_eq!(thread::current().name(), Some("a test of ours"));
+        };
+        let test = thread::Builder::new().name("a test of ours".to_owned());
+        thread::scope(|scope| {
+            let test = test.spawn_scoped(scope, || {
+                beside_each_other(0..3, run);
+                catch_unwind(AssertUnwindSafe(|| beside_each_other(2..5, run))).is_err()
+            });
+            assert!(test.expect("a thread").join().expect("it ends"));
+        });
+    }
 }

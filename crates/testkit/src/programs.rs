@@ -10,7 +10,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -97,11 +97,26 @@ pub fn connected(
     again_while(SPOILED, once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
 }
 
+/// The turn to run programs, until it is dropped.
+pub enum Turn {
+    /// No other program has it.
+    Alone(RwLockWriteGuard<'static, ()>),
+    /// Others that share it may have it too.
+    Shared(RwLockReadGuard<'static, ()>),
+}
+
+static TURN: RwLock<()> = RwLock::new(());
+
 /// Waits for the caller's turn. Pairs of programs run one after the other because each program that
 /// spins needs a processor. A failed test does not keep the others from running.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn turn() -> Turn {
+    Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Waits for the turn of programs that mostly wait, for time-outs or for the network: they run
+/// beside each other.
+pub fn shared_turn() -> Turn {
+    Turn::Shared(TURN.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// How long a test run of another checkout may hold the turn.

@@ -17,10 +17,10 @@ mod system;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use guest::{Guest, Unable};
-use rdmalab_testkit::programs::{skipped, turn};
+use rdmalab_testkit::programs::{Turn, skipped, turn};
 
 /// The guest between two tests. To boot one takes as long as many of its pairs.
 static IDLE: Mutex<Option<Guest>> = Mutex::new(None);
@@ -30,7 +30,7 @@ static WANTED: AtomicUsize = AtomicUsize::new(0);
 /// The guest, which one test at a time has. It ends with the last test that waits for it.
 struct Lent {
     guest: Option<Guest>,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Lent {

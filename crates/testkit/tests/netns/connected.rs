@@ -58,7 +58,7 @@ fn wait_until_it_is_member(program: &mut Process) {
 fn programs_connect_to_another_host() {
     let test = "connected";
     let names = PAIRS.map(|(server, ..)| server.split(' ').next().unwrap_or_default());
-    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &names) else { return };
     let mut failures = Vec::new();
     for (server, client, packets) in PAIRS {
         let before = lab.packets(1);
@@ -84,7 +84,7 @@ fn programs_connect_to_another_host() {
 #[test]
 fn a_new_address_is_waited_for_before_anything_is_sent() {
     let test = "a_new_address_is_waited_for_before_anything_is_sent";
-    let Some(lab) = Lab::of_programs(test, 1500, &["rping"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["rping"]) else { return };
     let call = "rping -s -C 3 -a fd91::1";
     let mut numbers = 22..;
     let start = || {
@@ -108,7 +108,7 @@ fn a_tentative_address_blocks_no_caller() {
     let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) else {
         return;
     };
-    let Some(lab) = Lab::of_programs(test, 1500, &["sysctl"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["sysctl"]) else { return };
     let host = lab.namespace(2);
     // The address stays tentative for a minute, which is longer than the program waits for it.
     let probes = "net.ipv6.conf.eth0.dad_transmits=60";
@@ -130,7 +130,7 @@ fn resolving_an_address_without_a_host_times_out() {
     else {
         return;
     };
-    let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &[]) else { return };
     let host = lab.namespace(2);
     lab.must(&format!("-n {host} route add unreachable 198.51.100.0/24"));
     lab.must(&format!("-n {host} route add unreachable fd93::/64"));
@@ -182,7 +182,7 @@ fn a_request_that_is_lost_is_sent_again() {
     else {
         return;
     };
-    let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &[]) else { return };
     let (program, directory) = (program.display(), scratch.path().display());
     let mut server = lab.start(1, &program.to_string());
     programs::wait_until_bound(&mut server, 7472);
@@ -237,7 +237,7 @@ fn an_experiment_connects_to_another_host() {
 fn a_host_without_managers_refuses() {
     let test = "refused";
     let names = ["rping", "ibv_rc_pingpong", "udaddy"];
-    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &names) else { return };
     let mut bystander = lab.start(1, "ibv_rc_pingpong -g 1 -p 18777");
     assert!(
         bystander.wait_until_it_listens(18_777),

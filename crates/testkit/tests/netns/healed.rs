@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use rdmalab_testing::beside_each_other;
 use rdmalab_testkit::programs::{self, Ended};
 
 use crate::lab::{LIMIT, Lab};
@@ -34,9 +35,9 @@ fn has_met(client: &Ended) -> bool {
 
 #[test]
 fn what_ends_is_over() {
-    let test = "what_ends_is_over";
-    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
-    for faults in RULES {
+    beside_each_other(RULES, |faults| {
+        let test = "what_ends_is_over";
+        let Some(lab) = Lab::of_waiting(test, 1500, &["ibv_rc_pingpong"]) else { return };
         // A busy machine may have sent nothing in that time.
         let ends = programs::again_while(
             programs::SPOILED,
@@ -47,5 +48,5 @@ fn what_ends_is_over() {
             assert!(ended.succeeded(), "{faults}: {}", ended.report());
         }
         assert!(has_met(&ends[0]), "{faults}: {}", ends[0].report());
-    }
+    });
 }

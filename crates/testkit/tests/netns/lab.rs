@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Process};
+use rdmalab_testkit::programs::{self, Ended, Process, Turn};
 
 /// A program that takes longer counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(100);
@@ -21,18 +20,27 @@ pub struct Lab {
     switch: String,
     hosts: Vec<String>,
     /// The turn to run programs; dropped after the hosts.
-    _turn: Option<MutexGuard<'static, ()>>,
+    _turn: Option<Turn>,
 }
 
 impl Lab {
     /// Two hosts, and the turn to run programs while they exist. `None`, with a message, if one of
     /// `names` is not installed or [`Lab::with`] gives `None`.
     pub fn of_programs(test: &str, mtu: u32, names: &[&str]) -> Option<Lab> {
+        Self::in_turn(programs::turn, test, mtu, names)
+    }
+
+    /// The same for programs that mostly wait: other tests of such programs run meanwhile.
+    pub fn of_waiting(test: &str, mtu: u32, names: &[&str]) -> Option<Lab> {
+        Self::in_turn(programs::shared_turn, test, mtu, names)
+    }
+
+    fn in_turn(turn: fn() -> Turn, test: &str, mtu: u32, names: &[&str]) -> Option<Lab> {
         if let Some(name) = names.iter().find(|name| programs::find(name).is_none()) {
             programs::skipped(test, format!("{name} is not installed"));
             return None;
         }
-        let turn = programs::turn();
+        let turn = turn();
         // Build the libraries before the hosts are made: some tests need new hosts.
         programs::library_dir();
         let mut lab = Lab::with(test, 2, mtu)?;
@@ -65,6 +73,7 @@ impl Lab {
         for number in 1..=hosts {
             lab.add_host(&base, number, mtu);
         }
+        lab.hosts.iter().for_each(|host| lab.wait_until_up(host));
         Some(lab)
     }
 
@@ -80,6 +89,21 @@ impl Lab {
         self.must(&format!("-n {host} address add 10.91.0.{number}/24 dev eth0"));
         self.must(&format!("-n {host} address add fd91::{number}/64 dev eth0 nodad"));
         self.must(&format!("-n {host} link set eth0 up"));
+    }
+
+    /// Waits for the carrier of a new interface. The kernel reports such changes once a second if
+    /// there are many, and a device whose port is down refuses programs.
+    fn wait_until_up(&self, host: &str) {
+        let until = Instant::now() + LIMIT;
+        let look = ["-n", host, "-o", "link", "show", INTERFACE];
+        let is_up = || {
+            let output = Command::new(&self.ip).args(look).output().expect("ip runs");
+            String::from_utf8_lossy(&output.stdout).contains(" state UP ")
+        };
+        while !is_up() {
+            assert!(Instant::now() < until, "{host}: {INTERFACE} has no carrier");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn ip(&self, arguments: &str) -> Result<(), String> {

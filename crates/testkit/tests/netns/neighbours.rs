@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 3;
 #[test]
 fn a_connection_outlives_the_link_address_of_its_peer() {
     let test = "a_connection_outlives_the_link_address_of_its_peer";
-    let Some(lab) = Lab::of_programs(test, 1500, &["ib_send_lat", "sysctl"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["ib_send_lat", "sysctl"]) else { return };
     // Without an announcement of the new address, the peer takes up to a minute to find it.
     let tells = "sysctl -q -w net.ipv4.conf.eth0.arp_notify=1";
     lab.must(&format!("netns exec {} {tells}", lab.namespace(1)));

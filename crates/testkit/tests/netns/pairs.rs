@@ -120,7 +120,7 @@ fn jumbo_frames() {
 #[test]
 fn without_an_interface_nothing_leaves_the_host() {
     let test = "without_an_interface_nothing_leaves_the_host";
-    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["ibv_rc_pingpong"]) else { return };
     let call = "RDMALAB_INTERFACE= ibv_rc_pingpong -g 1 -n 10";
     let wrong = lab.pair(call, call);
     assert!(wrong.is_err_and(|wrong| !wrong.contains("never listened")), "it must not connect");
@@ -131,7 +131,7 @@ fn without_an_interface_nothing_leaves_the_host() {
 #[test]
 fn an_address_that_is_not_in_use_yet_is_waited_for() {
     let test = "an_address_that_is_not_in_use_yet_is_waited_for";
-    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["ibv_rc_pingpong"]) else { return };
     let call = "ibv_rc_pingpong -c -g 0 -n 100";
     if let Err(wrong) = lab.pair(call, call) {
         panic!("{wrong}");
@@ -143,7 +143,7 @@ fn an_address_that_is_not_in_use_yet_is_waited_for() {
 #[test]
 fn a_path_that_is_too_narrow_is_told() {
     let test = "a_path_that_is_too_narrow_is_told";
-    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["ibv_rc_pingpong"]) else { return };
     // The switch drops longer packets, and the kernel has the route that it has after a report.
     lab.must(&format!("-n {} link set p1 mtu 900", lab.switch()));
     lab.must(&format!("-n {} route add 10.91.0.1/32 dev eth0 mtu 900", lab.namespace(2)));

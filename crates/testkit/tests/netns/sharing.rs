@@ -57,7 +57,7 @@ const SLOWLY: [(&str, &str); 1] = [("RDMALAB_FAULTS", "delay 500us of send")];
 #[test]
 fn the_port_outlives_its_reader() {
     let test = "the_port_outlives_its_reader";
-    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong", "kill"]) else { return };
+    let Some(lab) = Lab::of_waiting(test, 1500, &["ibv_rc_pingpong", "kill"]) else { return };
     let once = || pair_without_readers(&lab);
     let was_too_fast =
         |(in_time, ends): &(bool, [Ended; 2])| !in_time && ends.iter().all(Ended::succeeded);
