@@ -3,9 +3,9 @@
 //! Cargo leaves the cdylib of a dependency in `deps` at best, and `cargo install` copies binaries
 //! only. So this script builds them with a second cargo, in the same profile and with the same
 //! flags. The second cargo has its own target directory, since the outer cargo holds a lock on the
-//! other one. It is not in this script's own directory, because cargo has one of these for `clippy`,
-//! one for `build`, and one for each set of features. With `RDMALAB_EMBED=0` nothing is embedded:
-//! then `exec` looks beside the binary.
+//! other one. It is not in this script's own directory, because cargo has one of these for
+//! `clippy`, one for `build`, and one for each set of features. With `RDMALAB_EMBED=0` nothing is
+//! embedded: then `exec` looks beside the binary.
 
 use std::collections::BTreeSet;
 use std::env;
