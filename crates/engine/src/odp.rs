@@ -159,6 +159,15 @@ impl Pages {
     }
 }
 
+impl Counters {
+    /// Adds what another one counted.
+    fn add(&mut self, other: &Counters) {
+        self.page_faults += other.page_faults;
+        self.page_invalidations += other.page_invalidations;
+        self.page_prefetches += other.page_prefetches;
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Region {
     present: Pages,
@@ -196,6 +205,8 @@ pub struct Paging {
     /// Most of these; 0: queue pairs have no page status of their own.
     max_contexts: usize,
     raised: Vec<Page>,
+    /// What happened to pages of regions that are gone.
+    past: Counters,
 }
 
 /// A part of a region that an adapter accesses.
@@ -240,7 +251,8 @@ impl Paging {
 
     /// Forgets a region, if it is one of these.
     pub fn deregister(&mut self, key: u32) {
-        if self.regions.remove(&key).is_some() {
+        if let Some(region) = self.regions.remove(&key) {
+            self.past.add(&region.counters);
             self.contexts.retain(|_, context| {
                 context.pages.retain(|page| page.key != key);
                 context.left.retain(|page| page.key != key);
@@ -365,6 +377,27 @@ impl Paging {
             region.counters.page_invalidations += region.present.remove_range(first, last);
             region.faulting.remove_range(first, last);
         }
+    }
+
+    /// The numbers of the pages that the adapter can reach. One that several regions have comes
+    /// several times.
+    pub fn present(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = self.regions.values().flat_map(|region| &region.present.0);
+        words.flat_map(|(index, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| index * 64 + bit)
+        })
+    }
+
+    /// What happened to the pages of all regions, also of those that are gone.
+    pub fn totals(&self) -> Counters {
+        let mut all = self.past;
+        self.regions.values().for_each(|region| all.add(&region.counters));
+        all
+    }
+
+    /// The regions, and what happened to their pages.
+    pub fn by_region(&self) -> impl Iterator<Item = (u32, Counters)> + '_ {
+        self.regions.iter().map(|(key, region)| (*key, region.counters))
     }
 
     /// What happened to the pages of a region; `None` if it is not an on-demand region.

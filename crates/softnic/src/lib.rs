@@ -44,6 +44,8 @@ mod keys;
 mod layout;
 mod lifecycle;
 mod limits;
+mod memory_map;
+mod memory_watch;
 mod mr;
 mod multicast;
 mod page_faults;

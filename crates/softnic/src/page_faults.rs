@@ -41,6 +41,18 @@ fn populate(advice: Advice, host_addr: u64, bytes: u64) -> VerbsResult<()> {
     }
 }
 
+#[cold]
+fn say_that_changes_are_seen_late() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        crate::warn(
+            "the kernel does not tell this process of changes of its memory map (userfaultfd). So \
+             on-demand paging looks for them, at most every 50 ms: a page may stay with the device \
+             for so long after munmap, mremap, madvise or mprotect",
+        );
+    });
+}
+
 impl Process {
     /// [`rdmalab_engine::qp::Env::access_pages`] of a queue pair, whose lock the caller holds.
     #[cold]
@@ -56,7 +68,7 @@ impl Process {
             KeyKind::WindowType1 | KeyKind::WindowType2 => self.keys.region_of(entry),
         };
         let Some(key) = key else { return span.bytes };
-        let mut state = self.paging.state.lock();
+        let mut state = self.paging.lock_for_access();
         let present = state.pages.access(key, span, qpn, side);
         if present < span.bytes {
             state.waiting.insert(object.index);
@@ -81,7 +93,7 @@ impl Process {
         // Asks again for pages that were taken away meanwhile. A region that another thread
         // deregisters has all its pages.
         let are_there = || {
-            let mut state = self.paging.state.lock();
+            let mut state = self.paging.lock();
             let mut all = true;
             for (key, host_addr, bytes) in &ranges {
                 state.pages.prefetch(*key, *host_addr, *bytes);
@@ -100,9 +112,12 @@ impl Process {
     }
 
     /// A region begins, without pages if it is an on-demand one.
-    pub(crate) fn begin_paging(&self, entry: &KeyEntry) {
+    pub(crate) fn begin_paging(&'static self, entry: &KeyEntry) {
         if entry.on_demand {
-            let mut state = self.paging.state.lock();
+            if !self.paging.watch.start() {
+                say_that_changes_are_seen_late();
+            }
+            let mut state = self.paging.lock();
             state.pages.register(entry.key);
             self.paging.note(&state);
         } else {
@@ -115,8 +130,9 @@ impl Process {
         if !self.paging.has_work() {
             return;
         }
-        let mut state = self.paging.state.lock();
+        let mut state = self.paging.lock();
         state.pages.deregister(key);
+        state.end_watch(&self.paging.watch);
         if !state.waiting.is_empty() {
             state.schedule(crate::clock::now_ns(), Due::Retry);
         }
@@ -124,7 +140,7 @@ impl Process {
     }
 
     fn fetch(&self, state: &mut PagingState) {
-        state.fetch_raised(crate::clock::now_ns());
+        state.fetch_raised(crate::clock::now_ns(), &self.paging.watch);
         self.paging.note(state);
         if let Some(at_ns) = state.next_ns() {
             self.set_deadline(at_ns);
@@ -138,7 +154,7 @@ impl Process {
             return;
         }
         let waiting = {
-            let mut state = self.paging.state.lock();
+            let mut state = self.paging.lock();
             if state.next_ns().is_none_or(|at_ns| at_ns > now_ns) {
                 state.next_ns().into_iter().for_each(|at_ns| self.set_deadline(at_ns));
                 return;
@@ -159,7 +175,7 @@ impl Process {
                 inner.settle();
             }
         }
-        let mut state = self.paging.state.lock();
+        let mut state = self.paging.lock();
         if !busy.is_empty() {
             state.waiting.extend(busy);
             state.schedule(now_ns + RETRY_NS, Due::Retry);

@@ -8,12 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-use rdmalab_engine::odp::{Page, Paging};
+use parking_lot::{Mutex, MutexGuard};
+use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
 
+use crate::memory_map::{self, Mapping};
+use crate::memory_watch::{Change, MemoryWatch};
 use crate::profile;
+
+/// How old the last look at the memory map may be when a page is accessed, ns. By such a look the
+/// device learns of changes that [`MemoryWatch`] cannot notice, such as `mprotect`.
+const LOOK_NS: u64 = 50_000_000;
 
 /// The pages of the regions of this process.
 pub(crate) struct ProcessPaging {
@@ -21,7 +27,9 @@ pub(crate) struct ProcessPaging {
     is_active: AtomicBool,
     /// Whether something is still to happen.
     is_busy: AtomicBool,
-    pub(crate) state: Mutex<PagingState>,
+    state: Mutex<PagingState>,
+    /// Notices changes of the memory map.
+    pub(crate) watch: MemoryWatch,
 }
 
 pub(crate) struct PagingState {
@@ -34,6 +42,12 @@ pub(crate) struct PagingState {
     /// When the device can tell the next queue pair that its page has come.
     resume_free_ns: u64,
     random: Random,
+    /// The memory that has pages of the device, as it was mapped at the last look.
+    mapped: Vec<Mapping>,
+    /// Pages that the process had at the last look; only kept if no events tell of changes.
+    seen: BTreeSet<u64>,
+    /// When that look was.
+    looked_ns: u64,
 }
 
 pub(crate) enum Due {
@@ -57,7 +71,11 @@ impl ProcessPaging {
                 waiting: BTreeSet::new(),
                 resume_free_ns: 0,
                 random: Random::new(u64::from(slot)),
+                mapped: Vec::new(),
+                seen: BTreeSet::new(),
+                looked_ns: 0,
             }),
+            watch: MemoryWatch::default(),
         }
     }
 
@@ -65,6 +83,37 @@ impl ProcessPaging {
     #[inline(always)]
     pub(crate) fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Relaxed)
+    }
+
+    /// The state, without the pages that the process took away before this call.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        self.watch.take_changes(|change| state.forget(change));
+        state
+    }
+
+    /// The same for an access. Looks at the memory map if that was long ago.
+    pub(crate) fn lock_for_access(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let now_ns = crate::clock::coarse_ns();
+        if now_ns.saturating_sub(state.looked_ns) > LOOK_NS {
+            state.looked_ns = now_ns;
+            state.look(self.watch.works());
+        }
+        state
+    }
+
+    /// The process forked: in both processes the pages are protected, so that the first one that
+    /// writes gets a copy.
+    pub(crate) fn forked(&self) {
+        if self.is_active() {
+            self.watch.everything_changed();
+        }
+    }
+
+    /// What happened to pages.
+    pub(crate) fn totals(&self) -> Counters {
+        self.lock().pages.totals()
     }
 
     /// Whether there is such a region, or something is still to happen.
@@ -81,7 +130,7 @@ impl ProcessPaging {
     /// A queue pair was reset or destroyed.
     pub(crate) fn forget_qp(&self, qpn: Qpn) {
         if self.is_active() {
-            self.state.lock().pages.forget_qp(qpn);
+            self.lock().pages.forget_qp(qpn);
         }
     }
 }
@@ -92,10 +141,57 @@ impl PagingState {
         self.due.insert((at_ns, self.numbered), due);
     }
 
+    /// The memory map changed.
+    fn forget(&mut self, change: Change) {
+        self.pages.invalidate(change.start, change.bytes);
+        if change.is_unwatched {
+            let end = change.start.saturating_add(change.bytes);
+            memory_map::subtract(&mut self.mapped, change.start, end);
+        }
+    }
+
+    /// Looks at the memory map for changes that no event told.
+    fn look(&mut self, has_events: bool) {
+        let (changed, mapped) = memory_map::compare(&self.mapped, &memory_map::mappings());
+        for (start, end) in changed {
+            self.pages.invalidate(start, end - start);
+        }
+        self.mapped = mapped;
+        if !has_events {
+            let there: BTreeSet<u64> = memory_map::mapped_pages(self.pages.present()).collect();
+            for number in self.seen.difference(&there) {
+                self.pages.invalidate(number * PAGE_BYTES, 1);
+            }
+            self.seen = there;
+        }
+    }
+
+    /// Watches the memory around a page that the device will have.
+    fn watch_around(&mut self, page: Page, watch: &MemoryWatch) {
+        let address = page.number * PAGE_BYTES;
+        if memory_map::at(&self.mapped, address).is_some() {
+            return;
+        }
+        if let Some(mapping) = memory_map::at(&memory_map::mappings(), address) {
+            // What cannot be watched is only looked at.
+            watch.add(mapping.start, mapping.end);
+            memory_map::insert(&mut self.mapped, *mapping);
+        }
+    }
+
+    /// Watches nothing any more, if there is no region left.
+    pub(crate) fn end_watch(&mut self, watch: &MemoryWatch) {
+        if self.pages.is_empty() {
+            self.mapped.drain(..).for_each(|mapping| watch.remove(mapping.start, mapping.end));
+            self.seen.clear();
+        }
+    }
+
     /// Schedules the pages that were asked for.
-    pub(crate) fn fetch_raised(&mut self, now_ns: u64) {
+    pub(crate) fn fetch_raised(&mut self, now_ns: u64, watch: &MemoryWatch) {
         let all = profile::adapter_values();
         for page in self.pages.take_raised() {
+            self.watch_around(page, watch);
             let more = -self.random.unit_above_0().ln() * all.odp_resolve_mean_ns as f64;
             self.schedule(now_ns + all.odp_resolve_ns + more as u64, Due::Page(page));
         }

@@ -180,10 +180,18 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
+extern "C" fn after_fork_in_parent() {
+    if let Some(process) = Process::existing() {
+        process.paging.forked();
+    }
+}
+
 fn register_fork_handler() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler only stores to atomics and closes a descriptor.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+        // SAFETY: the handlers only store to atomics and short lists, and close descriptors.
+        unsafe {
+            libc::pthread_atfork(None, Some(after_fork_in_parent), Some(after_fork_in_child))
+        };
     });
 }

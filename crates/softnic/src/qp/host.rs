@@ -13,6 +13,7 @@ use crate::copiers::Copiers;
 use crate::copy;
 use crate::keys::KeyUsers;
 use crate::layout;
+use crate::memory_watch::Copying;
 
 /// The destination of a payload.
 pub(crate) struct Destination<'a> {
@@ -96,11 +97,12 @@ impl Memory for QpLinks {
     #[inline(always)]
     fn read(
         &self,
-        _region: &KeyEntry,
+        region: &KeyEntry,
         host_addr: u64,
         bytes: u32,
         to: &mut Destination<'_>,
     ) -> Result<(), CopyError> {
+        let _copying = self.copying(region);
         // SAFETY: the driver checked the source against its region just now, and the copy reports
         // unmapped memory; the maker of the place promised that it has room.
         unsafe { copy::copy(to.at, host_addr as *const u8, bytes as usize) }
@@ -112,11 +114,12 @@ impl Memory for QpLinks {
     #[inline(always)]
     fn write(
         &mut self,
-        _region: &KeyEntry,
+        region: &KeyEntry,
         host_addr: u64,
         bytes: u32,
         from: &mut Arrived<'_>,
     ) -> Result<(), CopyError> {
+        let _copying = self.copying(region);
         // SAFETY: the target was checked against its region just now, which cannot go away while
         // the QP's lock is held; the maker of `from` promised that the bytes are there; the copy
         // reports unmapped memory.
@@ -128,10 +131,11 @@ impl Memory for QpLinks {
 
     fn atomic(
         &mut self,
-        _region: &KeyEntry,
+        region: &KeyEntry,
         host_addr: u64,
         op: AtomicOp,
     ) -> Result<u64, CopyError> {
+        let _copying = self.copying(region);
         // SAFETY: eight aligned bytes that were checked against their region just now.
         unsafe { execute_atomic(host_addr as *mut u64, op) }.map_err(|_| CopyError::Fault)
     }
@@ -156,6 +160,12 @@ impl Host for QpLinks {
 }
 
 impl QpLinks {
+    /// Keeps pages of an on-demand region from being taken away during a copy.
+    #[inline(always)]
+    fn copying(&self, region: &KeyEntry) -> Option<Copying<'static>> {
+        region.on_demand.then(|| self.process.paging.watch.copying())
+    }
+
     /// Changes the key table for the bind or local invalidate at `position`, and begins to wait for
     /// the threads that may still use the former binding. `None` if the change is not allowed.
     fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Invalidation>> {

@@ -50,6 +50,22 @@ fn memory_is_paged_on_demand() {
 }
 
 #[test]
+fn pages_follow_the_memory_map() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["memory_changes.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-libverbs"]) {
+        // By the lane a peer copies through the kernel, which no call of this process waits for.
+        let environments = [
+            "RDMALAB_LANE=off",
+            "RDMALAB_PROFILE=connectx4",
+            "RDMALAB_PROFILE=connectx6",
+            "RDMALAB_PROFILE=connectx6 RDMALAB_ODP_WATCH=scan",
+        ];
+        run(&program, &environments, "all passed");
+    }
+}
+
+#[test]
 fn every_roce_gid_has_a_network_interface() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) = compile(scratch.path(), &["gid_table.c", "endpoint.c"], &["-libverbs"]) {

@@ -1,0 +1,388 @@
+//! Notices changes of the memory map under on-demand regions, before the call that makes them
+//! returns.
+//!
+//! The kernel tells a reader of a userfaultfd about `munmap`, `mremap`, `madvise` and a mapping
+//! that is replaced, and the thread that makes the call waits until the event is read
+//! (`userfaultfd(2)`). The memory is registered for write protection, but no page is protected, so
+//! page faults of the processor stay as they are. A thread waits for the events; before it reads one, it waits for the
+//! copies into on-demand memory that are under way, and keeps new ones from beginning. So when the
+//! call returns, no such copy is under way, and the next access finds the page missing.
+//!
+//! The thread that made the change may hold any lock of this device or of `malloc`. So the thread
+//! that reads takes none of these, and allocates nothing.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::signals::{block_signals, restore_signals};
+
+/// `ioctl` requests and structures of `linux/userfaultfd.h`.
+mod kernel {
+    pub(super) const USER_MODE_ONLY: i32 = 1;
+    pub(super) const API_VERSION: u64 = 0xaa;
+    pub(super) const API: libc::c_ulong = 0xc018_aa3f;
+    pub(super) const REGISTER: libc::c_ulong = 0xc020_aa00;
+    pub(super) const UNREGISTER: libc::c_ulong = 0x8010_aa01;
+    pub(super) const REGISTER_MODE_WP: u64 = 2;
+    pub(super) const FEATURE_EVENT_REMAP: u64 = 1 << 2;
+    pub(super) const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
+    pub(super) const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
+    pub(super) const FEATURE_WP: u64 = 1;
+    /// Memory of all kinds can be registered (Linux 6.7).
+    pub(super) const FEATURE_WP_ASYNC: u64 = 1 << 15;
+    pub(super) const EVENT_REMAP: u64 = 0x14;
+    pub(super) const EVENT_REMOVE: u64 = 0x15;
+    pub(super) const EVENT_UNMAP: u64 = 0x16;
+}
+
+/// A change of the memory map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    /// What is mapped there now is not watched.
+    pub(crate) is_unwatched: bool,
+}
+
+impl Change {
+    const EVERYTHING: Change = Change { start: 0, bytes: u64::MAX, is_unwatched: false };
+}
+
+/// Changes that are kept one by one; if there are more, everything counts as changed.
+const MOST_CHANGES: usize = 64;
+
+/// How long a change waits for copies that are under way, ns. The thread that makes the change may
+/// itself have interrupted a copy by a signal handler.
+const COPY_WAIT_NS: u64 = 100_000_000;
+
+#[derive(Clone, Copy)]
+struct Changes {
+    kept: [Change; MOST_CHANGES],
+    count: usize,
+}
+
+const NO_CHANGES: Changes =
+    Changes { kept: [Change { start: 0, bytes: 0, is_unwatched: false }; MOST_CHANGES], count: 0 };
+
+/// Watches memory of this process.
+pub(crate) struct MemoryWatch {
+    gate: CopyGate,
+    changes: Mutex<Changes>,
+    has_changes: AtomicBool,
+    /// `None`: the kernel does not tell about changes.
+    fd: OnceLock<Option<OwnedFd>>,
+    /// The descriptor is no longer what it was: the program closed it.
+    is_broken: AtomicBool,
+}
+
+impl Default for MemoryWatch {
+    fn default() -> MemoryWatch {
+        MemoryWatch {
+            gate: CopyGate::default(),
+            changes: Mutex::new(NO_CHANGES),
+            has_changes: AtomicBool::new(false),
+            fd: OnceLock::new(),
+            is_broken: AtomicBool::new(false),
+        }
+    }
+}
+
+impl MemoryWatch {
+    /// Whether events tell of changes.
+    pub(crate) fn works(&self) -> bool {
+        self.fd.get().is_some_and(Option::is_some) && !self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// Begins to watch, if the kernel can do that and the user did not forbid it. Returns whether
+    /// it does. The first call starts the thread.
+    pub(crate) fn start(&'static self) -> bool {
+        let open = || {
+            let is_forbidden = std::env::var_os("RDMALAB_ODP_WATCH").is_some_and(|it| it == "scan");
+            let fd = if is_forbidden { None } else { open() }?;
+            let raw = fd.as_raw_fd();
+            let before = block_signals();
+            let thread = std::thread::Builder::new().name("rdmalab-odp".into());
+            let spawned = thread.stack_size(64 * 1024).spawn(move || self.watch(raw));
+            restore_signals(&before);
+            spawned.is_ok().then_some(fd)
+        };
+        self.fd.get_or_init(open);
+        self.works()
+    }
+
+    /// Watches a range of whole pages; `false` if that is not possible.
+    pub(crate) fn add(&self, start: u64, end: u64) -> bool {
+        let Some(fd) = self.fd.get().and_then(Option::as_ref) else { return false };
+        let mut range = [start, end - start, kernel::REGISTER_MODE_WP, 0];
+        // SAFETY: a live `struct uffdio_register`; the kernel checks the range. Without a protected
+        // page the registration changes nothing of what the program sees.
+        unsafe { libc::ioctl(fd.as_raw_fd(), kernel::REGISTER, range.as_mut_ptr()) == 0 }
+    }
+
+    /// Watches a range no longer, whatever is mapped there now.
+    pub(crate) fn remove(&self, start: u64, end: u64) {
+        let Some(fd) = self.fd.get().and_then(Option::as_ref) else { return };
+        let mut range = [start, end - start];
+        // SAFETY: a live `struct uffdio_range`.
+        unsafe { libc::ioctl(fd.as_raw_fd(), kernel::UNREGISTER, range.as_mut_ptr()) };
+    }
+
+    /// Calls `forget` for all that changed since the last call. Waits first for a change that is
+    /// about to be noted, so that a thread whose call has returned is never overtaken.
+    pub(crate) fn take_changes(&self, mut forget: impl FnMut(Change)) {
+        self.gate.wait_until_open();
+        if !self.has_changes.load(Ordering::Acquire) {
+            return;
+        }
+        self.has_changes.store(false, Ordering::Relaxed);
+        let taken = {
+            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *changes, NO_CHANGES)
+        };
+        match taken.kept.get(..taken.count) {
+            Some(changes) => changes.iter().for_each(|change| forget(*change)),
+            None => forget(Change { is_unwatched: true, ..Change::EVERYTHING }),
+        }
+    }
+
+    /// Every page changed, as after a fork, which protects them all in both processes.
+    pub(crate) fn everything_changed(&self) {
+        self.note(Change::EVERYTHING);
+    }
+
+    /// Marks a copy into or out of on-demand memory until the result is dropped. The caller must
+    /// allocate and free nothing meanwhile.
+    pub(crate) fn copying(&self) -> Copying<'_> {
+        self.gate.enter()
+    }
+
+    fn note(&self, change: Change) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = changes.count;
+        if let Some(place) = changes.kept.get_mut(at) {
+            *place = change;
+        }
+        changes.count = (at + 1).min(MOST_CHANGES + 1);
+        self.has_changes.store(true, Ordering::Release);
+    }
+
+    /// Reads events until the process ends, or the descriptor is not what it was.
+    fn watch(&self, fd: i32) {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        loop {
+            // SAFETY: one live pollfd.
+            let ready = unsafe { libc::poll(&raw mut poll, 1, -1) };
+            if ready <= 0 {
+                continue;
+            }
+            self.gate.close();
+            let goes_on = poll.revents & !libc::POLLIN == 0 && self.read_events(fd);
+            if !goes_on {
+                self.is_broken.store(true, Ordering::Relaxed);
+                self.note(Change { is_unwatched: true, ..Change::EVERYTHING });
+            }
+            self.gate.open();
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Reads what is there; each read lets the thread go on that made the change. `false` if the
+    /// descriptor cannot be read any more.
+    fn read_events(&self, fd: i32) -> bool {
+        loop {
+            // A `struct uffd_msg`: the event in the first byte, then up to three numbers.
+            let mut event = [0u64; 4];
+            let bytes = size_of_val(&event);
+            // SAFETY: a live buffer of that size.
+            let got = unsafe { libc::read(fd, event.as_mut_ptr().cast(), bytes) };
+            if got < 0 {
+                // Asked for without an allocation.
+                // SAFETY: the calling thread's own error number.
+                let error = unsafe { *libc::__errno_location() };
+                match error {
+                    libc::EINTR => continue,
+                    error => return error == libc::EAGAIN,
+                }
+            }
+            if got as usize != bytes {
+                return false;
+            }
+            let [kind, first, second, third] = event;
+            match kind & 0xff {
+                kernel::EVENT_UNMAP => self.note(Change {
+                    start: first,
+                    bytes: second.saturating_sub(first),
+                    is_unwatched: true,
+                }),
+                kernel::EVENT_REMAP => {
+                    self.note(Change { start: first, bytes: third, is_unwatched: true });
+                }
+                kernel::EVENT_REMOVE => self.note(Change {
+                    start: first,
+                    bytes: second.saturating_sub(first),
+                    is_unwatched: false,
+                }),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A userfaultfd with the events of this module; `None` if the kernel has none, or the process may
+/// not use it. That for faults in user mode only needs no privilege.
+fn open() -> Option<OwnedFd> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | kernel::USER_MODE_ONLY;
+    // SAFETY: takes no pointers.
+    let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    let raw = i32::try_from(raw).ok().filter(|raw| *raw >= 0)?;
+    // SAFETY: the kernel just returned this descriptor, and nothing else uses it.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    let events =
+        kernel::FEATURE_EVENT_REMAP | kernel::FEATURE_EVENT_REMOVE | kernel::FEATURE_EVENT_UNMAP;
+    let accepts = |features: u64| {
+        let mut api = [kernel::API_VERSION, features, 0];
+        // SAFETY: a live `struct uffdio_api`.
+        unsafe { libc::ioctl(fd.as_raw_fd(), kernel::API, api.as_mut_ptr()) == 0 }
+    };
+    // After a refusal the kernel lets it be asked again.
+    let is_able = accepts(events | kernel::FEATURE_WP | kernel::FEATURE_WP_ASYNC)
+        || accepts(events | kernel::FEATURE_WP);
+    is_able.then_some(fd)
+}
+
+/// Lets many threads copy, or one thread make sure that none does.
+#[derive(Default)]
+struct CopyGate {
+    is_closed: AtomicBool,
+    inside: AtomicU32,
+}
+
+/// A copy that is under way.
+pub(crate) struct Copying<'a>(&'a CopyGate);
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl CopyGate {
+    fn enter(&self) -> Copying<'_> {
+        loop {
+            self.inside.fetch_add(1, Ordering::SeqCst);
+            let copying = Copying(self);
+            if !self.is_closed.load(Ordering::SeqCst) {
+                return copying;
+            }
+            drop(copying);
+            self.wait_until_open();
+        }
+    }
+
+    fn wait_until_open(&self) {
+        while self.is_closed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Returns when no copy is under way, or after [`COPY_WAIT_NS`].
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let give_up_ns = crate::clock::now_ns() + COPY_WAIT_NS;
+        while self.inside.load(Ordering::SeqCst) > 0 && crate::clock::now_ns() < give_up_ns {
+            std::thread::yield_now();
+        }
+    }
+
+    fn open(&self) {
+        self.is_closed.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn map(at: *mut libc::c_void, bytes: usize, more: i32) -> *mut libc::c_void {
+        let (rw, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more);
+        // SAFETY: new memory, or in place of memory of this test alone.
+        let base = unsafe { libc::mmap(at, bytes, rw, flags, -1, 0) };
+        assert!(base != libc::MAP_FAILED);
+        base
+    }
+
+    fn taken(watch: &MemoryWatch) -> Vec<Change> {
+        let mut found = Vec::new();
+        watch.take_changes(|change| found.push(change));
+        found
+    }
+
+    #[test]
+    fn a_change_is_known_when_the_call_returns() {
+        let watch: &'static MemoryWatch = Box::leak(Box::default());
+        if !watch.start() {
+            rdmalab_testing::skipped("changes of the memory map", "the kernel refuses userfaultfd");
+            return;
+        }
+        let base = map(std::ptr::null_mut(), 16 * PAGE, 0);
+        let address = base as u64;
+        assert!(watch.add(address, address + 16 * PAGE as u64));
+        assert!(taken(watch).is_empty());
+        let change = |page: u64, pages: u64, is_unwatched| Change {
+            start: address + page * PAGE as u64,
+            bytes: pages * PAGE as u64,
+            is_unwatched,
+        };
+        // SAFETY: memory of this test alone, here and below.
+        unsafe { libc::madvise(base, 2 * PAGE, libc::MADV_DONTNEED) };
+        assert_eq!(taken(watch), [change(0, 2, false)]);
+        // SAFETY: see above.
+        map(unsafe { base.byte_add(2 * PAGE) }, PAGE, libc::MAP_FIXED);
+        assert_eq!(taken(watch), [change(2, 1, true)]);
+        // SAFETY: see above.
+        let moved = unsafe {
+            libc::mremap(base.byte_add(4 * PAGE), 4 * PAGE, 8 * PAGE, libc::MREMAP_MAYMOVE)
+        };
+        assert!(taken(watch).contains(&change(4, 4, true)));
+        // SAFETY: see above.
+        unsafe { libc::munmap(base, 16 * PAGE) };
+        assert!(taken(watch).iter().all(|change| change.is_unwatched));
+        // SAFETY: see above.
+        unsafe { libc::munmap(moved, 8 * PAGE) };
+    }
+
+    #[test]
+    fn more_changes_than_are_kept_are_a_change_of_everything() {
+        let watch = MemoryWatch::default();
+        let change = Change { start: 4096, bytes: 1, is_unwatched: false };
+        (0..MOST_CHANGES).for_each(|_| watch.note(change));
+        assert_eq!(taken(&watch), [change; MOST_CHANGES]);
+        (0..MOST_CHANGES + 5).for_each(|_| watch.note(change));
+        assert_eq!(taken(&watch), [Change { is_unwatched: true, ..Change::EVERYTHING }]);
+        assert!(taken(&watch).is_empty());
+    }
+
+    #[test]
+    fn the_gate_keeps_copies_out() {
+        let gate: &CopyGate = Box::leak(Box::default());
+        let copying = gate.enter();
+        let closer = std::thread::spawn(|| gate.close());
+        while !gate.is_closed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        drop(copying);
+        closer.join().unwrap();
+        let late = std::thread::spawn(|| drop(gate.enter()));
+        std::thread::yield_now();
+        assert!(!late.is_finished());
+        gate.open();
+        late.join().unwrap();
+        assert_eq!(gate.inside.load(Ordering::SeqCst), 0);
+    }
+}
