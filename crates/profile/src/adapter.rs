@@ -65,6 +65,10 @@ adapter! {
     odp_resolve_ns = 0, 0..=1_000_000_000;
     /// Mean of the random time that it takes beyond that, ns.
     odp_resolve_mean_ns = 0, 0..=1_000_000_000;
+    /// Time until the RNR NAK leaves for a READ whose page is missing, ns.
+    odp_read_nak_ns = 0, 0..=1_000_000_000;
+    /// The same for other requests, ns.
+    odp_nak_ns = 0, 0..=1_000_000_000;
     /// 1: a READ whose page was missing is served when the page has come. 0: when it is repeated.
     odp_serves_faulted_reads = 0, 0..=1;
     /// Time until a request is repeated whose response found a page missing, ns.

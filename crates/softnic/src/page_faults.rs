@@ -11,6 +11,7 @@ use rdmalab_wire::ids::Qpn;
 use crate::paging::{Due, PagingState};
 use crate::peer::key_entry;
 use crate::process::Process;
+use crate::profile;
 use crate::qp::QpObject;
 
 /// How long to wait for the lock of a queue pair that is told that pages have come, ns.
@@ -75,6 +76,20 @@ impl Process {
             self.fetch(&mut state);
         }
         present
+    }
+
+    /// [`rdmalab_engine::qp::Env::holds_fault_nak`] of a queue pair, whose lock the caller holds.
+    #[cold]
+    pub(crate) fn holds_fault_nak(&self, object: &QpObject, is_read: bool) -> bool {
+        let all = profile::adapter_values();
+        let delay_ns = if is_read { all.odp_read_nak_ns } else { all.odp_nak_ns };
+        if delay_ns == 0 {
+            return false;
+        }
+        let mut state = self.paging.lock();
+        state.schedule(crate::clock::now_ns() + delay_ns, Due::Nak(object.index));
+        self.fetch(&mut state);
+        true
     }
 
     /// Fetches pages of on-demand regions before they are accessed; if `flush`, waits for them.
@@ -153,31 +168,37 @@ impl Process {
         if !self.paging.has_work() {
             return;
         }
-        let waiting = {
+        let (waiting, naks) = {
             let mut state = self.paging.lock();
             if state.next_ns().is_none_or(|at_ns| at_ns > now_ns) {
                 state.next_ns().into_iter().for_each(|at_ns| self.set_deadline(at_ns));
                 return;
             }
             state.advance(now_ns);
-            std::mem::take(&mut state.waiting)
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.naks))
         };
         let mut busy = Vec::new();
-        for index in waiting {
-            let Some(object) = self.qps.at(index as usize) else { continue };
+        for index in waiting.union(&naks) {
+            let Some(object) = self.qps.at(*index as usize) else { continue };
             let Some(mut guard) = object.inner.try_lock() else {
-                busy.push(index);
+                busy.push(*index);
                 continue;
             };
             if let Some(inner) = guard.as_mut() {
-                inner.qp.pages_arrived(&mut inner.links);
+                if naks.contains(index) {
+                    inner.qp.release_fault_nak();
+                }
+                if waiting.contains(index) {
+                    inner.qp.pages_arrived(&mut inner.links);
+                }
                 inner.transmit();
                 inner.settle();
             }
         }
         let mut state = self.paging.lock();
         if !busy.is_empty() {
-            state.waiting.extend(busy);
+            state.naks.extend(busy.iter().filter(|index| naks.contains(index)));
+            state.waiting.extend(busy.iter().filter(|index| waiting.contains(index)));
             state.schedule(now_ns + RETRY_NS, Due::Retry);
         }
         self.paging.note(&state);

@@ -39,6 +39,8 @@ pub(crate) struct PagingState {
     numbered: u64,
     /// Indices of the queue pairs that wait for pages.
     pub(crate) waiting: BTreeSet<u32>,
+    /// Indices of the queue pairs whose RNR NAK for a page fault may leave.
+    pub(crate) naks: BTreeSet<u32>,
     /// When the device can tell the next queue pair that its page has come.
     resume_free_ns: u64,
     random: Random,
@@ -57,6 +59,8 @@ pub(crate) enum Due {
     Resume(Qpn),
     /// Queue pairs that wait are looked at again.
     Retry,
+    /// The RNR NAK leaves that a queue pair, given by its index, sends for a page fault.
+    Nak(u32),
 }
 
 impl ProcessPaging {
@@ -69,6 +73,7 @@ impl ProcessPaging {
                 due: BTreeMap::new(),
                 numbered: 0,
                 waiting: BTreeSet::new(),
+                naks: BTreeSet::new(),
                 resume_free_ns: 0,
                 random: Random::new(u64::from(slot)),
                 mapped: Vec::new(),
@@ -86,14 +91,14 @@ impl ProcessPaging {
     }
 
     /// The state, without the pages that the process took away before this call.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PagingState> {
         let mut state = self.state.lock();
         self.watch.take_changes(|change| state.forget(change));
         state
     }
 
     /// The same for an access. Looks at the memory map if that was long ago.
-    pub(crate) fn lock_for_access(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock_for_access(&self) -> MutexGuard<'_, PagingState> {
         let mut state = self.lock();
         let now_ns = crate::clock::coarse_ns();
         if now_ns.saturating_sub(state.looked_ns) > LOOK_NS {
@@ -214,6 +219,7 @@ impl PagingState {
                 }
                 Due::Resume(qpn) => self.pages.resume(qpn),
                 Due::Retry => {}
+                Due::Nak(index) => drop(self.naks.insert(index)),
             }
         }
     }

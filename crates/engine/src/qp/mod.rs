@@ -85,6 +85,11 @@ pub trait Env {
     fn access_pages(&mut self, _region: &KeyEntry, span: &Span, _side: Side) -> u64 {
         span.bytes
     }
+    /// A request is answered with an RNR NAK because of a page fault: `is_read` tells of which kind
+    /// it is. `true`: the NAK, and what follows it, waits for [`Qp::release_fault_nak`].
+    fn holds_fault_nak(&mut self, _is_read: bool) -> bool {
+        false
+    }
 }
 
 /// Why a train was dropped; each reason is counted.

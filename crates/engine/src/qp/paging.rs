@@ -12,6 +12,7 @@
 
 use super::inbound::FaultedRead;
 use super::responder::PlacementTarget;
+use super::responder_state::NotReady;
 use super::{Accept, CopyError, Env, Qp};
 use crate::mr::{self, KeyEntry};
 use crate::odp::{Side, Span};
@@ -80,13 +81,20 @@ impl Qp {
         }
     }
 
+    /// The RNR NAK for a page fault may leave: see [`Env::holds_fault_nak`]. Afterwards there may
+    /// be something to send.
+    pub fn release_fault_nak(&mut self) {
+        self.resp.holds_nak = false;
+    }
+
     /// Answers a READ, of which only so many bytes are present, with an RNR NAK.
     #[cold]
-    pub(super) fn answer_faulted_read(
+    pub(super) fn answer_faulted_read<E: Env>(
         &mut self,
         train: &Train,
         present: u64,
         repeated: bool,
+        env: &mut E,
     ) -> Accept {
         debug_assert!(self.qp_type == QpType::Rc, "a READ over {:?}", self.qp_type);
         debug_assert!(present < u64::from(train.dma_bytes), "a READ without a fault: {train:?}");
@@ -94,8 +102,7 @@ impl Qp {
             repeated || train.first_psn == self.resp.epsn,
             "a new READ is answered out of order"
         );
-        let syndrome = self.rnr_syndrome();
-        self.push_nak(train.first_psn, syndrome);
+        self.push_rnr_nak(train.first_psn, NotReady::NoPage { is_read: true }, env);
         if !repeated {
             self.resp.nak_sent = true;
             let read = FaultedRead { train: *train, present };

@@ -63,6 +63,9 @@ impl Qp {
     }
 
     fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
+        if self.resp.holds_nak && matches!(self.resp.pending.front(), Some(Pending::Nak(_))) {
+            return None;
+        }
         match self.resp.pending.pop_front()? {
             Pending::Nak(train) | Pending::Atomic { train, .. } => {
                 Some(Response { train, data: None })

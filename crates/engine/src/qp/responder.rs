@@ -11,7 +11,7 @@ pub use single::SingleRecv;
 
 use super::inbound::Inbound;
 use super::recv_queue::{HeldRecv, TakeRecv};
-use super::responder_state::{Pending, ServedRead};
+use super::responder_state::{NotReady, Pending, ServedRead};
 use super::{Accept, CopyError, DropReason, Env, Qp};
 use crate::mr::{self, KeyEntry, Refusal};
 use crate::train::{Train, TrainFlags, TrainKind};
@@ -70,7 +70,7 @@ pub struct Placement {
     ends: bool,
     message_bytes: u32,
     /// A NAK that follows, because the train's last packet cannot be taken yet.
-    refused: Option<(Psn, Syndrome)>,
+    refused: Option<(Psn, NotReady)>,
 }
 
 /// An atomic operation.
@@ -192,6 +192,16 @@ impl Qp {
             self.resp.pending.len() <= MAX_PENDING_RESPONSES,
             "more responses wait than there is room for"
         );
+    }
+
+    /// Queues an RNR NAK.
+    pub(super) fn push_rnr_nak<E: Env>(&mut self, psn: Psn, reason: NotReady, env: &mut E) {
+        let syndrome = self.rnr_syndrome();
+        self.push_nak(psn, syndrome);
+        self.resp.holds_nak |= match reason {
+            NotReady::NoReceive => false,
+            NotReady::NoPage { is_read } => env.holds_fault_nak(is_read),
+        };
     }
 
     /// Answers the request at `psn` with an RNR NAK in place of [`Qp::accept`], for a device that
@@ -356,8 +366,8 @@ impl Qp {
             if train.flags.has(TrainFlags::ACK_REQ) && placement.refused.is_none() {
                 self.resp.ack = Some(placement.last_psn);
             }
-            if let Some((psn, syndrome)) = placement.refused {
-                self.push_nak(psn, syndrome);
+            if let Some((psn, reason)) = placement.refused {
+                self.push_rnr_nak(psn, reason, env);
                 self.resp.nak_sent = true;
             }
         }

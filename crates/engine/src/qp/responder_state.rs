@@ -38,6 +38,15 @@ impl ServedRead {
     }
 }
 
+/// Why a responder is not ready for a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NotReady {
+    /// No receive is posted.
+    NoReceive,
+    /// A page is missing.
+    NoPage { is_read: bool },
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
     Nak(Train),
@@ -89,6 +98,8 @@ pub(super) struct Responder {
     pub(super) reads: VecDeque<ServedRead>,
     /// The next response waits for a page.
     pub(super) waits_for_page: bool,
+    /// The NAK that is the next response is held back.
+    pub(super) holds_nak: bool,
     /// The READ at `epsn` that was answered with an RNR NAK, if it is served without being
     /// repeated.
     pub(super) faulted_read: Option<Box<FaultedRead>>,
@@ -109,6 +120,7 @@ impl Default for Responder {
             atomics: VecDeque::new(),
             reads: VecDeque::new(),
             waits_for_page: false,
+            holds_nak: false,
             faulted_read: None,
         }
     }
@@ -132,6 +144,7 @@ impl Responder {
         self.pending.clear();
         self.ack = None;
         self.waits_for_page = false;
+        self.holds_nak = false;
         self.faulted_read = None;
     }
 

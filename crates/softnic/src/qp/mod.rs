@@ -192,6 +192,10 @@ impl Env for QpLinks {
     fn access_pages(&mut self, region: &KeyEntry, span: &Span, side: Side) -> u64 {
         self.process.access_pages((self.object, self.qpn()), region, span, side)
     }
+
+    fn holds_fault_nak(&mut self, is_read: bool) -> bool {
+        self.process.holds_fault_nak(self.object, is_read)
+    }
 }
 
 impl QpLinks {

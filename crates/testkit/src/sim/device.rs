@@ -278,4 +278,8 @@ impl Env for DeviceEnv<'_> {
             None => span.bytes,
         }
     }
+
+    fn holds_fault_nak(&mut self, _is_read: bool) -> bool {
+        self.paged.as_mut().is_some_and(|paged| paged.holds_nak(self.qpn))
+    }
 }

@@ -19,6 +19,10 @@ pub struct PagedMemory {
     due: Vec<(u64, Due)>,
     /// The queue pairs that found a page missing: nobody else is told that one has come.
     pub(super) waiting: BTreeSet<Qpn>,
+    /// The queue pairs that hold back an RNR NAK for a fault until now.
+    pub(super) naks: BTreeSet<Qpn>,
+    /// Those that began to do so since the last call of [`PagedMemory::work`].
+    held: Vec<Qpn>,
     random: Random,
 }
 
@@ -26,6 +30,7 @@ pub struct PagedMemory {
 enum Due {
     Page(Page),
     Resume(Qpn),
+    Nak(Qpn),
 }
 
 impl PagedMemory {
@@ -36,6 +41,8 @@ impl PagedMemory {
             pages: Paging::new(contexts),
             due: Vec::new(),
             waiting: BTreeSet::new(),
+            naks: BTreeSet::new(),
+            held: Vec::new(),
             random,
         }
     }
@@ -50,6 +57,10 @@ impl PagedMemory {
             let at_ns = self.draw_ns(now_ns);
             self.due.push((at_ns, Due::Page(page)));
         }
+        for qpn in std::mem::take(&mut self.held) {
+            let at_ns = self.draw_ns(now_ns);
+            self.due.push((at_ns, Due::Nak(qpn)));
+        }
         let is_due = |(at_ns, _): &(u64, Due)| *at_ns <= now_ns;
         let (due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.due).into_iter().partition(is_due);
@@ -57,6 +68,7 @@ impl PagedMemory {
         for (_, due) in &due {
             match *due {
                 Due::Resume(qpn) => self.pages.resume(qpn),
+                Due::Nak(qpn) => drop(self.naks.insert(qpn)),
                 Due::Page(page) => {
                     for qpn in self.pages.resolve(page) {
                         let at_ns = self.draw_ns(now_ns);
@@ -74,6 +86,15 @@ impl PagedMemory {
             self.waiting.insert(qpn);
         }
         present
+    }
+
+    /// Whether the RNR NAK for a fault leaves later: every second one.
+    pub(super) fn holds_nak(&mut self, qpn: Qpn) -> bool {
+        let holds = self.random.pick(&[true, false]);
+        if holds {
+            self.held.push(qpn);
+        }
+        holds
     }
 
     pub(super) fn next_ns(&self) -> Option<u64> {

@@ -237,10 +237,17 @@ impl World {
                 continue;
             }
             worked = true;
-            for qpn in std::mem::take(&mut paged.waiting) {
+            let (naks, waiting) =
+                (std::mem::take(&mut paged.naks), std::mem::take(&mut paged.waiting));
+            for qpn in naks.union(&waiting) {
                 let index = (qpn.get() & 0xff) as usize - 1;
                 let (qp, mut env) = device.split(index);
-                qp.pages_arrived(&mut env);
+                if naks.contains(qpn) {
+                    qp.release_fault_nak();
+                }
+                if waiting.contains(qpn) {
+                    qp.pages_arrived(&mut env);
+                }
             }
         }
         worked

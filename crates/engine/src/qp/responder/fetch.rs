@@ -3,7 +3,7 @@
 use super::{AtomicJob, AtomicOp, MAX_PENDING_RESPONSES};
 use crate::mr::KeyEntry;
 use crate::qp::inbound::Inbound;
-use crate::qp::responder_state::{AtomicResult, Pending, PendingRead, ServedRead};
+use crate::qp::responder_state::{AtomicResult, NotReady, Pending, PendingRead, ServedRead};
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, CopyError, DropReason, Env, Qp};
 use crate::train::{Train, TrainKind};
@@ -54,7 +54,7 @@ impl Qp {
                 Ok(found) => {
                     let present = self.present_at(found, bytes, bytes, env);
                     if present < bytes {
-                        return self.answer_faulted_read(train, present, repeated);
+                        return self.answer_faulted_read(train, present, repeated, env);
                     }
                 }
             }
@@ -118,7 +118,7 @@ impl Qp {
             return self.refuse(psn, NakCode::InvalidRequest, env);
         }
         if self.present_at((host_addr, entry), 8, 8, env) < 8 {
-            return self.answer_rnr(psn);
+            return self.answer_rnr(psn, NotReady::NoPage { is_read: false }, env);
         }
         let op = match train.kind {
             TrainKind::CmpSwap => {

@@ -3,6 +3,7 @@
 use super::{Placement, PlacementTarget};
 use crate::qp::inbound::Inbound;
 use crate::qp::recv_queue::TakeRecv;
+use crate::qp::responder_state::NotReady;
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, Env, Qp};
 use crate::train::{Train, TrainFlags};
@@ -31,7 +32,9 @@ impl Qp {
             match self.take_receive(env) {
                 TakeRecv::Taken => {}
                 TakeRecv::NotFetched => return Accept::Stall,
-                TakeRecv::Empty => return self.answer_rnr(train.first_psn),
+                TakeRecv::Empty => {
+                    return self.answer_rnr(train.first_psn, NotReady::NoReceive, env);
+                }
             }
         }
         let skip_bytes = skip * self.mtu.bytes();
@@ -50,7 +53,9 @@ impl Qp {
         let room = self.resp.held.capacity - received;
         let present = self.placeable(&target, bytes, room, env);
         if present < bytes {
-            return self.place_until_rnr(train, skip, present >> self.mtu.shift(), state, target);
+            let (packets, reason) =
+                (present >> self.mtu.shift(), NotReady::NoPage { is_read: false });
+            return self.place_until_rnr(train, (skip, packets), (state, target), reason, env);
         }
         let ends = train.flags.has(TrainFlags::LAST);
         self.resp.inbound = if ends { Inbound::None } else { state.after(bytes) };
@@ -109,13 +114,12 @@ impl Qp {
     }
 
     #[cold]
-    pub(super) fn answer_rnr(&mut self, psn: Psn) -> Accept {
+    pub(super) fn answer_rnr<E: Env>(&mut self, psn: Psn, reason: NotReady, env: &mut E) -> Accept {
         if self.resp.nak_sent {
             // The requester has paused and sent it again, so it gets another RNR NAK.
             self.resp.nak_sent = false;
         }
-        let syndrome = self.rnr_syndrome();
-        self.push_nak(psn, syndrome);
+        self.push_rnr_nak(psn, reason, env);
         self.resp.nak_sent = true;
         Accept::Done
     }
@@ -217,7 +221,9 @@ impl Qp {
         };
         let present = self.placeable(&target, bytes, total - received, env);
         if present < bytes {
-            return self.place_until_rnr(train, skip, present >> self.mtu.shift(), state, target);
+            let (packets, reason) =
+                (present >> self.mtu.shift(), NotReady::NoPage { is_read: false });
+            return self.place_until_rnr(train, (skip, packets), (state, target), reason, env);
         }
         if ends && train.flags.has(TrainFlags::IMM) {
             match self.take_receive(env) {
@@ -226,7 +232,14 @@ impl Qp {
                 // Only the last packet needs a receive.
                 TakeRecv::Empty => {
                     let packets = train.packets - skip - 1;
-                    return self.place_until_rnr(train, skip, packets, state, target);
+                    let reason = NotReady::NoReceive;
+                    return self.place_until_rnr(
+                        train,
+                        (skip, packets),
+                        (state, target),
+                        reason,
+                        env,
+                    );
                 }
             }
         }
@@ -237,17 +250,17 @@ impl Qp {
     /// Takes only the first `packets` packets of the train after `skip` duplicates, and answers the
     /// next one with an RNR NAK: it needs a receive that is not posted, or a page that is missing.
     #[cold]
-    fn place_until_rnr(
+    fn place_until_rnr<E: Env>(
         &mut self,
         train: &Train,
-        skip: u32,
-        packets: u32,
-        state: Inbound,
-        target: PlacementTarget,
+        (skip, packets): (u32, u32),
+        (state, target): (Inbound, PlacementTarget),
+        reason: NotReady,
+        env: &mut E,
     ) -> Accept {
         let refused = train.first_psn.add(skip + packets);
         if packets == 0 {
-            return self.answer_rnr(refused);
+            return self.answer_rnr(refused, reason, env);
         }
         let bytes = packets << self.mtu.shift();
         debug_assert!(
@@ -265,7 +278,7 @@ impl Qp {
             last_psn: refused.sub(1),
             ends: false,
             message_bytes: 0,
-            refused: Some((refused, self.rnr_syndrome())),
+            refused: Some((refused, reason)),
         })
     }
 }
