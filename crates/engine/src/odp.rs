@@ -160,6 +160,25 @@ impl Pages {
 }
 
 impl Counters {
+    /// Each number with its name.
+    pub fn named(&self) -> [(&'static str, u64); 3] {
+        [
+            ("page_faults", self.page_faults),
+            ("page_invalidations", self.page_invalidations),
+            ("page_prefetches", self.page_prefetches),
+        ]
+    }
+
+    /// What was counted since an earlier state.
+    #[must_use]
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            page_faults: self.page_faults.saturating_sub(earlier.page_faults),
+            page_invalidations: self.page_invalidations.saturating_sub(earlier.page_invalidations),
+            page_prefetches: self.page_prefetches.saturating_sub(earlier.page_prefetches),
+        }
+    }
+
     /// Adds what another one counted.
     fn add(&mut self, other: &Counters) {
         self.page_faults += other.page_faults;
@@ -393,11 +412,6 @@ impl Paging {
         let mut all = self.past;
         self.regions.values().for_each(|region| all.add(&region.counters));
         all
-    }
-
-    /// The regions, and what happened to their pages.
-    pub fn by_region(&self) -> impl Iterator<Item = (u32, Counters)> + '_ {
-        self.regions.iter().map(|(key, region)| (*key, region.counters))
     }
 
     /// What happened to the pages of a region; `None` if it is not an on-demand region.

@@ -175,6 +175,13 @@ impl Node {
         }
     }
 
+    /// What happened to pages of its on-demand regions; empty if nothing did.
+    pub(crate) fn page_counters(&self) -> Vec<(String, u64)> {
+        let all = self.paging.pages.totals().named();
+        let all = all.map(|(name, count)| (name.to_owned(), count));
+        if all.iter().all(|(_, count)| *count == 0) { Vec::new() } else { all.to_vec() }
+    }
+
     /// How many packets fault rules applied to.
     pub(crate) fn disturbed_packets(&self) -> u64 {
         self.faults.as_ref().map_or(0, |faults| faults.disturbed)

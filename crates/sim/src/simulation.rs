@@ -44,6 +44,9 @@ pub struct Report {
     pub bytes: Bytes,
     /// How many packets of each rank one of the rules of [`Simulation::with_faults`] applied to.
     pub disturbed: Vec<u64>,
+    /// What happened to pages of each rank's on-demand regions, as
+    /// [`rdmalab_engine::odp::Counters::named`] has it; nothing if that is all 0.
+    pub pages: Vec<Vec<(String, u64)>>,
     /// Why a file of [`Simulation::with_capture`] is not whole.
     pub capture_error: Option<String>,
     /// Loops of ranks that are slow to simulate.
@@ -184,6 +187,7 @@ impl Simulation {
                 breakdown,
                 bytes: world.bytes,
                 disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
+                pages: world.nodes.iter().map(Node::page_counters).collect(),
                 capture_error: world.capture.take().and_then(|capture| capture.close()),
                 raw_loops: world.raw_loops(),
             }

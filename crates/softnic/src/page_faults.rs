@@ -54,6 +54,11 @@ fn say_that_changes_are_seen_late() {
     });
 }
 
+/// What happened so far to pages of the on-demand regions of this process.
+pub fn page_counters() -> odp::Counters {
+    Process::existing().and_then(|process| process.paging.totals()).unwrap_or_default()
+}
+
 impl Process {
     /// [`rdmalab_engine::qp::Env::access_pages`] of a queue pair, whose lock the caller holds.
     #[cold]
@@ -146,6 +151,10 @@ impl Process {
             return;
         }
         let mut state = self.paging.lock();
+        if let Some(counters) = state.pages.counters(key) {
+            let all = counters.named().map(|(name, count)| format!("{name} {count}"));
+            crate::debug(&format!("region with lkey {key:#x}: {}", all.join(", ")));
+        }
         state.pages.deregister(key);
         state.end_watch(&self.paging.watch);
         if !state.waiting.is_empty() {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging};
@@ -20,6 +21,9 @@ use crate::profile;
 /// How old the last look at the memory map may be when a page is accessed, ns. By such a look the
 /// device learns of changes that [`MemoryWatch`] cannot notice, such as `mprotect`.
 const LOOK_NS: u64 = 50_000_000;
+
+/// How long the counters of all regions are waited for.
+const TOTALS_WAIT: Duration = Duration::from_millis(100);
 
 /// The pages of the regions of this process.
 pub(crate) struct ProcessPaging {
@@ -116,9 +120,12 @@ impl ProcessPaging {
         }
     }
 
-    /// What happened to pages.
-    pub(crate) fn totals(&self) -> Counters {
-        self.lock().pages.totals()
+    /// What happened to pages of all regions; `None` if a signal handler has interrupted the thread
+    /// that has the lock.
+    pub(crate) fn totals(&self) -> Option<Counters> {
+        let mut state = self.state.try_lock_for(TOTALS_WAIT)?;
+        self.watch.take_changes(|change| state.forget(change));
+        Some(state.pages.totals())
     }
 
     /// Whether there is such a region, or something is still to happen.

@@ -2,31 +2,47 @@
 //! process that applied them adds the labels, so that environment variables and remote servers are
 //! covered too.
 
+use rdmalab_engine::odp::Counters;
 use rdmalab_measure::{Outcome, at_rank};
 use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
 /// The capture and fault rules of this process at some time, and the profile of its device.
-pub struct HooksSnapshot(HooksState, Option<&'static Profile>);
+pub struct HooksSnapshot(HooksState, Counters, Option<&'static Profile>);
 
 impl HooksSnapshot {
     /// The state now; on devices that are not soft, nothing is captured or disturbed.
     pub fn of(device: &Device) -> Self {
-        let hooks = match device.kind() {
-            Kind::Soft => rdmalab_softnic::hooks(),
-            _ => HooksState::default(),
+        let (hooks, pages) = match device.kind() {
+            Kind::Soft => (rdmalab_softnic::hooks(), rdmalab_softnic::page_counters()),
+            _ => Default::default(),
         };
-        Self(hooks, crate::soft::profile(device))
+        Self(hooks, pages, crate::soft::profile(device))
     }
 
     /// The results of this rank since then, with labels.
     pub fn labelled(self, measured: Outcome, rank: usize) -> Outcome {
         let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
-        let measured = label(measured, rank, &self.0, disturbed);
-        match self.1 {
+        let mut measured = label(measured, rank, &self.0, disturbed);
+        let pages = rdmalab_softnic::page_counters().since(&self.1);
+        if pages != Counters::default() {
+            push_pages(&mut measured, rank, pages.named());
+        }
+        match self.2 {
             None => measured,
             Some(profile) => under(measured, rank, profile),
         }
+    }
+}
+
+/// Adds what happened to pages of on-demand regions.
+pub fn push_pages<'a>(
+    measured: &mut Outcome,
+    rank: usize,
+    pages: impl IntoIterator<Item = (&'a str, u64)>,
+) {
+    for (name, count) in pages {
+        measured.push_count(&at_rank(name, rank), count);
     }
 }
 
@@ -93,6 +109,10 @@ mod tests {
         assert_eq!(under(0).fact("profile"), Some("late-ack"));
         assert_eq!(under(2).fact("profile_at_rank_2"), Some("late-ack"));
         assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
+        let mut paged = Outcome::default();
+        push_pages(&mut paged, 1, Counters { page_faults: 3, ..Counters::default() }.named());
+        assert_eq!(paged.count("page_faults_at_rank_1"), Some(3));
+        assert_eq!(paged.count("page_prefetches_at_rank_1"), Some(0));
         let calm = label(Outcome::default(), 0, &HooksState::default(), 0);
         assert_eq!(calm, Outcome::default());
     }

@@ -17,6 +17,7 @@ use super::timeline::Wanted;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
+use crate::run::hooks::push_pages;
 
 /// The device that the ranks of a simulation see.
 ///
@@ -197,6 +198,8 @@ impl Setup {
         let numbered = results.into_iter().enumerate();
         let measured = numbered.filter_map(|(rank, result)| {
             let mut measured = self.labelled(result.ok()?, rank, report.disturbed[rank]);
+            let pages = report.pages[rank].iter().map(|(name, count)| (&**name, *count));
+            push_pages(&mut measured, rank, pages);
             if let Some(name) = capture(rank) {
                 measured.push_fact(&at_rank("capture", rank), name);
             }
