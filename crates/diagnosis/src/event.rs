@@ -58,6 +58,10 @@ pub struct Ask {
     pub sends: u32,
     /// Its last answer that is no NAK.
     pub answer: Option<Stamp>,
+    /// PSNs of its response that came one after the other.
+    pub data: u32,
+    /// Whether the last packet of its response came, although one before it is missing.
+    pub has_ended: bool,
     /// Whether it was refused for good.
     pub is_refused: bool,
 }
@@ -67,6 +71,21 @@ impl Ask {
     #[must_use]
     pub fn has(&self, psn: Psn) -> bool {
         (0..self.count as i32).contains(&psn.distance_from(self.psn))
+    }
+
+    /// Its last PSN.
+    #[must_use]
+    pub fn last_psn(&self) -> Psn {
+        self.psn.add(self.count.max(1) - 1)
+    }
+
+    /// A packet of its response came. Says whether none before it is missing.
+    pub fn gets_data(&mut self, psn: Psn) -> bool {
+        let place = psn.distance_from(self.psn).unsigned_abs();
+        if place == self.data {
+            self.data += 1;
+        }
+        place < self.data
     }
 
     /// Whether it is a READ or an atomic, which carries its answer.
@@ -169,6 +188,8 @@ pub enum Event<'a> {
         ask: Option<&'a Ask>,
         /// Whether the PSN lies in a gap, or before what the capture has.
         is_gap: bool,
+        /// Whether the capture has no request before it.
+        is_first: bool,
     },
     /// A request was answered; the first time.
     Answered(&'a Ask),

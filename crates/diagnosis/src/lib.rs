@@ -60,6 +60,7 @@ impl FirstPass {
             sides: HashMap::new(),
             judges: Judges { rules: rules::all(), found: Findings::default() },
             remembered: 0,
+            remembered_max: REMEMBERED_MAX,
             report: Report { start_ns: u64::MAX, ..Report::default() },
             last: Stamp::default(),
             is_forgetful: false,
@@ -89,6 +90,7 @@ pub struct Diagnosis {
     sides: HashMap<SideId, Side>,
     judges: Judges,
     remembered: usize,
+    remembered_max: usize,
     report: Report,
     last: Stamp,
     is_forgetful: bool,
@@ -138,9 +140,12 @@ impl Diagnosis {
             true => side.answer(packet, step.now, sink),
             false => side.request(packet, step.now, sink),
         }
-        if self.remembered + side.remembered() > REMEMBERED_MAX + before {
-            side.trim(KEPT);
-            self.is_forgetful = true;
+        let most = self.remembered_max + before;
+        if self.remembered + side.remembered() > most {
+            side.trim_answered(KEPT);
+        }
+        if self.remembered + side.remembered() > most {
+            self.is_forgetful |= side.trim(KEPT);
         }
         self.remembered = self.remembered + side.remembered() - before;
     }
@@ -183,6 +188,13 @@ impl Diagnosis {
         if self.copies.is_doubled() {
             let doubt = "each packet was captured twice, as on two interfaces: of two equal \
                          packets within 0.1 ms one was left out";
+            report.doubts.push(doubt.to_owned());
+        }
+        if self.copies.is_forgetful() {
+            // What was captured at two places would look as if it had been sent twice.
+            report.findings.retain(|finding| finding.kind != Kind::Duplicates);
+            let doubt = "there were more packets within a second than are remembered to find those \
+                         that were captured at two places: a duplicate storm cannot be told";
             report.doubts.push(doubt.to_owned());
         }
         if self.damaged > 0 {
@@ -265,4 +277,89 @@ fn doubts(directory: &Directory, unseen: u64) -> Vec<String> {
         doubts.push("there are more connections than are told apart: some were left out".into());
     }
     doubts
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_trace::packet::Address;
+    use rdmalab_wire::headers::{Aeth, Bth};
+    use rdmalab_wire::ids::{Msn, Psn, Qpn};
+    use rdmalab_wire::opcode::Opcode;
+    use rdmalab_wire::packet::Headers;
+
+    use super::*;
+
+    /// A SEND of a connection, or its acknowledgement.
+    fn packet(connection: u32, psn: u32, at_ns: u64, is_answer: bool) -> Seen {
+        let ends = [1u128, 2].map(|last| Address::Ip(last.into()));
+        let (opcode, base) = match is_answer {
+            true => (Opcode::RcAcknowledge, 0x1000),
+            false => (Opcode::RcSendOnly, 0x8000),
+        };
+        // Each connection has PSNs of its own, by which its directions are paired.
+        let psn = Psn::new(connection << 12 | psn);
+        let mut headers = Headers::new(Bth::new(opcode, Qpn::new(base + connection), psn));
+        let aeth = Aeth { syndrome: rdmalab_wire::aeth::Syndrome::ACK, msn: Msn::new(0) };
+        headers.aeth = is_answer.then_some(aeth);
+        let (from, to) = if is_answer { (ends[1], ends[0]) } else { (ends[0], ends[1]) };
+        Seen {
+            frame: 1,
+            interface: 0,
+            at_ns,
+            from,
+            to,
+            headers,
+            payload_bytes: if is_answer { 0 } else { 100 },
+            start: Vec::new(),
+            icrc: Icrc::Good,
+            crc: 0,
+            comment: String::new(),
+        }
+    }
+
+    /// So many busy connections, which may remember so many requests; every tenth SEND gets no
+    /// answer before it is repeated a second later.
+    fn busy(connections: u32, remembered_max: usize) -> (Report, usize) {
+        let mut packets = Vec::new();
+        for psn in 0..300 {
+            for connection in 0..connections {
+                let at_ns = u64::from(psn * connections + connection) * 1000;
+                packets.push(packet(connection, psn, at_ns, false));
+                if psn % 10 != 9 {
+                    packets.push(packet(connection, psn, at_ns + 500, true));
+                }
+            }
+        }
+        let mut first = FirstPass::default();
+        packets.iter().for_each(|packet| first.take(1, packet));
+        let mut second = Diagnosis { remembered_max, ..first.finish() };
+        let mut most = 0;
+        for packet in &packets {
+            second.take(1, packet);
+            most = second.remembered.max(most);
+        }
+        (second.finish(Vec::new(), &[Tally::default()]), most)
+    }
+
+    #[test]
+    fn what_was_answered_is_forgotten_first() {
+        let (report, most) = busy(40, 1000);
+        assert!(most <= 1000 + 40, "{most}");
+        assert!(report.findings.is_empty() && report.doubts.is_empty(), "{report:#?}");
+    }
+
+    #[test]
+    fn what_was_forgotten_without_an_answer_is_no_duplicate() {
+        let mut first = FirstPass::default();
+        let repeated = |psn| packet(0, psn, 2_000_000_000, false);
+        let sent = (0..300).map(|psn| packet(0, psn, u64::from(psn) * 1000, false));
+        let packets: Vec<Seen> = sent.chain((0..200).map(repeated)).collect();
+        packets.iter().for_each(|packet| first.take(1, packet));
+        let mut second = Diagnosis { remembered_max: 50, ..first.finish() };
+        packets.iter().for_each(|packet| second.take(1, packet));
+        let report = second.finish(Vec::new(), &[Tally::default()]);
+        let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+        assert!(!kinds.contains(&Kind::Duplicates), "{report:#?}");
+        assert!(report.doubts.iter().any(|doubt| doubt.contains("more unanswered")));
+    }
 }

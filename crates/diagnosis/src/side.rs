@@ -69,6 +69,11 @@ pub struct Side {
     refusals: Option<(Psn, Refusals)>,
     round: Option<Round>,
     hole: Option<Hole>,
+    /// The last request that was forgotten without an answer.
+    forgotten: Option<Psn>,
+    /// A NAK that names a PSN before the first one of the capture: if the requester repeats another
+    /// one, it does not have that PSN.
+    early_nak: Option<Psn>,
     mtu_bytes: Option<u32>,
     unseen: u64,
 }
@@ -105,10 +110,23 @@ impl Side {
         self.unseen
     }
 
-    /// Forgets all but the last requests.
-    pub fn trim(&mut self, keep: usize) {
+    /// Forgets all answered requests but the last `keep` of those before the first unanswered one.
+    pub fn trim_answered(&mut self, keep: usize) {
+        let answered = self.asks.iter().take_while(|ask| ask.answer.is_some()).count();
+        self.asks.drain(..answered.saturating_sub(keep));
+    }
+
+    /// Forgets all but the last requests. Says whether one of them waited for an answer.
+    pub fn trim(&mut self, keep: usize) -> bool {
         let too_many = self.asks.len().saturating_sub(keep);
-        self.asks.drain(..too_many);
+        let lost = self.asks.drain(..too_many).filter(|ask| ask.answer.is_none()).last();
+        self.forgotten = lost.map(|ask| ask.last_psn()).or(self.forgotten);
+        lost.is_some()
+    }
+
+    /// Whether a request may be one that was forgotten without an answer.
+    fn is_forgotten(&self, psn: Psn) -> bool {
+        self.forgotten.is_some_and(|last| psn.distance_from(last) <= 0)
     }
 
     fn psns(&self, packet: &Seen) -> u32 {
@@ -134,7 +152,13 @@ impl Side {
         // UC repeats nothing.
         let is_uc = packet.headers.bth.opcode.transport() == Transport::Uc;
         let is_anew = distance < 0 && (is_uc || self.begins_anew(packet));
-        if distance.abs() > GAP_MAX || is_anew {
+        // READs may have more PSNs under way.
+        let is_far = distance.abs() > GAP_MAX && (distance > 0 || self.find(psn).is_none());
+        if is_far || is_anew {
+            // What is open stays open: nothing more comes for it.
+            if !is_uc {
+                self.end(sink);
+            }
             *self = Self { unseen: self.unseen, ..Self::new(self.mtu_bytes) };
         } else if distance < 0 {
             self.repeat(packet, now, sink);
@@ -168,7 +192,10 @@ impl Side {
                 && ask.target == target(packet);
             self.first == Some(psn) && !is_same
         });
-        is_idle && is_another && !self.hole.is_some_and(|hole| hole.has(psn))
+        is_idle
+            && is_another
+            && !self.is_forgotten(psn)
+            && !self.hole.is_some_and(|hole| hole.has(psn))
     }
 
     fn ask(&self, packet: &Seen, now: Stamp) -> Ask {
@@ -184,6 +211,8 @@ impl Side {
             previous: None,
             sends: 1,
             answer: None,
+            data: 0,
+            has_ended: false,
             is_refused: false,
         }
     }
@@ -192,9 +221,7 @@ impl Side {
         let answered = self.asks.iter().take_while(|ask| ask.answer.is_some()).count();
         let too_many = answered.saturating_sub(ANSWERED_MAX);
         self.asks.drain(..too_many);
-        if self.asks.len() > WAITING_MAX {
-            self.asks.pop_front();
-        }
+        self.trim(WAITING_MAX);
     }
 
     fn repeat(&mut self, packet: &Seen, now: Stamp, sink: Sink<'_>) {
@@ -206,6 +233,11 @@ impl Side {
         let round = self.round.filter(|round| why != Why::Copy && round.has(psn, now));
         let why = round.map_or(why, |round| round.why);
         let ask = self.asks[at];
+        // A requester goes back to the PSN that a NAK names, if it ever sent it.
+        if let Some(expected) = self.early_nak.take().filter(|_| why != Why::Copy) {
+            let code = NakCode::PsnSequenceError;
+            sink(Event::Nak { code, psn: expected, ask: None, is_gap: false, is_first: false });
+        }
         let behind = self.asks.range(at + 1..).filter(|ask| ask.answer.is_none()).count();
         sink(Event::Again { ask: &ask, why, is_start: round.is_none(), behind });
         let ask = &mut self.asks[at];
@@ -215,6 +247,8 @@ impl Side {
         }
         (ask.previous, ask.last) = (Some(ask.last), now);
         ask.sends = ask.sends.saturating_add(1);
+        ask.data = ask.data.min(psn.distance_from(ask.psn).unsigned_abs());
+        ask.has_ended = false;
         if why != Why::Copy {
             self.round = Some(Round { next: psn.add(1), why, waited_ns, last: now });
             (self.nak, self.missing_response) = (None, None);
@@ -245,7 +279,11 @@ impl Side {
     fn fill(&mut self, packet: &Seen, now: Stamp, sink: Sink<'_>) {
         let psn = packet.headers.bth.psn;
         let Some(hole) = self.hole.filter(|hole| hole.has(psn)) else {
-            return sink(Event::AgainUnseen);
+            self.early_nak = None;
+            if !self.is_forgotten(psn) {
+                sink(Event::AgainUnseen);
+            }
+            return;
         };
         let ask = Ask { first: hole.seen, sends: 2, ..self.ask(packet, now) };
         let at = self.asks.partition_point(|other| other.psn.is_before(psn));
@@ -293,8 +331,11 @@ impl Side {
         }
         let is_gap = self.hole.is_some_and(|hole| hole.has(psn))
             || self.asks.front().is_some_and(|first| psn.is_before(first.psn));
+        let is_early = self.first.is_some_and(|first| psn.is_before(first));
+        let is_sequence = code == NakCode::PsnSequenceError;
+        self.early_nak = (is_sequence && is_early).then_some(psn);
         let ask = at.map(|at| self.asks[at]);
-        sink(Event::Nak { code, psn, ask: ask.as_ref(), is_gap });
+        sink(Event::Nak { code, psn, ask: ask.as_ref(), is_gap, is_first: self.first.is_none() });
     }
 
     fn accepted(&mut self, packet: &Seen, now: Stamp, sink: Sink<'_>) {
@@ -303,8 +344,17 @@ impl Side {
             self.unseen += 1;
         }
         let is_data = opcode.operation() != Operation::Acknowledge;
-        let was_answered = self.find(psn).is_none_or(|at| self.asks[at].answer.is_some());
-        self.complete(psn, !is_data || opcode.ends_message(), now, sink);
+        let at = self.find(psn);
+        let was_answered = at.is_none_or(|at| self.asks[at].answer.is_some());
+        let is_whole = at.is_none_or(|at| !is_data || self.asks[at].gets_data(psn));
+        let ends = !is_data || opcode.ends_message();
+        if !is_whole && !was_answered {
+            self.missing_response = Some(now);
+            if let Some(at) = at {
+                self.asks[at].has_ended |= ends;
+            }
+        }
+        self.complete(psn, ends && is_whole, now, sink);
         if was_answered {
             if let Some(at) = self.find(psn) {
                 self.asks[at].answer = Some(now);
@@ -325,7 +375,8 @@ impl Side {
             if ask.answer.is_some() || (is_own && !with_own) {
                 continue;
             }
-            if ask.returns_data() && !is_own {
+            // A response with a gap that is not asked for again had none: the capture has it.
+            if ask.returns_data() && !is_own && !ask.has_ended {
                 self.missing_response = Some(now);
                 continue;
             }

@@ -12,11 +12,13 @@ pub struct PsnError;
 
 impl Rule for PsnError {
     fn see(&mut self, step: &Step<'_>, found: &mut Findings) -> bool {
-        let Event::Nak { code: NakCode::PsnSequenceError, psn, ask: None, is_gap } = step.event
+        let Event::Nak { code: NakCode::PsnSequenceError, psn, ask: None, is_gap, is_first } =
+            step.event
         else {
             return false;
         };
-        if is_gap {
+        // What the NAK answers may have been sent before the capture began.
+        if is_gap || (is_first && step.has_both) {
             return false;
         }
         let what = format!("the responder expects PSN {}, which was never sent", psn.get());

@@ -116,7 +116,12 @@ impl Script {
 
     /// An RNR NAK that asks for 1.28 ms.
     pub fn rnr(&mut self, at_ns: u64, psn: u32) -> &mut Self {
-        self.acknowledge(at_ns, psn, Syndrome::RnrNak(RnrTimer::new(14).expect("a code")))
+        self.rnr_of(at_ns, psn, 14)
+    }
+
+    /// An RNR NAK with that code of a timer.
+    pub fn rnr_of(&mut self, at_ns: u64, psn: u32, code: u8) -> &mut Self {
+        self.acknowledge(at_ns, psn, Syndrome::RnrNak(RnrTimer::new(code).expect("a code")))
     }
 
     /// A NAK.
