@@ -13,6 +13,7 @@ use crate::common::limits::Limits;
 use crate::common::local_end;
 use crate::common::params::{Common, Op};
 use crate::odp::layout::Plan;
+use crate::odp::options::WorkAround;
 
 /// What is the same in all trials of an end.
 pub(super) struct Setting<'a> {
@@ -60,6 +61,9 @@ impl TrialEnd {
         let buffer = local_end::memory(context, common, plan.bytes())?;
         let paged = if setting.is_paged { Access::ON_DEMAND } else { Access::LOCAL_READ };
         let mr = pd.register(&buffer, rights() | paged).map_err(failed)?;
+        if setting.is_paged && plan.work_around == WorkAround::Prefetch {
+            pd.prefetch(&mr, 0, buffer.len(), true).map_err(failed)?;
+        }
         let depth = plan.depth() as u32;
         let all = depth.saturating_mul(common.qps).min(setting.limits.max_cqe);
         let cq = context.create_cq(all, None).map_err(failed)?;

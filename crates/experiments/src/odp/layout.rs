@@ -1,10 +1,13 @@
 //! Where the operations of a trial lie, what they are, and which pages they share.
 
 use crate::common::params::{Common, Op};
-use crate::odp::options::{Odp, SecondPage, Warm};
+use crate::odp::options::{Odp, SecondPage, Warm, WorkAround};
 
 /// Bytes of a page. Buffers begin at one.
 pub(super) const PAGE: usize = 4096;
+
+/// Most requests of a work-around that wait in one queue.
+pub(super) const PROBES: usize = 8;
 
 /// The operations of a trial.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,10 @@ pub(super) struct Plan {
     second: Op,
     is_apart: bool,
     is_warm: bool,
+    /// What is done against losses.
+    pub work_around: WorkAround,
+    /// How long nothing is completed before that.
+    pub work_around_after_ns: u64,
 }
 
 /// An operation.
@@ -42,6 +49,8 @@ impl Plan {
             second: own.second_op.of(common.op),
             is_apart: own.second_page == SecondPage::Other,
             is_warm: own.warm == Warm::ButFirst,
+            work_around: own.work_around,
+            work_around_after_ns: own.work_around_after_ns,
         }
     }
 
@@ -100,10 +109,20 @@ impl Plan {
         all.filter(|one| one.op == Op::Send)
     }
 
-    /// The most requests that wait in one queue: those of a trial, and one or more before it.
+    /// What a work-around posts on a queue pair whose oldest waiting operation is this one.
+    pub fn probe(&self, oldest: &Operation) -> Operation {
+        match self.work_around {
+            WorkAround::Repeat => *oldest,
+            _ => Operation { op: Op::Write, bytes: 0, ..*oldest },
+        }
+    }
+
+    /// The most requests that wait in one queue: those of a trial, one or more before it, and those
+    /// of a work-around.
     pub fn depth(&self) -> usize {
         let warming = self.warming().count().div_ceil(self.qps);
-        self.operations.div_ceil(self.qps) + warming
+        let probes = if self.work_around.posts() { PROBES } else { 0 };
+        self.operations.div_ceil(self.qps) + warming + probes
     }
 
     /// Whether any operation is a READ.
@@ -153,6 +172,17 @@ mod tests {
         // The receive of the page comes first, and the READ has none.
         let places: Vec<usize> = plan.receives(0).map(|one| one.at).collect();
         assert_eq!(places, [4096, 0, 4196]);
+    }
+
+    #[test]
+    fn a_work_around_has_room_in_each_queue() {
+        let own = |work_around| Odp { work_around, ..Odp::OWN };
+        let dummy = plan(100, 8, 2, own(WorkAround::Dummy));
+        let oldest = dummy.operation(3);
+        assert_eq!(dummy.probe(&oldest), Operation { op: Op::Write, bytes: 0, ..oldest });
+        let repeat = plan(100, 8, 2, own(WorkAround::Repeat));
+        assert_eq!((repeat.probe(&oldest), repeat.depth()), (oldest, 4 + PROBES));
+        assert_eq!(plan(100, 8, 2, own(WorkAround::Prefetch)).depth(), 4);
     }
 
     #[test]

@@ -30,7 +30,8 @@ use end::{Setting, TrialEnd};
 use layout::Plan;
 pub(crate) use options::Odp;
 use options::{
-    FAULT, INTERVAL, OPERATIONS, SECOND_OP, SECOND_PAGE, SecondOp, SecondPage, Side, WARM, Warm,
+    FAULT, INTERVAL, OPERATIONS, SECOND_OP, SECOND_PAGE, SecondOp, SecondPage, Side, WARM,
+    WORK_AROUND, WORK_AROUND_AFTER, Warm, WorkAround,
 };
 use result::{Trials, series_of_each};
 use trial::{Client, Trial};
@@ -41,7 +42,7 @@ impl Workload for Odp {
         pages the adapters do not know yet: their time, and how often a time-out is in it";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [OP SIZE]
-        Own [FAULT OPERATIONS INTERVAL SECOND_OP SECOND_PAGE WARM]
+        Own [FAULT OPERATIONS INTERVAL SECOND_OP SECOND_PAGE WARM WORK_AROUND WORK_AROUND_AFTER]
         Common [RUNS QPS MTU SL OUTSTANDING_READS PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
         Common [MIN_RNR_TIMER SEED LINK SIM]
     };
@@ -64,6 +65,8 @@ impl Workload for Odp {
         second_op: SecondOp::Same,
         second_page: SecondPage::Same,
         warm: Warm::None,
+        work_around: WorkAround::None,
+        work_around_after_ns: 1_000_000,
     };
     const WAITS: bool = false;
     const SAMPLES_RUNS: bool = true;
@@ -82,6 +85,12 @@ impl Workload for Odp {
         })?;
         must(common.timeout > 0, "timeout", || {
             "0 disables the time-out, and lost packets are never repeated: choose 1 to 31"
+                .to_owned()
+        })?;
+        let sends = common.op == Op::Send || self.second_op == SecondOp::Send;
+        must(self.work_around != WorkAround::Repeat || !sends, "work-around", || {
+            "a SEND that is repeated needs a receive of its own: choose dummy, or --op read or \
+             write"
                 .to_owned()
         })?;
         self.check_second(common)?;

@@ -19,6 +19,10 @@ pub(crate) struct Odp {
     pub second_page: SecondPage,
     /// Which pages the adapters have used before.
     pub warm: Warm,
+    /// What is done against losses and repetitions.
+    pub work_around: WorkAround,
+    /// How long nothing is completed before a work-around acts.
+    pub work_around_after_ns: u64,
 }
 
 words! {
@@ -81,8 +85,31 @@ words! {
     }
 }
 
+words! {
+    /// What a program can do against operations that are lost or repeated around page faults.
+    WorkAround, "work-around" {
+        /// Nothing.
+        None = "none",
+        /// Fetch all pages of on-demand memory before the trial (`ibv_advise_mr`).
+        Prefetch = "prefetch",
+        /// Post a WRITE of no bytes, behind which a loss is noticed.
+        Dummy = "dummy",
+        /// Post the oldest operation of the queue pair again.
+        Repeat = "repeat",
+    }
+}
+
+impl WorkAround {
+    /// Whether it posts something while operations wait.
+    pub const fn posts(self) -> bool {
+        matches!(self, Self::Dummy | Self::Repeat)
+    }
+}
+
 /// Most operations of a trial: each has a sample, and a request of its own.
 const OPERATIONS_MAX: u64 = 1 << 20;
+/// The longest time until a work-around acts: a minute.
+const AFTER_MAX_NS: u64 = 60_000_000_000;
 /// Longest time between two posts: a minute.
 const INTERVAL_MAX_NS: u64 = 60_000_000_000;
 
@@ -117,4 +144,17 @@ pub(super) const WARM: Field<Odp> = word_field!(
     Warm,
     warm,
     "which pages the adapters have used before: none, or all but those of the first operation"
+);
+pub(super) const WORK_AROUND: Field<Odp> = word_field!(
+    "work-around",
+    None,
+    WorkAround,
+    work_around,
+    "what is done against losses and repetitions: fetch all pages before the trial (prefetch), \
+     or, if nothing is completed for --work-around-after, post a WRITE of no bytes (dummy) or the \
+     oldest operation once more (repeat) on each queue pair that waits"
+);
+pub(super) const WORK_AROUND_AFTER: Field<Odp> = number_field!(
+    "work-around-after", None, work_around_after_ns: u64, 1_000..=AFTER_MAX_NS, "TIME", "ns",
+    "how long nothing is completed before --work-around dummy or repeat posts"
 );

@@ -22,6 +22,8 @@ pub(super) struct Trials {
     time_outs: u64,
     failed: u64,
     flushed: u64,
+    /// What a work-around posted; `None` without one.
+    probes: Option<u64>,
 }
 
 impl Trials {
@@ -36,6 +38,7 @@ impl Trials {
             time_outs: 0,
             failed: 0,
             flushed: 0,
+            probes: plan.work_around.posts().then_some(0),
         }
     }
 
@@ -52,6 +55,7 @@ impl Trials {
         self.time_outs += u64::from(trial.longest_ns > self.least_timeout_ns);
         self.failed += trial.failed;
         self.flushed += trial.flushed;
+        self.probes = self.probes.map(|probes| probes + trial.probes);
     }
 
     pub fn outcome(self, outcome: &mut Outcome) {
@@ -60,6 +64,9 @@ impl Trials {
         outcome.push_count("trials_with_time_out", self.time_outs);
         outcome.push_count("failed", self.failed);
         outcome.push_count("flushed", self.flushed);
+        if let Some(probes) = self.probes {
+            outcome.push_count("work_around_requests", probes);
+        }
         outcome.push_fact("t_tr_ns", self.least_timeout_ns);
         if self.failed > 0 {
             outcome.warnings.push(format!(
@@ -117,6 +124,7 @@ mod tests {
             longest_ns: last_ns,
             failed,
             flushed: 0,
+            probes: 0,
         }
     }
 

@@ -7,13 +7,16 @@ use rdmalab_verbs::{SendRequest, Wc, WcStatus};
 use crate::common::completions::{failed, timed_out};
 use crate::common::params::Op;
 use crate::odp::end::TrialEnd;
-use crate::odp::layout::{Operation, Plan};
+use crate::odp::layout::{Operation, PROBES, Plan};
 
 /// Completions taken at once.
 const POLLED: usize = 64;
 
 /// The `wr_id` of an operation that is not of the trial.
 const WARMING: u64 = u64::MAX;
+
+/// The `wr_id` of what a work-around posts, less the number of the queue pair.
+const PROBE: u64 = 1 << 62;
 
 /// The pause after the pages are warm, in which an adapter repeats what it still repeats: after a
 /// fault at the requester, a ConnectX-4 asks again each half a millisecond.
@@ -33,6 +36,8 @@ pub(super) struct Trial {
     pub flushed: u64,
     /// The longest time from a post to a completion, failed ones included.
     pub longest_ns: f64,
+    /// What a work-around posted.
+    pub probes: u64,
 }
 
 /// Rank 0 of a trial.
@@ -49,6 +54,10 @@ pub(super) struct Client<'a, R> {
     left: usize,
     failed: u64,
     flushed: u64,
+    /// Requests of a work-around that wait in each queue.
+    probing: Vec<usize>,
+    /// How many there were.
+    probes: u64,
 }
 
 impl<'a, R: Rank> Client<'a, R> {
@@ -72,6 +81,8 @@ impl<'a, R: Rank> Client<'a, R> {
             left: count,
             failed: 0,
             flushed: 0,
+            probing: vec![0; plan.qps],
+            probes: 0,
         }
     }
 
@@ -102,7 +113,7 @@ impl<'a, R: Rank> Client<'a, R> {
         }
         let mut wcs = [Wc::default(); POLLED];
         while self.left > 0 {
-            let found = self.wait(self.limit_ns, &mut wcs)?;
+            let found = self.wait_or_probe(&mut wcs)?;
             let count = found.ok_or_else(|| timed_out(self.limit_ns, &self.what()))?;
             self.keep(&wcs[..count])?;
         }
@@ -130,6 +141,40 @@ impl<'a, R: Rank> Client<'a, R> {
         }
     }
 
+    /// How many completions came. While none comes, a work-around posts.
+    fn wait_or_probe(&mut self, wcs: &mut [Wc]) -> Result<Option<usize>, Stopped> {
+        if !self.plan.work_around.posts() {
+            return self.wait(self.limit_ns, wcs);
+        }
+        let (after_ns, mut waited_ns) = (self.plan.work_around_after_ns, 0);
+        while waited_ns < self.limit_ns {
+            let found = self.wait(after_ns, wcs)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            waited_ns += after_ns;
+            self.probe()?;
+        }
+        Ok(None)
+    }
+
+    /// Posts on each queue pair that waits.
+    fn probe(&mut self) -> Result<(), Stopped> {
+        for qp in 0..self.plan.qps {
+            let mut own = (qp..self.plan.operations).step_by(self.plan.qps);
+            let oldest = own.find(|i| self.done[*i].is_none());
+            if let Some(oldest) = oldest
+                && self.probing[qp] < PROBES
+            {
+                let probe = self.plan.probe(&self.plan.operation(oldest));
+                self.post(&probe, PROBE + qp as u64)?;
+                self.probing[qp] += 1;
+                self.probes += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// How many completions came within a time.
     fn wait(&self, limit_ns: u64, wcs: &mut [Wc]) -> Result<Option<usize>, Stopped> {
         let found = self.rank.spin_for(limit_ns, || match self.end.cq.poll(wcs) {
@@ -141,10 +186,11 @@ impl<'a, R: Rank> Client<'a, R> {
 
     fn post(&self, one: &Operation, number: u64) -> Result<(), Stopped> {
         let sges = [self.end.mr.sge(one.at, one.bytes)];
+        let sges = if one.bytes == 0 { &sges[..0] } else { &sges[..] };
         let request = match one.op {
-            Op::Read => SendRequest::read(&sges, &self.end.peer, one.at as u64),
-            Op::Write => SendRequest::write(&sges, &self.end.peer, one.at as u64),
-            _ => SendRequest::send(&sges),
+            Op::Read => SendRequest::read(sges, &self.end.peer, one.at as u64),
+            Op::Write => SendRequest::write(sges, &self.end.peer, one.at as u64),
+            _ => SendRequest::send(sges),
         };
         let request = request.wr_id(number).signaled();
         self.end.qps[one.qp].post_send(&[request]).map_err(failed)
@@ -156,6 +202,12 @@ impl<'a, R: Rank> Client<'a, R> {
         }
         let now = self.rank.now();
         for wc in wcs {
+            let probing = wc.wr_id().checked_sub(PROBE).and_then(|qp| usize::try_from(qp).ok());
+            if let Some(waiting) = probing.and_then(|qp| self.probing.get_mut(qp)) {
+                // If it failed, so did the operations before it.
+                *waiting -= 1;
+                continue;
+            }
             let is_done = match wc.status() {
                 Ok(()) => true,
                 Err(WcStatus::RetryExceeded | WcStatus::RnrRetryExceeded) => {
@@ -194,6 +246,7 @@ impl<'a, R: Rank> Client<'a, R> {
             longest_ns: longest(since(&self.posted, true)),
             failed: self.failed,
             flushed: self.flushed,
+            probes: self.probes,
         }
     }
 }
