@@ -130,8 +130,51 @@ fn what_hangs_is_ended_with_all_its_processes() {
     assert_eq!(processes("sleep", &[&mark]), Vec::<u32>::new(), "it is still there");
 }
 
+/// A shell that becomes `rdmalab exec` has a job in the background, whose orphan comes to rdmalab
+/// while a trial runs.
+#[test]
+fn a_job_of_the_shell_is_nobodys_trial() {
+    let home = tempfile::tempdir().unwrap();
+    let mark = format!("RDMALAB_TEST_JOB={}", home.path().display());
+    let await_file = |name: &str| format!("while ! [ -e {name} ]; do sleep 0.01; done");
+    let script =
+        format!("({}; sleep 93 >/dev/null 2>&1 & touch orphan) & exec \"$@\"", await_file("began"));
+    let trial = format!("touch began; {}; setsid sleep 92 &", await_file("orphan"));
+    let program = rdmalab(&[]);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(program.get_program()).current_dir(home.path());
+    command.env("RDMALAB_TEST_JOB", home.path());
+    let ended =
+        said(command.args(["exec", "--repeat", "1", "--out", "out", "--", "sh", "-c", &trial]));
+    let left = processes("sleep\0", &[&mark]);
+    left.iter().for_each(|process| signal("-KILL", *process));
+    assert_eq!(ended.code, Some(0), "{}", ended.report());
+    // That of the trial is gone, and that of the job is still there.
+    assert_eq!(left.len(), 1, "{left:?}");
+    let points = &records(&home.path().join("out"))[0].points;
+    assert_eq!(counted(points, "processes_left_behind"), [1]);
+}
+
+#[test]
+fn a_full_disk_is_no_wrong_call() {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = rdmalab(&["exec", "--repeat", "2", "--out"]);
+    // Nobody can make a directory there.
+    command.env("TMPDIR", "/proc/self").env("XDG_RUNTIME_DIR", out.path());
+    command.arg(out.path().join("records")).args(["--", "true"]);
+    let ended = said(&mut command);
+    assert_eq!(ended.code, Some(1), "{}", ended.report());
+    assert!(ended.stderr.contains("a trial cannot begin"), "{}", ended.stderr);
+}
+
 #[test]
 fn an_interrupt_keeps_what_was_measured() {
+    for name in ["-INT", "-HUP"] {
+        interrupted_by(name);
+    }
+}
+
+fn interrupted_by(name: &str) {
     let home = tempfile::tempdir().unwrap();
     let mut command = rdmalab(&["exec", "--repeat", "500", "--vary", "env:X=1,2", "--out"]);
     let script = "if [ -e \"$HOLD\" ]; then sleep 95; fi";
@@ -149,7 +192,7 @@ fn an_interrupt_keeps_what_was_measured() {
     std::fs::write(&hold, "").unwrap();
     let mark = format!("HOLD={}", hold.display());
     running.brings("a trial that waits", || processes("sleep\0", &[&mark]).pop());
-    signal("-INT", running.id());
+    signal(name, running.id());
     let ended = running.end();
     assert_eq!(ended.code, Some(1), "{}", ended.report());
     assert!(ended.stderr.contains("interrupted after"), "{}", ended.stderr);

@@ -66,6 +66,7 @@ pub fn signal(name: &str, pid: u32) {
     use rustix::process::{Pid, Signal, kill_process};
     let signal = match name {
         "-INT" => Signal::INT,
+        "-HUP" => Signal::HUP,
         "-KILL" => Signal::KILL,
         "-STOP" => Signal::STOP,
         "-TERM" => Signal::TERM,

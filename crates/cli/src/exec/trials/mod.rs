@@ -23,7 +23,7 @@ use crate::link::LinkArgs;
 use crate::records::RecordsDir;
 use crate::values;
 use keep::Keep;
-use process::{Supervisor, Termination, Trial};
+use process::{NoTrial, Supervisor, Termination, Trial};
 use vary::{Condition, Variation};
 
 /// Most trials of a call.
@@ -165,10 +165,13 @@ fn measure(arms: &mut [Arm], turns: &[Turn], supervisor: &Supervisor) -> (usize,
                 return (order, Some(failed("interrupted")));
             }
             Ok(trial) => trial,
-            Err(error) => {
+            Err(NoTrial::Program(error)) => {
                 let reason = format!("exec: {}: {error}", arm.command.get_program().display());
                 let failure = if order == 0 { usage(reason) } else { failed(reason) };
                 return (order, Some(failure));
+            }
+            Err(NoTrial::Here(error)) => {
+                return (order, Some(failed(format!("exec: a trial cannot begin: {error}"))));
             }
         };
         let how = match keep::failure(&trial) {
@@ -190,8 +193,8 @@ fn measure(arms: &mut [Arm], turns: &[Turn], supervisor: &Supervisor) -> (usize,
 }
 
 /// One trial in a runtime directory of its own, which is removed afterwards.
-fn one(arm: &mut Arm, supervisor: &Supervisor) -> std::io::Result<Trial> {
-    let home = tempfile::Builder::new().prefix(HOME).tempdir()?;
+fn one(arm: &mut Arm, supervisor: &Supervisor) -> Result<Trial, NoTrial> {
+    let home = tempfile::Builder::new().prefix(HOME).tempdir().map_err(NoTrial::Here)?;
     supervisor.run(&mut arm.command, home.path())
 }
 

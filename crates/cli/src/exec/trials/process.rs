@@ -1,6 +1,7 @@
 //! One trial: the program with all its processes, from its start until none of them is left.
 
 use std::io::{PipeReader, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -77,6 +78,15 @@ pub struct Trial {
     pub counters: Counters,
 }
 
+/// Why a trial did not begin.
+#[derive(Debug)]
+pub enum NoTrial {
+    /// The program cannot be started.
+    Program(std::io::Error),
+    /// This process lacks something: room for files, descriptors.
+    Here(std::io::Error),
+}
+
 /// Where trials run, and what ends them early.
 pub struct Supervisor {
     /// How long a trial may take.
@@ -94,7 +104,7 @@ impl Supervisor {
     /// # Errors
     /// The kernel's error.
     pub fn new(limit: Duration, interrupt: Interrupt) -> std::io::Result<Self> {
-        let others = descendants(&[]).iter().map(|process| process.pid).collect();
+        let others = descendants(&[], |_| true).iter().map(|process| process.pid).collect();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Self { limit, interrupt, others })
     }
@@ -102,23 +112,24 @@ impl Supervisor {
     /// Runs the command in the fresh directory `home` until all of its processes have ended.
     ///
     /// # Errors
-    /// The program cannot be started: the kernel's error.
-    pub fn run(&self, command: &mut Command, home: &Path) -> std::io::Result<Trial> {
+    /// The program, or what a trial needs, cannot be started or made: the kernel's error.
+    pub fn run(&self, command: &mut Command, home: &Path) -> Result<Trial, NoTrial> {
         let counters = home.join("counters");
-        std::fs::create_dir(&counters)?;
-        let (reader, writer) = std::io::pipe()?;
+        std::fs::create_dir(&counters).map_err(NoTrial::Here)?;
+        let (reader, writer) = std::io::pipe().map_err(NoTrial::Here)?;
+        let mark = Mark::of(&counters);
         command
             .env("RDMALAB_COUNTERS", &counters)
             .envs(["TMPDIR", "XDG_RUNTIME_DIR"].map(|name| (name, home)))
             .process_group(0)
             .stdin(Stdio::null())
-            .stdout(writer.try_clone()?)
+            .stdout(writer.try_clone().map_err(NoTrial::Here)?)
             .stderr(writer);
         let (started, began) = (SystemTime::now(), Instant::now());
         let spawned = command.spawn();
         // The command still has the writing ends, and the reader waits for the last one to close.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = spawned?;
+        let child = spawned.map_err(NoTrial::Program)?;
         let group = Pid::from_child(&child);
         let output = collect(reader);
         let waiting = wait(child);
@@ -128,11 +139,11 @@ impl Supervisor {
             // An error means that it has just ended.
             let _ = kill_process_group(group, Signal::TERM);
             if waiting.recv_timeout(GRACE).is_err() {
-                self.kill_all(group);
+                self.kill_all(group, &mark);
                 let _ = waiting.recv_timeout(KILLED);
             }
         }
-        let killed = self.end_the_rest(if is_cut { Duration::ZERO } else { LINGER });
+        let killed = self.end_the_rest(if is_cut { Duration::ZERO } else { LINGER }, &mark);
         // Who was killed with the program did not outlive it.
         let left_behind = if is_cut { 0 } else { killed };
         Ok(Trial {
@@ -172,22 +183,32 @@ impl Supervisor {
     }
 
     /// Kills the group of the program and all that descends from it.
-    fn kill_all(&self, group: Pid) {
+    fn kill_all(&self, group: Pid, mark: &Mark) {
         let _ = kill_process_group(group, Signal::KILL);
-        for process in descendants(&self.others).iter().filter(|one| !one.has_ended) {
+        for process in self.of_trial(mark).iter().filter(|one| !one.has_ended) {
             if let Some(pid) = Pid::from_raw(process.pid) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
     }
 
+    /// The processes of a trial. If this process had other children before, what they started may
+    /// have come to it as well; then a child belongs to the trial only if it has its mark.
+    fn of_trial(&self, mark: &Mark) -> Vec<Process> {
+        match self.others.is_empty() {
+            true => descendants(&self.others, |_| true),
+            // What has ended only waits to be forgotten.
+            false => descendants(&self.others, |one| one.has_ended || mark.is_on(one.pid)),
+        }
+    }
+
     /// Waits until no process of the trial is left, and kills those that stay longer than `linger`;
     /// returns how many those were.
-    fn end_the_rest(&self, linger: Duration) -> usize {
+    fn end_the_rest(&self, linger: Duration, mark: &Mark) -> usize {
         let began = Instant::now();
         let mut killed = Vec::new();
         loop {
-            let all = descendants(&self.others);
+            let all = self.of_trial(mark);
             // Orphans are children of this process now.
             for pid in
                 all.iter().filter(|one| one.has_ended).filter_map(|one| Pid::from_raw(one.pid))
@@ -211,6 +232,21 @@ impl Supervisor {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+/// The variable of the environment by which processes of a trial are known.
+struct Mark(Vec<u8>);
+
+impl Mark {
+    fn of(counters: &Path) -> Mark {
+        Mark([b"RDMALAB_COUNTERS=", counters.as_os_str().as_bytes()].concat())
+    }
+
+    /// Whether a process began with it.
+    fn is_on(&self, pid: i32) -> bool {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable == self.0)
     }
 }
 
@@ -254,8 +290,9 @@ struct Process {
     has_ended: bool,
 }
 
-/// All processes that this one started, except these, and those that they started.
-fn descendants(except: &[i32]) -> Vec<Process> {
+/// All processes that this one started, except these, and those that they started. Of the children
+/// of this one, only those that are `wanted`.
+fn descendants(except: &[i32], wanted: impl Fn(&Process) -> bool) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let process = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -271,7 +308,9 @@ fn descendants(except: &[i32]) -> Vec<Process> {
     };
     let mut others: Vec<Process> = entries.filter_map(process).collect();
     others.retain(|one| !except.contains(&one.pid));
-    let mut parents = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let this = rustix::process::getpid().as_raw_nonzero().get();
+    others.retain(|one| one.parent != this || wanted(one));
+    let mut parents = vec![this];
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
         let (children, rest): (Vec<Process>, Vec<Process>) =
