@@ -51,6 +51,7 @@ mod latency;
 mod link;
 mod man;
 mod output;
+mod page_counts;
 mod perftest;
 mod print;
 mod profiles;

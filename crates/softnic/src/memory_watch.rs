@@ -4,9 +4,10 @@
 //! The kernel tells a reader of a userfaultfd about `munmap`, `mremap`, `madvise` and a mapping
 //! that is replaced, and the thread that makes the call waits until the event is read
 //! (`userfaultfd(2)`). The memory is registered for write protection, but no page is protected, so
-//! page faults of the processor stay as they are. A thread waits for the events; before it reads one, it waits for the
-//! copies into on-demand memory that are under way, and keeps new ones from beginning. So when the
-//! call returns, no such copy is under way, and the next access finds the page missing.
+//! page faults of the processor stay as they are. A thread waits for the events. Before it reads
+//! one, it waits for the copies into on-demand memory that are under way, and keeps new ones from
+//! beginning. So when the call returns, no such copy is under way, and the next access finds the
+//! page missing.
 //!
 //! The thread that made the change may hold any lock of this device or of `malloc`. So the thread
 //! that reads takes none of these, and allocates nothing.

@@ -7,6 +7,8 @@ use rdmalab_measure::{Outcome, at_rank};
 use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
+use crate::page_counts::push_pages;
+
 /// The capture and fault rules of this process at some time, and the profile of its device.
 pub struct HooksSnapshot(HooksState, Counters, Option<&'static Profile>);
 
@@ -32,17 +34,6 @@ impl HooksSnapshot {
             None => measured,
             Some(profile) => under(measured, rank, profile),
         }
-    }
-}
-
-/// Adds what happened to pages of on-demand regions.
-pub fn push_pages<'a>(
-    measured: &mut Outcome,
-    rank: usize,
-    pages: impl IntoIterator<Item = (&'a str, u64)>,
-) {
-    for (name, count) in pages {
-        measured.push_count(&at_rank(name, rank), count);
     }
 }
 

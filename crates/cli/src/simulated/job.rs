@@ -17,7 +17,7 @@ use super::timeline::Wanted;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
-use crate::run::hooks::push_pages;
+use crate::page_counts::push_pages;
 
 /// The device that the ranks of a simulation see.
 ///
