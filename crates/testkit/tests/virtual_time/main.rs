@@ -1,5 +1,6 @@
 //! The simulator below the verbs and the experiments: virtual time, adapters, ranks.
 
+mod calls;
 mod closed_forms;
 mod contention;
 mod effects;
