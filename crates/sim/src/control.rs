@@ -142,7 +142,7 @@ pub(crate) fn modify_qp(
     let limits = device::limits(&sim.parameters);
     let changed = sim.with(|world| {
         world.with_qp(id, |world, qp| {
-            let state = world.step(id, qp, Ps::ZERO, |qp, env| qp.modify(attr, mask, &limits, env));
+            let state = world.step(id, qp, |qp, env| qp.modify(attr, mask, &limits, env));
             if state == Ok(QpState::Reset) {
                 // What the adapter still did for the queue pair is void.
                 world.queue.drop_events_of(id);

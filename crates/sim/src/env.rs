@@ -63,16 +63,15 @@ impl World {
         self.engine_with(id, qp, &[], act)
     }
 
-    /// The same, and brings into effect what the engine said: completions follow `earliest`.
+    /// The same, and brings into effect what the engine said.
     pub(crate) fn step<T>(
         &mut self,
         id: QpId,
         qp: &mut SimQp,
-        earliest: Ps,
         act: impl FnOnce(&mut Qp, &mut NodeEnv<'_>) -> T,
     ) -> T {
         let (result, mut effects) = self.engine(id, qp, act);
-        self.apply(id, qp, &mut effects, earliest);
+        self.apply(id, qp, &mut effects, Ps::ZERO);
         result
     }
 

@@ -8,7 +8,7 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::ids::QpId;
 use crate::memory::DmaWrite;
-use crate::packets::Packets;
+use crate::packets::{Leaving, Packets};
 use crate::task::TaskId;
 use crate::time::Ps;
 use crate::timeline::StepId;
@@ -33,6 +33,8 @@ pub(crate) enum Event {
     PayloadRead(Box<Packets>),
     /// Packets have their payload, and leave the adapter as soon as the link is free.
     Depart(Box<Packets>),
+    /// The last packet of a request of an unreliable transport may have left.
+    Left(Box<Leaving>),
     /// A packet that fault rules deferred is due.
     Deferred { node: usize },
     /// The first packet has reached the switch.
@@ -77,6 +79,7 @@ impl Event {
             | Event::RecvWqes { qp, .. }
             | Event::Timer { qp } => *qp == id,
             Event::PayloadRead(packets) | Event::Depart(packets) => packets.from == id,
+            Event::Left(leaving) => leaving.qp == id,
             _ => false,
         }
     }

@@ -90,7 +90,7 @@ impl World {
             Reply::Answer(_) if !info.in_order => {}
             Reply::Answer(Answer::RnrNak) => qp.qp.answer_rnr_nak(info.psn),
             Reply::Answer(Answer::Nak(code)) => {
-                self.step(id, qp, Ps::ZERO, |qp, env| qp.answer_nak(info.psn, code, env));
+                self.step(id, qp, |qp, env| qp.answer_nak(info.psn, code, env));
             }
         }
         self.note(id.node, Component::Rule, || {

@@ -536,6 +536,7 @@ impl World {
             Event::SendTurn { node } => self.send_turn(node),
             Event::PayloadRead(packets) => self.read_payload(packets),
             Event::Depart(packets) => self.depart(packets),
+            Event::Left(leaving) => self.have_left(leaving),
             Event::Deferred { node } => self.release_deferred(node),
             Event::AtSwitch(packets) => self.at_switch(packets),
             Event::Replicate(packets) => self.replicate(packets),

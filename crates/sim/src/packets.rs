@@ -65,6 +65,18 @@ pub(crate) struct Packets {
     pub(crate) way: Way,
 }
 
+/// The last packets of a request of an unreliable transport, which leave.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) qp: QpId,
+    pub(crate) request: Request,
+    pub(crate) train: Train,
+    /// When they have left, as far as it is known now.
+    pub(crate) span: Span,
+    /// What that depends on.
+    pub(crate) way: Way,
+}
+
 /// Where the payload of packets is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {

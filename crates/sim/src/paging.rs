@@ -68,7 +68,7 @@ impl World {
     fn wake_page_waiters(&mut self, node: usize) {
         for id in std::mem::take(&mut self.nodes[node].paging.waiting) {
             self.with_qp(id, |world, qp| {
-                world.step(id, qp, Ps::ZERO, |qp, env| qp.pages_arrived(env));
+                world.step(id, qp, |qp, env| qp.pages_arrived(env));
                 world.wants_turn(id, qp);
             });
         }

@@ -63,7 +63,7 @@ impl World {
                     "a timer of the queue pair ends".to_owned()
                 });
                 world.tell_timer(id.node, qp.qp.qpn, kind);
-                world.step(id, qp, Ps::ZERO, |qp, env| qp.on_timer(now_ns, env));
+                world.step(id, qp, |qp, env| qp.on_timer(now_ns, env));
             }
             world.wants_turn(id, qp);
         });

@@ -16,7 +16,7 @@ use crate::device;
 use crate::event::Event;
 use crate::ids::QpId;
 use crate::kernel::World;
-use crate::packets::{Packets, Source, To};
+use crate::packets::{Leaving, Packets, Source, To};
 use crate::shared::Flow;
 use crate::span::Span;
 use crate::time::Ps;
@@ -153,13 +153,13 @@ impl World {
     /// Sends the next response or request: how long the engine is busy; `None` if there is none.
     fn send_one(&mut self, id: QpId, qp: &mut SimQp, most_bytes: u32) -> Option<Ps> {
         if qp.qp.has_response() {
-            let response = self.step(id, qp, Ps::ZERO, |qp, env| qp.next_response(most_bytes, env));
+            let response = self.step(id, qp, |qp, env| qp.next_response(most_bytes, env));
             // A response whose page is missing does not hold up requests.
             if let Some(response) = response {
                 return Some(self.respond(id, qp, response));
             }
         }
-        let planned = self.step(id, qp, Ps::ZERO, |qp, env| {
+        let planned = self.step(id, qp, |qp, env| {
             driver::plan_request(qp, env, most_bytes, |_, _, train, request| (train, request))
         });
         match planned {
@@ -334,7 +334,7 @@ impl World {
         let (train, range) = (packets.train, 0..packets.train.payload_bytes);
         packets.payload = self.buffers.take(range.end as usize);
         let to = &mut packets.payload[..];
-        let is_read = self.step(id, qp, Ps::ZERO, |qp, env| match &packets.source {
+        let is_read = self.step(id, qp, |qp, env| match &packets.source {
             Source::Request(request) => {
                 let read = request.read(qp, env, range, to);
                 read.map_err(|error| request.retire(qp, env, &train, Err(error))).is_ok()
@@ -351,16 +351,30 @@ impl World {
         is_read
     }
 
-    /// Packets have left at `left`. Requests of an unreliable transport, which nobody acknowledges,
-    /// are complete.
-    pub(crate) fn complete_sent(&mut self, packets: &Packets, left: Ps) {
+    /// Packets leave by `left`; with `None`, a rule defers them, of which a sender knows nothing.
+    /// Requests of an unreliable transport, which nobody acknowledges, are complete then.
+    pub(crate) fn complete_sent(&mut self, packets: &Packets, left: Option<Span>) {
         let Source::Request(request) = packets.source else { return };
-        if packets.transport == Transport::Rc {
+        if packets.transport == Transport::Rc || !packets.train.flags.has(TrainFlags::LAST) {
             return;
         }
-        let id = packets.from;
+        let (span, way) = match left {
+            Some(span) => (span, packets.way.before(self.fabric.propagation)),
+            None => (Span::at(self.now), Way::default()),
+        };
+        let (qp, train) = (packets.from, packets.train);
+        self.have_left(Box::new(Leaving { qp, request, train, span, way }));
+    }
+
+    /// Packets of an unreliable transport have left, unless others have delayed them.
+    pub(crate) fn have_left(&mut self, mut leaving: Box<Leaving>) {
+        leaving.way.look(&mut leaving.span);
+        if leaving.span.last > self.now {
+            return self.queue.push(leaving.span.last, Event::Left(leaving));
+        }
+        let Leaving { qp: id, request, train, .. } = *leaving;
         self.with_qp(id, |world, qp| {
-            world.step(id, qp, left, |qp, env| request.retire(qp, env, &packets.train, Ok(())));
+            world.step(id, qp, |qp, env| request.retire(qp, env, &train, Ok(())));
         });
     }
 

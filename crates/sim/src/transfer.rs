@@ -41,11 +41,10 @@ impl World {
             rules => format!("the {} leaves, under the rule {rules}", kind_name(kind)),
         });
         if departure.is_deferred {
-            // A sender does not know that.
-            return self.complete_sent(&packets, self.now);
+            return self.complete_sent(&packets, None);
         }
         let left = self.occupy_link(&mut packets);
-        self.complete_sent(&packets, left);
+        self.complete_sent(&packets, Some(left));
         self.travel(packets);
     }
 
@@ -58,8 +57,8 @@ impl World {
         }
     }
 
-    /// Packets occupy the link of their adapter; returns when the last one has left.
-    pub(crate) fn occupy_link(&mut self, packets: &mut Packets) -> Ps {
+    /// Packets occupy the link of their adapter; returns when they have left.
+    pub(crate) fn occupy_link(&mut self, packets: &mut Packets) -> Span {
         if !matches!(packets.to, To::Group(_)) {
             self.bytes.sent += u64::from(packets.train.payload_bytes);
         }
@@ -76,7 +75,7 @@ impl World {
         {
             qp.sending.link_until = qp.sending.link_until.max(sent.last);
         }
-        sent.last
+        sent
     }
 
     /// Packets that have left their adapter go to where they are sent.

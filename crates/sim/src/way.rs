@@ -53,6 +53,12 @@ impl Way {
         }));
     }
 
+    /// The way up to a time before its end, with nobody to follow.
+    pub(crate) fn before(&self, time: Ps) -> Way {
+        let earlier = |(booking, rest): &(Booking, Ps)| (booking.clone(), *rest - time);
+        Way { passed: self.passed.iter().map(earlier).collect(), ..Way::default() }
+    }
+
     /// The booking of the last shared part.
     pub(crate) fn last(&self) -> Option<&Booking> {
         self.passed.last().map(|(booking, _)| booking)

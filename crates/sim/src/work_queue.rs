@@ -83,7 +83,7 @@ pub(crate) fn post_send<'a>(
                 qp.qp.sq.unpush_to(before);
             }
             if matches!(qp.qp.state, QpState::Err | QpState::Sqe) {
-                world.step(id, qp, Ps::ZERO, |qp, env| qp.flush_sends(env));
+                world.step(id, qp, |qp, env| qp.flush_sends(env));
                 return (result, cost, None);
             }
             (result, cost, by_doorbell(world, &qp.qp, before))
@@ -168,7 +168,7 @@ pub(crate) fn post_recv<'a>(
                     qp.qp.fetch_receives();
                 }
                 if qp.qp.state == QpState::Err {
-                    world.step(id, qp, Ps::ZERO, |qp, env| qp.flush_receives(env));
+                    world.step(id, qp, |qp, env| qp.flush_receives(env));
                 }
                 result
             })

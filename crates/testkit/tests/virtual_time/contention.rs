@@ -226,3 +226,46 @@ fn messages_of_a_queue_pair_stay_in_order() {
         assert_eq!(report.bytes.arrived, expected, "{what}");
     }
 }
+
+/// Nobody acknowledges a message over UC: it is complete when its last packet has left, however
+/// many packets of others came in between. Without a propagation time it has arrived then.
+#[test]
+fn an_unreliable_message_completes_when_its_last_packet_has_left() {
+    const LONG: usize = 1 << 20;
+    let profile = model(&[LINK, ("mtu_bytes", MTU), ("wqe_read", 0.0)]);
+    let (simulation, device) = lab(&profile, 2);
+    let (results, _) = simulation.run(|rank| {
+        let shape = Shape { qp_type: QpType::Uc, bytes: LONG, ..Shape::default() };
+        let ends = [(); 2].map(|()| connect_to(rank, &device, shape, 1 - rank.index()));
+        let is_sender = rank.index() == 0;
+        for end in ends.iter().filter(|_| !is_sender) {
+            end.qp.post_recv(&[RecvRequest::new(&[end.mr.sge(0, LONG)])]).unwrap();
+        }
+        rank.barrier()?;
+        let mut found = [0; 2];
+        if is_sender {
+            for end in &ends {
+                let sges = [end.mr.sge(0, LONG)];
+                end.qp.post_send(&[SendRequest::send(&sges).signaled()]).unwrap();
+                // The second one comes while a train of the first is under way.
+                rank.think(30_000)?;
+            }
+        }
+        while found.contains(&0) {
+            let look = || {
+                ends.iter().position(|end| {
+                    let cq = if is_sender { &end.send_cq } else { &end.recv_cq };
+                    cq.poll_one().unwrap().is_some_and(|wc| wc.is_ok())
+                })
+            };
+            let index = rank.spin(look)?;
+            found[index] = rank.now().0 / 1000;
+        }
+        rank.barrier()?;
+        Ok(found)
+    });
+    let [Ok(sent), Ok(received)] = &results[..] else { panic!("{results:?}") };
+    for (sent, received) in sent.iter().zip(received) {
+        assert!(sent.abs_diff(*received) <= 100, "{sent} ns and {received} ns");
+    }
+}
