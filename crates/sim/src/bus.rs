@@ -1,9 +1,10 @@
 //! The host bus: what an adapter reads from memory and writes to it.
 
 use crate::parameters::Parameters;
-use crate::shared::{Booking, Flow, Shared, Work};
+use crate::shared::{Booking, Coming, Flow, Shared, Work};
 use crate::span::Span;
 use crate::time::{Ps, Rate};
+use crate::way::Due;
 
 /// The bus between memory and one adapter.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Bus {
     reads: Shared,
     writes: Shared,
     /// When each place for a read that is under way is free; empty: there is always one.
-    places: Vec<Ps>,
+    places: Vec<Due>,
     /// The place of the next read.
     next: usize,
 }
@@ -40,26 +41,33 @@ impl Bus {
             rate: parameters.bus_mb_per_s,
             is_half_duplex: parameters.bus_half_duplex == 1,
             mtu: parameters.mtu_bytes.into(),
-            places: vec![Ps::ZERO; parameters.bus_reads as usize],
+            places: vec![Due::default(); parameters.bus_reads as usize],
             ..Bus::default()
         }
     }
 
-    /// Reads bytes, from `now` on.
+    /// Reads bytes, from `now` on. A read that waits for a place leaves the bus to others meanwhile.
     pub(crate) fn read(&mut self, now: Ps, bytes: u64, flow: Flow) -> Read {
         let place = self.next;
         self.next = (place + 1) % self.places.len().max(1);
-        let free = self.places.get(place).copied().unwrap_or(Ps::ZERO);
-        self.read_more(now.max(free), bytes, flow, place)
+        let due = self.places.get(place).cloned().unwrap_or_default();
+        let free = due.at();
+        let source = due.booking().filter(|_| free > now);
+        let coming = Coming { now, span: Span::at(now.max(free)), source, order: flow, flow };
+        self.read_at(&coming, bytes, place)
     }
 
     /// Reads more bytes for the read that has a place already.
     pub(crate) fn read_more(&mut self, now: Ps, bytes: u64, flow: Flow, place: usize) -> Read {
-        let work = self.work(bytes);
-        let (passed, booking) = self.reads.pass(Span::at(now), work, flow);
+        let coming = Coming { now, span: Span::at(now), source: None, order: flow, flow };
+        self.read_at(&coming, bytes, place)
+    }
+
+    fn read_at(&mut self, coming: &Coming<'_>, bytes: u64, place: usize) -> Read {
+        let (passed, booking) = self.reads.pass_from(coming, self.work(bytes));
         let span = passed.after(self.read_ns);
         if let Some(free) = self.places.get_mut(place) {
-            *free = span.last;
+            *free = Due::new(span.last, booking.clone());
         }
         Read { span, place, booking }
     }
@@ -131,16 +139,30 @@ mod tests {
     #[test]
     fn a_read_waits_for_a_place() {
         let mut bus = bus(0);
-        bus.places = vec![Ps::ZERO; 2];
+        bus.places = vec![Due::default(); 2];
         let ends = [0, 1, 2, 3].map(|_| bus.read(NOW, 10, FLOW).span.last.whole_ns());
         // Two at a time, each of 300 ns and 10 bytes; the bytes come one after the other.
         assert_eq!(ends, [1310, 1320, 1620, 1630]);
     }
 
     #[test]
+    fn a_read_that_waits_for_a_place_leaves_the_bus_to_writes() {
+        let mut bus = bus(1);
+        bus.places = vec![Due::default()];
+        bus.read(NOW, 10, FLOW);
+        let waits = bus.read(NOW, 10, Flow::Node(1));
+        assert_eq!(waits.span.last.whole_ns(), 1310 + 10 + 300);
+        let written = bus.write(Span::at(Ps::from_whole_ns(1050)), 100);
+        assert_eq!(written.whole_ns(), 1050 + 100 + 100);
+        // A write that is still there when the place is free delays the read.
+        bus.write(Span::at(Ps::from_whole_ns(1300)), 100);
+        assert_eq!(waits.booking.unwrap().span().last.whole_ns(), 1400 + 10);
+    }
+
+    #[test]
     fn more_bytes_of_a_read_keep_its_place() {
         let mut bus = bus(0);
-        bus.places = vec![Ps::ZERO];
+        bus.places = vec![Due::default()];
         let place = bus.read(NOW, 1000, FLOW).place;
         assert_eq!(bus.read_more(NOW, 500, FLOW, place).span.last.whole_ns(), 1000 + 1500 + 300);
         assert_eq!(bus.read(NOW, 100, FLOW).span.last.whole_ns(), 2800 + 100 + 300);

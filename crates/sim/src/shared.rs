@@ -41,7 +41,9 @@ pub(crate) struct Work {
 /// Packets that come to a shared part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coming<'a> {
-    /// When they come, as far as it is known now.
+    /// The time now.
+    pub now: Ps,
+    /// When they come, as far as it is known now. Others may come until then.
     pub span: Span,
     /// Their booking at the part before: they may come later than `span`.
     pub source: Option<&'a Booking>,
@@ -122,7 +124,7 @@ impl Train {
 
     fn comes(&self, packet: u64) -> Ps {
         match self.packets - 1 {
-            0 => self.came.first,
+            0 => self.last_comes(),
             last => {
                 let all = u128::from((self.last_comes() - self.came.first).0) * u128::from(packet);
                 self.came.first + Ps((all / u128::from(last)) as u64)
@@ -270,29 +272,31 @@ impl Shared {
     /// Packets of a flow come during `came`, and need this work: when they have passed. A booking
     /// tells whether that becomes later; single packets that nobody can delay have none.
     pub(crate) fn pass(&mut self, came: Span, work: Work, flow: Flow) -> (Span, Option<Booking>) {
-        self.pass_from(&Coming { span: came, source: None, order: flow, flow }, work)
+        let coming = Coming { now: came.first, span: came, source: None, order: flow, flow };
+        self.pass_from(&coming, work)
     }
 
     /// The same of packets that come from another shared part, or keep another order.
     pub(crate) fn pass_from(&mut self, coming: &Coming<'_>, work: Work) -> (Span, Option<Booking>) {
-        let Coming { span: came, flow, .. } = *coming;
+        let Coming { now, span: came, flow, .. } = *coming;
         if !self.lines.is_empty() {
-            self.forget_before(came.first);
+            self.forget_before(now);
         }
         if self.lines.is_empty() {
             self.note_pause(came.first);
         }
         let is_single = work.all <= work.first && came.first == came.last;
+        let has_come = came.first <= now;
         let is_next = self.free <= came.first || self.last_flow == Some(flow);
         self.last_flow = Some(flow);
-        if self.lines.is_empty() && is_single && is_next {
+        if self.lines.is_empty() && is_single && is_next && has_come {
             let span = came.through(self.free, work.first, work.all);
             self.free = span.last;
             return (span, None);
         }
         let is_alone = self.turns.is_none() && self.lines.iter().all(|line| line.is_before(coming));
         if !is_alone {
-            self.begin_turns(came.first);
+            self.begin_turns(now);
         }
         let span = came.through(self.free, work.first, work.all);
         let booking = Booking::new(span);
@@ -308,7 +312,7 @@ impl Shared {
     /// do: when the last one has passed.
     pub(crate) fn pass_since(&mut self, came: Span, work: Work, flow: Flow) -> Ps {
         self.note_pause(came.last);
-        let done = self.use_pauses(came.first, work.all - work.first);
+        let done = self.use_pauses(came, work.all - work.first);
         let packets = 1 + (work.all - work.first - done).0.div_ceil(work.first.0.max(1));
         let rest = Work { first: work.first, all: work.all - done, packets };
         self.pass(Span::at(came.last), rest, flow).0.last
@@ -342,8 +346,10 @@ impl Shared {
         }
         let mut turns = RoundRobin::default();
         if let Some(first) = self.lines.first().and_then(|line| line.trains.first()) {
-            // What came before it has passed then.
-            turns.until = first.booking.span().first - first.packet;
+            // What came before it has passed then, or at the begin of the pause before it.
+            let begins = first.booking.span().first - first.packet;
+            let pause = self.pauses.back().filter(|(_, end)| *end == begins);
+            turns.until = pause.map_or(begins, |(begin, _)| *begin);
             turns.wait(first.came.first, 0);
         }
         self.turns = Some(turns);
@@ -429,15 +435,15 @@ impl Shared {
         }
     }
 
-    /// Uses times with nothing to do, from `since` on, for work; returns how much is done.
-    fn use_pauses(&mut self, since: Ps, work: Ps) -> Ps {
+    /// Uses times with nothing to do, during `came`, for work; returns how much is done.
+    fn use_pauses(&mut self, came: Span, work: Ps) -> Ps {
         if work == Ps::ZERO {
             return work;
         }
         let mut rest = work;
         for (begin, end) in &mut self.pauses {
-            let from = since.max(*begin);
-            let time = rest.min(*end - from);
+            let from = came.first.max(*begin);
+            let time = rest.min(came.last.min(*end) - from);
             if time > Ps::ZERO {
                 *begin = from + time;
                 rest = rest - time;
@@ -513,6 +519,25 @@ mod tests {
         // A packet passes from 40 to 50, the next one comes at 80.
         assert_eq!(small.last, Ps(70));
         assert_eq!(ends(&[booking]), [400]);
+    }
+
+    #[test]
+    fn what_comes_later_leaves_the_time_until_then_to_others() {
+        let mut link = Shared::default();
+        link.pass(Span::at(Ps(0)), packets(1), flow(0));
+        let later = |from, node| {
+            let (span, flow) = (Span::at(Ps(from)), flow(node));
+            Coming { now: Ps(20), span, source: None, order: flow, flow }
+        };
+        let (_, first) = link.pass_from(&later(100, 1), packets(1));
+        let (_, second) = link.pass_from(&later(200, 2), packets(3));
+        let (between, _) = link.pass(Span::at(Ps(30)), packets(4), flow(3));
+        assert_eq!((between.first, between.last), (Ps(40), Ps(70)));
+        assert_eq!(ends(&[first.clone(), second.clone()]), [110, 230]);
+        // Somebody is in the way when the first one comes.
+        let (across, _) = link.pass(Span::at(Ps(95)), packets(1), flow(3));
+        assert_eq!(across.last, Ps(105));
+        assert_eq!(ends(&[first, second]), [115, 230]);
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl World {
         let work = self.fabric.work(packets);
         let link = &mut self.fabric.up[packets.from.node];
         let (order, span) = (packets.flow(), packets.span);
-        let coming = Coming { span, source: packets.way.last(), order, flow: order };
+        let (now, source) = (span.first, packets.way.last());
+        let coming = Coming { now, span, source, order, flow: order };
         let (sent, booking) = link.pass_from(&coming, work);
         packets.way.takes(work.first);
         packets.way.booked(booking, sent);
@@ -154,7 +155,8 @@ impl World {
             let Some(mut packets) = taken else { return };
             let link = self.fabric.link_mut(packets.at, *end);
             let (source, order) = (packets.way.last(), packets.flow());
-            let (sent, booking) = link.pass_from(&Coming { span: came, source, order, flow }, work);
+            let coming = Coming { now: came.first, span: came, source, order, flow };
+            let (sent, booking) = link.pass_from(&coming, work);
             packets.way.takes(self.fabric.switch);
             packets.way.booked(booking, sent);
             packets.go_on(sent, self.fabric.propagation);

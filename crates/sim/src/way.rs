@@ -12,6 +12,34 @@ use crate::shared::Booking;
 use crate::span::Span;
 use crate::time::Ps;
 
+/// A time that a booking may still make later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Due {
+    at: Ps,
+    /// The booking, and how long after it that is.
+    follows: Option<(Booking, Ps)>,
+}
+
+impl Due {
+    /// At a time, as far as it is known now.
+    pub(crate) fn new(at: Ps, booking: Option<Booking>) -> Due {
+        let with_rest = |booking: Booking| (booking.clone(), at - booking.span().last);
+        Due { at, follows: booking.map(with_rest) }
+    }
+
+    /// The time, as far as it is known now.
+    pub(crate) fn at(&self) -> Ps {
+        self.follows
+            .as_ref()
+            .map_or(self.at, |(booking, rest)| self.at.max(booking.span().last + *rest))
+    }
+
+    /// What can make it later.
+    pub(crate) fn booking(&self) -> Option<&Booking> {
+        self.follows.as_ref().map(|(booking, _)| booking)
+    }
+}
+
 /// When packets are expected to arrive. They hold it until they have arrived or are lost.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival(AtomicU64);
