@@ -15,6 +15,7 @@ use crate::completion::CompletionQueue;
 use crate::context_cache::ContextCache;
 use crate::faults::Faults;
 use crate::ids::{QP_BITS, QpId};
+use crate::in_flight::{Reads, Writes};
 use crate::node_paging::NodePaging;
 use crate::noise::Stream;
 use crate::packets::Packets;
@@ -66,8 +67,8 @@ pub(crate) struct Inbound {
     /// When they may be accepted.
     pub(crate) ready: Ps,
     pub(crate) packets: Box<Packets>,
-    /// Whether an atomic waits for the writes before it already.
-    pub(crate) waits_for_writes: bool,
+    /// How many writes have to be in memory before an atomic, once its time has come.
+    pub(crate) after_writes: Option<u64>,
     /// Whether fault rules let them through already.
     pub(crate) is_passed: bool,
 }
@@ -127,10 +128,9 @@ pub(crate) struct Node {
     pub(crate) next_key: u32,
     /// Asynchronous events: type and cookie.
     pub(crate) events: VecDeque<(AsyncEventType, u64)>,
-    /// When the last write to memory will be visible.
-    pub(crate) written: Ps,
-    /// When the last payload that it began to read has left memory.
-    pub(crate) read: Ps,
+    pub(crate) writes: Writes,
+    /// The payload that it reads.
+    pub(crate) reads: Reads,
     /// Tasks that have not ended.
     pub(crate) tasks: usize,
     /// The word of the program that always shows the present time.
@@ -165,8 +165,8 @@ impl Node {
             bindings: BTreeMap::new(),
             next_key: 1,
             events: VecDeque::new(),
-            written: Ps::ZERO,
-            read: Ps::ZERO,
+            writes: Writes::default(),
+            reads: Reads::default(),
             tasks: 0,
             restamped: None,
             posted: Ps::ZERO,

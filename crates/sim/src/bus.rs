@@ -88,11 +88,12 @@ impl Bus {
     }
 
     /// Writes bytes that come during `span`: when the last of them is in memory. Writes keep their
-    /// order.
-    pub(crate) fn write(&mut self, span: Span, bytes: u64) -> Ps {
+    /// order, and only reads can delay them.
+    pub(crate) fn write(&mut self, span: Span, bytes: u64) -> Due {
         let work = self.work(bytes);
         let shared = if self.is_half_duplex { &mut self.reads } else { &mut self.writes };
-        shared.pass_since(span, work, Flow::Writes) + self.write_ns
+        let (passed, booking) = shared.pass_since(span, work, Flow::Writes);
+        Due::new(passed.last + self.write_ns, booking.filter(|_| self.is_half_duplex))
     }
 
     fn work(&self, bytes: u64) -> Work {
@@ -153,7 +154,7 @@ mod tests {
         let waits = bus.read(NOW, 10, Flow::Node(1));
         assert_eq!(waits.span.last.whole_ns(), 1310 + 10 + 300);
         let written = bus.write(Span::at(Ps::from_whole_ns(1050)), 100);
-        assert_eq!(written.whole_ns(), 1050 + 100 + 100);
+        assert_eq!(written.at().whole_ns(), 1050 + 100 + 100);
         // A write that is still there when the place is free delays the read.
         bus.write(Span::at(Ps::from_whole_ns(1300)), 100);
         assert_eq!(waits.booking.unwrap().span().last.whole_ns(), 1400 + 10);
@@ -174,15 +175,26 @@ mod tests {
             let mut bus = bus(half_duplex);
             bus.read(NOW, 1000, FLOW);
             let done = bus.write(Span::at(NOW), 500);
-            assert_eq!(done, Ps::from_whole_ns(1000 + wait + 500 + 100), "{half_duplex}");
+            assert_eq!(done.at(), Ps::from_whole_ns(1000 + wait + 500 + 100), "{half_duplex}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_comes_later_delays_a_write_on_a_half_duplex_bus() {
+        for (half_duplex, later) in [(0, 0), (1, 1024)] {
+            let mut bus = bus(half_duplex);
+            let done = bus.write(Span::at(NOW), 4096);
+            assert_eq!(done.at(), Ps::from_whole_ns(1000 + 4096 + 100));
+            bus.read(Ps::from_whole_ns(1500), 1024, FLOW);
+            assert_eq!(done.at(), Ps::from_whole_ns(1000 + 4096 + 100 + later), "{half_duplex}");
         }
     }
 
     #[test]
     fn a_write_ends_after_its_last_packet_came() {
         let came = Span { first: NOW, last: Ps::from_whole_ns(9000) };
-        assert_eq!(bus(0).write(came, 4096), Ps::from_whole_ns(9000 + 1024 + 100));
+        assert_eq!(bus(0).write(came, 4096).at(), Ps::from_whole_ns(9000 + 1024 + 100));
         let came = Span { first: NOW, last: Ps::from_whole_ns(2000) };
-        assert_eq!(bus(0).write(came, 4096), Ps::from_whole_ns(1000 + 4096 + 100));
+        assert_eq!(bus(0).write(came, 4096).at(), Ps::from_whole_ns(1000 + 4096 + 100));
     }
 }

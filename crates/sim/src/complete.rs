@@ -53,21 +53,27 @@ impl World {
         let completion = self.parameters.completion_ns;
         let host = &mut self.nodes[node];
         let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
-        let written = host.engines.bus.write(Span::at(self.now), CQE_BYTES) + completion;
-        let at = written.max(queue.last);
-        queue.last = at;
-        queue.written.push_back(Cqe { at, ..cqe });
-        self.queue.push(at, Event::Completion { node, cq });
+        let written = host.engines.bus.write(Span::at(self.now), CQE_BYTES);
+        queue.last = queue.last.max(written.at() + completion);
+        queue.written.push_back((written, cqe));
+        self.queue.push(queue.last, Event::Completion { node, cq });
     }
 
-    /// The oldest completion that was written becomes visible.
+    /// The oldest completion that was written becomes visible, unless reads have delayed its write.
     pub(crate) fn complete(&mut self, node: usize, cq: usize) {
         let host = &mut self.nodes[node];
         let Some(queue) = host.cqs.get_mut(cq).and_then(Option::as_mut) else { return };
-        let Some(cqe) = queue.written.pop_front() else { return };
+        let Some((written, _)) = queue.written.front() else { return };
+        let at = written.at() + self.parameters.completion_ns;
+        if at > self.now {
+            queue.last = queue.last.max(at);
+            return self.queue.push(at, Event::Completion { node, cq });
+        }
+        let Some((_, mut cqe)) = queue.written.pop_front() else { return };
         if cqe.is_void {
             return;
         }
+        cqe.at = self.now;
         queue.visible.push_back(cqe);
         let is_due = queue.notify.is_due(cqe.solicited, cqe.wc.status);
         let (channel, cookie) = (queue.channel, queue.cookie);

@@ -8,6 +8,7 @@ use rdmalab_engine::vocab::Wc;
 use crate::ids::QpId;
 use crate::time::Ps;
 use crate::timeline::StepId;
+use crate::way::Due;
 
 /// A completion on its way to the program.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct CompletionQueue {
     /// Not written yet, with the time before which they may not be.
     pub(crate) waiting: VecDeque<(Ps, Cqe)>,
     /// Written, and not visible yet.
-    pub(crate) written: VecDeque<Cqe>,
+    pub(crate) written: VecDeque<(Due, Cqe)>,
     pub(crate) visible: VecDeque<Cqe>,
     /// When the last one that was written becomes visible: they keep their order.
     pub(crate) last: Ps,
@@ -76,14 +77,14 @@ impl CompletionQueue {
         self.visible.retain(|cqe| cqe.wc.qp_num != qp_num);
         self.waiting.retain(|(_, cqe)| cqe.wc.qp_num != qp_num);
         // Each of these has an event, which takes it.
-        for cqe in &mut self.written {
+        for (_, cqe) in &mut self.written {
             cqe.is_void |= cqe.wc.qp_num == qp_num;
         }
     }
 
     /// How many it holds.
     pub(crate) fn len(&self) -> usize {
-        let written = self.written.iter().filter(|cqe| !cqe.is_void).count();
+        let written = self.written.iter().filter(|(_, cqe)| !cqe.is_void).count();
         self.waiting.len() + written + self.visible.len()
     }
 }

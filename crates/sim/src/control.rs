@@ -146,6 +146,7 @@ pub(crate) fn modify_qp(
             if state == Ok(QpState::Reset) {
                 // What the adapter still did for the queue pair is void.
                 world.queue.drop_events_of(id);
+                world.nodes[id.node].reads.end_all_of(id);
                 for cq in [qp.send_cq, qp.recv_cq] {
                     if let Some(cq) = world.nodes[id.node].cqs[cq].as_mut() {
                         cq.purge(qp.qp.qpn.get());
@@ -209,11 +210,20 @@ pub(crate) fn use_pd(node: &mut crate::adapter::Node, pd: usize, change: isize) 
 /// Waits until all that the adapter wrote so far is in memory, and until it has read the payload
 /// that it began to read.
 fn wait_for_dma(sim: &Sim, node: usize) {
-    let left = sim.with(|world| {
-        let node = &world.nodes[node];
-        node.written.max(node.read) - world.now
-    });
-    sim.work_in_kernel(left);
+    let begun = |node: &Node| (node.writes.begun(), node.reads.begun());
+    let (writes, reads) = sim.with(|world| begun(&world.nodes[node]));
+    let left = |world: &mut World| {
+        let Node { writes: open, reads: read, .. } = &world.nodes[node];
+        open.until(writes).max(read.until(reads)).map(|at| at - world.now)
+    };
+    while let Some(left) = sim.with(left) {
+        let began = sim.now();
+        // The event of what is due now may still come.
+        sim.work_in_kernel(left.max(Ps(1)));
+        if sim.now() == began {
+            return; // Nobody waits outside of tasks, or while a panic unwinds.
+        }
+    }
 }
 
 /// A region that is being registered.

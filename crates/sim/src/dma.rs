@@ -2,8 +2,9 @@
 
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
 
+use crate::event::Event;
 use crate::kernel::World;
-use crate::memory::{self, DmaWrite, From, Piece, covers};
+use crate::memory::{self, From, Piece, covers};
 
 impl World {
     /// Shows the present time in the word that the program has restamped, before it is read.
@@ -13,21 +14,26 @@ impl World {
         }
     }
 
-    /// The bytes of a write are in memory.
-    pub(crate) fn write_memory(&mut self, done: DmaWrite) {
-        self.note_write(done.node, done.payload.len());
+    /// The bytes of the oldest write of a node are in memory, unless reads have delayed it.
+    pub(crate) fn write_memory(&mut self, node: usize) {
+        let done = match self.nodes[node].writes.take_done(self.now) {
+            Ok(Some(done)) => done,
+            Ok(None) => return,
+            Err(at) => return self.queue.push(at, Event::Write { node }),
+        };
+        self.note_write(node, done.payload.len());
         for piece in &done.pieces {
             let from = match piece.from {
                 From::Payload(at) => &done.payload[at..at + piece.bytes],
                 From::Header(at) => &done.header[at..at + piece.bytes],
             };
             // A program that panics does not wait for writes before it gives up its memory.
-            let key = self.nodes[done.node].keys.get(&piece.key);
+            let key = self.nodes[node].keys.get(&piece.key);
             if key.is_some_and(|key| may_write(key, piece)) {
                 memory::write(piece.addr, from);
             }
         }
-        self.happened(done.node);
+        self.happened(node);
         self.buffers.give(done.payload);
     }
 }

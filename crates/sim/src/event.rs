@@ -7,7 +7,6 @@ use rdmalab_engine::odp::Page;
 use rdmalab_wire::ids::Qpn;
 
 use crate::ids::QpId;
-use crate::memory::DmaWrite;
 use crate::packets::{Leaving, Packets};
 use crate::task::TaskId;
 use crate::time::Ps;
@@ -49,8 +48,8 @@ pub(crate) enum Event {
     RecvWqes { qp: QpId, count: u32 },
     /// The same of a shared receive queue.
     SrqWqes { node: usize, srq: usize, count: u32 },
-    /// Bytes that the adapter wrote are in memory.
-    Write(Box<DmaWrite>),
+    /// The bytes of the adapter's oldest write may be in memory.
+    Write { node: usize },
     /// The adapter writes the completions of a queue whose time has come.
     WriteCompletions { node: usize, cq: usize },
     /// The oldest completion that was written to a completion queue can be polled.

@@ -548,7 +548,7 @@ impl World {
             Event::Offer { qp } => self.offer(qp),
             Event::RecvWqes { qp, count } => self.have_recv_wqes(qp, count),
             Event::SrqWqes { node, srq, count } => self.have_srq_wqes(node, srq, count),
-            Event::Write(write) => self.write_memory(*write),
+            Event::Write { node } => self.write_memory(node),
             Event::WriteCompletions { node, cq } => self.write_completions(node, cq),
             Event::Completion { node, cq } => self.complete(node, cq),
             Event::Timer { qp } => self.timer(qp),

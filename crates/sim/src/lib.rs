@@ -41,6 +41,7 @@ mod faults;
 mod hooks;
 mod idle_calls;
 mod ids;
+mod in_flight;
 mod kernel;
 mod lock_table;
 mod locks;

@@ -9,10 +9,13 @@ use std::ptr;
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::AtomicOp;
 
+use crate::way::Due;
+
 /// Bytes that an adapter writes to memory at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DmaWrite {
-    pub(crate) node: usize,
+    /// When they are in memory.
+    pub(crate) done: Due,
     /// The places in order.
     pub(crate) pieces: Vec<Piece>,
     /// The payload that arrived.

@@ -55,6 +55,10 @@ pub(crate) struct Packets {
     pub(crate) span: Span,
     /// How their payload is read from memory.
     pub(crate) source: Source,
+    /// The number of that read, if it is one over the bus.
+    pub(crate) read: Option<u64>,
+    /// How many writes have to be in memory before it.
+    pub(crate) after_writes: u64,
     /// They begin a turn of their queue pair at the engines.
     pub(crate) begins_turn: bool,
     /// Their payload is part of the WQE.

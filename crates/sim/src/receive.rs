@@ -61,8 +61,8 @@ impl World {
         };
         let ready = begin + time;
         if let Some(qp) = node.qp(id) {
-            let (waits_for_writes, is_passed) = (false, false);
-            qp.inbox.push_back(Inbound { ready, packets, waits_for_writes, is_passed });
+            let (after_writes, is_passed) = (None, false);
+            qp.inbox.push_back(Inbound { ready, packets, after_writes, is_passed });
         }
         self.queue.push(ready, Event::Offer { qp: id });
     }
@@ -81,21 +81,24 @@ impl World {
     pub(crate) fn offer(&mut self, id: QpId) {
         self.with_qp(id, |world, qp| {
             while let Some(next) = qp.inbox.front_mut().filter(|next| next.ready <= world.now) {
-                if is_atomic(&next.packets) && !next.waits_for_writes {
+                if is_atomic(&next.packets) {
                     // It must find what was written before.
-                    next.waits_for_writes = true;
-                    next.ready = world.nodes[id.node].written.max(world.now);
-                    world.queue.push(next.ready, Event::Offer { qp: id });
-                    break;
+                    let writes = &world.nodes[id.node].writes;
+                    let count = *next.after_writes.get_or_insert(writes.begun());
+                    if let Some(at) = writes.until(count) {
+                        next.ready = at.max(world.now);
+                        world.queue.push(next.ready, Event::Offer { qp: id });
+                        break;
+                    }
                 }
                 let Some(inbound) = qp.inbox.pop_front() else { break };
-                let Inbound { ready, packets, waits_for_writes, is_passed } = inbound;
+                let Inbound { ready, packets, after_writes, is_passed } = inbound;
                 if !is_passed && !world.ask_at_arrival(id, qp, &packets) {
                     continue;
                 }
                 if let Some(packets) = world.accept(id, qp, packets) {
                     let is_passed = true;
-                    qp.inbox.push_front(Inbound { ready, packets, waits_for_writes, is_passed });
+                    qp.inbox.push_front(Inbound { ready, packets, after_writes, is_passed });
                     world.wait_for_recv_wqe(id, qp);
                     break;
                 }
@@ -187,9 +190,8 @@ impl World {
         let node = &mut self.nodes[id.node];
         let span = Span { first: span.first + (self.now - span.last), last: self.now };
         let done = node.engines.bus.write(span, bytes);
-        node.written = node.written.max(done);
-        let write = DmaWrite { node: id.node, pieces, payload, header };
-        self.queue.push(done, Event::Write(Box::new(write)));
+        self.queue.push(done.at(), Event::Write { node: id.node });
+        node.writes.begin(DmaWrite { done, pieces, payload, header });
     }
 
     /// Begins to read the next receive WQEs of a queue pair, if some are posted and no read is

@@ -240,6 +240,8 @@ impl World {
             destination: to.gid(),
             span: Span::default(),
             source,
+            read: None,
+            after_writes: 0,
             begins_turn: self.begins_turn(qp, &train),
             is_inline,
             number,
@@ -281,16 +283,14 @@ impl World {
             }
         };
         let mut read_at = (span.first - answer_time).max(self.now);
-        if let Source::Response(Some(_)) = packets.source
-            && node.written > read_at
-        {
+        if let Source::Response(Some(_)) = packets.source {
             // A read may not pass a write on the bus: it finds what was written before.
-            span = span.after(node.written - read_at);
-            read_at = node.written;
+            packets.after_writes = node.writes.begun();
+            let written = node.writes.until(packets.after_writes).unwrap_or_default();
+            span = span.after(written - read_at);
+            read_at = read_at.max(written);
         }
-        if !is_in_wqe {
-            node.read = node.read.max(read_at);
-        }
+        packets.read = (!is_in_wqe).then(|| node.reads.begin(packets.from, read_at));
         span = span.after(self.parameters.send_ns);
         // Requests of a queue pair depart in order, whatever has to be read for them; so do
         // responses.
@@ -312,8 +312,20 @@ impl World {
         self.queue.push(read_at, Event::PayloadRead(packets));
     }
 
-    /// The payload of packets is in memory as it will be sent.
+    /// The payload of packets is in memory as it will be sent, unless its read has been delayed.
     pub(crate) fn read_payload(&mut self, mut packets: Box<Packets>) {
+        let node = &mut self.nodes[packets.from.node];
+        let expected = packets.span.first;
+        packets.look();
+        let written = node.writes.until(packets.after_writes);
+        if packets.span.first > expected || written.is_some() {
+            let late = packets.span.first - expected;
+            let at = (self.now + late).max(written.unwrap_or_default());
+            packets.span = packets.span.after(at - self.now - late);
+            packets.read.inspect(|read| node.reads.delay(*read, at));
+            return self.queue.push(at, Event::PayloadRead(packets));
+        }
+        packets.read.inspect(|read| node.reads.end(*read));
         self.restamp(packets.from.node);
         self.note_payload(&packets);
         let id = packets.from;

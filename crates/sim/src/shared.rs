@@ -247,6 +247,9 @@ const MOST_BOOKED: usize = 512;
 /// How many pauses of a part are remembered.
 const PAUSES: usize = 32;
 
+/// When packets have passed, and their booking.
+type Passed = (Span, Option<Booking>);
+
 /// A part that serves packets one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -309,13 +312,13 @@ impl Shared {
     }
 
     /// Packets have come during `came`, which is over, and passed while there was nothing else to
-    /// do: when the last one has passed.
-    pub(crate) fn pass_since(&mut self, came: Span, work: Work, flow: Flow) -> Ps {
+    /// do: as [`Shared::pass`].
+    pub(crate) fn pass_since(&mut self, came: Span, work: Work, flow: Flow) -> Passed {
         self.note_pause(came.last);
         let done = self.use_pauses(came, work.all - work.first);
         let packets = 1 + (work.all - work.first - done).0.div_ceil(work.first.0.max(1));
         let rest = Work { first: work.first, all: work.all - done, packets };
-        self.pass(Span::at(came.last), rest, flow).0.last
+        self.pass(Span::at(came.last), rest, flow)
     }
 
     /// Forgets what has passed. If what comes has become later, packets have to be booked anew.
@@ -529,15 +532,13 @@ mod tests {
             let (span, flow) = (Span::at(Ps(from)), flow(node));
             Coming { now: Ps(20), span, source: None, order: flow, flow }
         };
-        let (_, first) = link.pass_from(&later(100, 1), packets(1));
-        let (_, second) = link.pass_from(&later(200, 2), packets(3));
+        let [first, second] =
+            [(100, 1), (200, 2)].map(|(at, of)| link.pass_from(&later(at, of), packets(1)).1);
         let (between, _) = link.pass(Span::at(Ps(30)), packets(4), flow(3));
-        assert_eq!((between.first, between.last), (Ps(40), Ps(70)));
-        assert_eq!(ends(&[first.clone(), second.clone()]), [110, 230]);
-        // Somebody is in the way when the first one comes.
-        let (across, _) = link.pass(Span::at(Ps(95)), packets(1), flow(3));
-        assert_eq!(across.last, Ps(105));
-        assert_eq!(ends(&[first, second]), [115, 230]);
+        assert_eq!(between, Span { first: Ps(40), last: Ps(70) });
+        assert_eq!(ends(&[first.clone(), second.clone()]), [110, 210]);
+        assert_eq!(link.pass(Span::at(Ps(95)), packets(1), flow(3)).0.last, Ps(105));
+        assert_eq!(ends(&[first, second]), [115, 210]);
     }
 
     #[test]
