@@ -132,6 +132,12 @@ impl NodeEnv<'_> {
         Cqe { wc, solicited, frees, at: Ps::ZERO, is_void: false, step: 0 }
     }
 
+    /// Whether a region that was granted before still covers these bytes of memory.
+    pub(crate) fn covers(&self, region: &KeyEntry, host_addr: u64, bytes: u32) -> bool {
+        let is_covered = |now: &KeyEntry| memory::covers(now, host_addr, bytes as usize);
+        self.keys.get(&region.key).is_some_and(is_covered)
+    }
+
     fn bind(&mut self, bind: &MwBind) -> bool {
         let Some(window) = self.keys.get(&bind.mw_rkey) else { return false };
         let region = |key| self.keys.get(&key).copied();
@@ -215,18 +221,14 @@ impl Memory for NodeEnv<'_> {
         Ok(())
     }
 
+    /// The key was checked at this time: by the engine, or by [`NodeEnv::covers`].
     fn read(
         &self,
-        region: &KeyEntry,
+        _region: &KeyEntry,
         host_addr: u64,
         bytes: u32,
         to: &mut &mut [u8],
     ) -> Result<(), CopyError> {
-        // The key may have been invalidated since it was checked.
-        let is_covered = |now: &KeyEntry| memory::covers(now, host_addr, bytes as usize);
-        if !self.keys.get(&region.key).is_some_and(is_covered) {
-            return Err(CopyError::Fault);
-        }
         let (here, rest) = std::mem::take(to).split_at_mut(bytes as usize);
         memory::read(host_addr, here);
         *to = rest;

@@ -2,7 +2,7 @@
 //! payload.
 
 use rdmalab_driver::{self as driver, Request, Step, Unsent};
-use rdmalab_engine::qp::Response;
+use rdmalab_engine::qp::{CopyError, Response};
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::{AhAttr, QpType, UdAddress};
 use rdmalab_wire::aeth::Syndrome;
@@ -352,7 +352,13 @@ impl World {
                 read.map_err(|error| request.retire(qp, env, &train, Err(error))).is_ok()
             }
             Source::Response(data) => {
-                let read = driver::read_response(env, data, range, to).map_err(Unsent::whole);
+                // The key may have been invalidated since the request arrived.
+                let is_gone = data.is_some_and(|(at, key)| !env.covers(&key, at, range.end));
+                let read = match is_gone {
+                    true => Err(CopyError::Fault),
+                    false => driver::read_response(env, data, range, to),
+                };
+                let read = read.map_err(Unsent::whole);
                 driver::retire_response(qp, env, &train, read);
                 read.is_ok()
             }
