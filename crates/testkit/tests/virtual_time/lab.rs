@@ -9,8 +9,8 @@ use rdmalab_provider::{Devices, diag, exports};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sim::{Parameters, Profile, SimBackend, SimRank, Simulation, find};
 use rdmalab_verbs::{
-    Access, Buffer, Cq, Device, Instance, Kind, Library, Mr, Path, Pd, Qp, QpEndpoint, QpType,
-    ReadyToReceive, ReadyToSend, RemoteBuffer, Wc,
+    Access, AddressHandle, Buffer, Context, Cq, Device, Instance, Kind, Library, Mr, Path, Pd, Qp,
+    QpEndpoint, QpType, ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Srq, Wc,
 };
 
 /// Options of a point.
@@ -91,6 +91,9 @@ pub fn outcome(
     all.drain(..).next().unwrap().unwrap_or_else(|why| panic!("{experiment} {options:?}: {why}"))
 }
 
+/// The Q_Key of all queue pairs.
+pub const QKEY: u32 = 7;
+
 /// One end of a connection between two ranks.
 pub struct Endpoint {
     pub pd: Pd,
@@ -99,6 +102,18 @@ pub struct Endpoint {
     pub recv_cq: Cq,
     pub mr: Mr,
     pub peer: RemoteBuffer,
+    /// Where datagrams go.
+    pub to: Option<(AddressHandle, u32)>,
+}
+
+impl End {
+    /// The request with the address of the other end, if it is a datagram.
+    pub fn addressed<'s, 'm>(&'m self, request: SendRequest<'s, 'm>) -> SendRequest<'s, 'm> {
+        match &self.to {
+            Some((ah, qpn)) => request.to(ah, *qpn, QKEY),
+            None => request,
+        }
+    }
 }
 
 /// What an end is made of.
@@ -133,39 +148,70 @@ pub fn connect(rank: &SimRank, device: &Device, shape: Shape) -> Endpoint {
 
 /// Connects a queue pair of this rank to one of rank `other`; all ranks call it.
 pub fn connect_to(rank: &SimRank, device: &Device, shape: Shape, other: usize) -> Endpoint {
-    let context = device.open().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = || context.create_cq(4 * shape.depth, None).unwrap();
-    let (send_cq, recv_cq) = (cq(), cq());
-    let rights =
-        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-    let paging = if shape.on_demand { Access::ON_DEMAND } else { Access::LOCAL_WRITE };
-    let mr = pd.register(&Buffer::private(shape.bytes).unwrap(), rights | paging).unwrap();
-    let qp = Qp::builder(shape.qp_type, &send_cq, &recv_cq)
-        .max_send_wr(shape.depth)
-        .max_recv_wr(shape.depth)
-        .max_sge(1, shape.max_sge)
-        .max_inline_data(shape.inline)
-        .build(&pd)
-        .unwrap();
-    let path = Path::by_lid(1);
-    qp.to_init(1, rights, 7).unwrap();
-    let own = qp.endpoint(&path, 100 + rank.index() as u32).unwrap();
-    let remote = mr.remote();
-    let text = format!("{own} {} {} {}", remote.addr, remote.bytes, remote.rkey);
-    let all = rank.exchange(text.as_bytes()).unwrap();
-    let theirs = String::from_utf8(all[other].clone()).unwrap();
-    let mut words = theirs.split(' ');
-    let endpoint: QpEndpoint = words.next().unwrap().parse().unwrap();
-    let mut number = || words.next().unwrap().parse::<u64>().unwrap();
-    let peer = RemoteBuffer { addr: number(), bytes: number(), rkey: number() as u32 };
-    let mtu = context.query_port(1).unwrap().active_mtu;
-    let to = ReadyToReceive { max_dest_rd_atomic: 8, ..ReadyToReceive::new(endpoint, path, mtu) };
-    qp.to_rtr(&to).unwrap();
-    let psn = 100 + rank.index() as u32;
-    qp.to_rts(&ReadyToSend { max_rd_atomic: 8, ..ReadyToSend::new(psn) }).unwrap();
-    rank.barrier().unwrap();
-    Endpoint { pd, qp, send_cq, recv_cq, mr, peer }
+    Host::new(device, shape, false).connect(rank, shape, other)
+}
+
+/// What queue pairs of a rank share.
+pub struct Host {
+    context: Context,
+    pd: Pd,
+    send_cq: Cq,
+    recv_cq: Cq,
+    mr: Mr,
+    pub srq: Option<Srq>,
+}
+
+impl Host {
+    /// Completion queues, memory, and a shared receive queue if it is wanted.
+    pub fn new(device: &Device, shape: Shape, has_srq: bool) -> Host {
+        let context = device.open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = || context.create_cq(4 * shape.depth, None).unwrap();
+        let (send_cq, recv_cq) = (cq(), cq());
+        let paging = if shape.on_demand { Access::ON_DEMAND } else { Access::LOCAL_WRITE };
+        let mr = pd.register(&Buffer::private(shape.bytes).unwrap(), rights() | paging).unwrap();
+        let srq = has_srq.then(|| pd.create_srq(shape.depth, shape.max_sge).unwrap());
+        Host { context, pd, send_cq, recv_cq, mr, srq }
+    }
+
+    /// Connects a queue pair to one of rank `other`; all ranks call it.
+    pub fn connect(&self, rank: &SimRank, shape: Shape, other: usize) -> Endpoint {
+        let builder = Qp::builder(shape.qp_type, &self.send_cq, &self.recv_cq)
+            .max_send_wr(shape.depth)
+            .max_recv_wr(shape.depth)
+            .max_sge(1, shape.max_sge)
+            .max_inline_data(shape.inline);
+        let qp = match &self.srq {
+            Some(srq) => builder.srq(srq).build(&self.pd).unwrap(),
+            None => builder.build(&self.pd).unwrap(),
+        };
+        let path = Path::by_lid(1);
+        qp.to_init(1, rights(), QKEY).unwrap();
+        let own = qp.endpoint(&path, 100 + rank.index() as u32).unwrap();
+        let remote = self.mr.remote();
+        let text = format!("{own} {} {} {}", remote.addr, remote.bytes, remote.rkey);
+        let all = rank.exchange(text.as_bytes()).unwrap();
+        let theirs = String::from_utf8(all[other].clone()).unwrap();
+        let mut words = theirs.split(' ');
+        let endpoint: QpEndpoint = words.next().unwrap().parse().unwrap();
+        let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+        let peer = RemoteBuffer { addr: number(), bytes: number(), rkey: number() as u32 };
+        let mtu = self.context.query_port(1).unwrap().active_mtu;
+        let to =
+            ReadyToReceive { max_dest_rd_atomic: 8, ..ReadyToReceive::new(endpoint, path, mtu) };
+        qp.to_rtr(&to).unwrap();
+        let is_datagram = shape.qp_type == QpType::Ud;
+        let to = is_datagram.then(|| (self.pd.create_ah(&endpoint, &path).unwrap(), endpoint.qpn));
+        let psn = 100 + rank.index() as u32;
+        qp.to_rts(&ReadyToSend { max_rd_atomic: 8, ..ReadyToSend::new(psn) }).unwrap();
+        rank.barrier().unwrap();
+        let (send_cq, recv_cq) = (self.send_cq.clone(), self.recv_cq.clone());
+        Endpoint { pd: self.pd.clone(), qp, send_cq, recv_cq, mr: self.mr.clone(), peer, to }
+    }
+}
+
+fn rights() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
 }
 
 /// Spins until a completion queue has a completion, which must be a success.

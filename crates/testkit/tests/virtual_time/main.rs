@@ -18,3 +18,4 @@ mod paging;
 mod random_programs;
 mod raw_loops;
 mod timeline;
+mod traces;
