@@ -10,7 +10,7 @@ use rdmalab_verbs::{
     Access, Buffer, Context, Qp, QpType, ReadyToReceive, ReadyToSend, RecvRequest, SendRequest, Wc,
 };
 
-use crate::lab::{End, Shape, connect, lab, model, outcome, wait};
+use crate::lab::{Endpoint, Shape, connect, lab, model, outcome, wait};
 
 /// A parameter and its value, the other parameters, what is measured, and how much longer that
 /// takes with the parameter than with its least value, ns.
@@ -43,7 +43,7 @@ fn took_ns<T>(rank: &SimRank, call: impl FnOnce() -> T) -> f64 {
 }
 
 /// What rank 0 measures, whose only queue pair is connected to one with receives.
-fn of_ends(profile: &Profile, measure: impl Fn(&SimRank, &End) -> f64) -> f64 {
+fn of_ends(profile: &Profile, measure: impl Fn(&SimRank, &Endpoint) -> f64) -> f64 {
     let (simulation, device) = lab(profile, 2);
     let (results, _) = simulation.run(|rank| {
         let end = connect(rank, &device, Shape::default());
@@ -73,7 +73,7 @@ enum Op {
 }
 
 /// Posts a list of requests, all of which complete.
-fn post_list(end: &End, count: usize, op: Op) {
+fn post_list(end: &Endpoint, count: usize, op: Op) {
     let sges = [end.mr.sge(0, 8)];
     let request = match op {
         Op::Send => SendRequest::send(&sges),

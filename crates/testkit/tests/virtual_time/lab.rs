@@ -106,7 +106,7 @@ pub struct Endpoint {
     pub to: Option<(AddressHandle, u32)>,
 }
 
-impl End {
+impl Endpoint {
     /// The request with the address of the other end, if it is a datagram.
     pub fn addressed<'s, 'm>(&'m self, request: SendRequest<'s, 'm>) -> SendRequest<'s, 'm> {
         match &self.to {

@@ -19,7 +19,7 @@ use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::{Opcode, Operation, Transport};
 use tempfile::NamedTempFile;
 
-use crate::lab::{End, QKEY, Shape, connect, device_of, model, wait};
+use crate::lab::{Endpoint, QKEY, Shape, connect, device_of, model, wait};
 
 /// How many seeds to play without `RDMALAB_SEEDS`.
 const SEEDS: u64 = 60;
@@ -195,7 +195,7 @@ fn of_adapters(program: &Program) -> Traces {
     traces
 }
 
-fn play(rank: &SimRank, ends: &[End; QPS], program: &Program) -> Result<(), rdmalab_rank::Stopped> {
+fn play(rank: &SimRank, ends: &[Endpoint; QPS], program: &Program) -> Result<(), rdmalab_rank::Stopped> {
     let me = rank.index();
     for (end, theirs) in ends.iter().zip(&program.ops[1 - me]) {
         let sges = [end.mr.sge(BYTES + 40, BYTES + 40)];
@@ -228,7 +228,7 @@ fn play(rank: &SimRank, ends: &[End; QPS], program: &Program) -> Result<(), rdma
     rank.barrier()
 }
 
-fn post_on_adapter(end: &End, op: Op) {
+fn post_on_adapter(end: &Endpoint, op: Op) {
     let bytes = match op {
         Op::Send(bytes) | Op::Write(bytes) | Op::Read(bytes) => bytes,
         Op::Add => 8,
