@@ -1,5 +1,6 @@
 //! How a simulation ends when something goes wrong: each rank gets a reason, and nothing hangs.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,7 +8,8 @@ use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_random::Random;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sim::{Simulation, find};
-use rdmalab_testing::{only_seed, seeds_each};
+use rdmalab_testing::{only_seed, seeds_each, skipped};
+use tempfile::NamedTempFile;
 
 use crate::lab::{Case, device_of, lab};
 
@@ -239,4 +241,42 @@ fn every_experiment_ends_at_any_event() {
     // Those that end after their last measurement keep all of it.
     let seeds = seeds.end - seeds.start;
     assert!(only_seed().is_some() || cut > seeds / 2, "{cut} of {seeds} runs ended early");
+}
+
+/// Ends of each experiment on threads of the system: a memory checker does not understand
+/// coroutines.
+#[test]
+#[ignore = "valgrind runs it: see memory_is_used_rightly_when_an_experiment_ends_at_any_event"]
+fn each_experiment_ends_on_threads() {
+    for (index, case) in ENDED.iter().enumerate() {
+        let whole = ended(case, None, true);
+        let events = Random::new(index as u64).between(1, whole.events);
+        let why = match index % 2 {
+            0 => Stopped::Asked,
+            _ => Stopped::Other("something broke".to_owned()),
+        };
+        ended(case, Some((events, why)), true);
+    }
+}
+
+/// Each simulation has a clock that is there for ever, since [`rdmalab_measure::Clock`] is a copy.
+const CLOCK: &str = "{\nclock\nMemcheck:Leak\nfun:malloc\nfun:*Sim*new*\n}\n";
+
+/// Under a memory checker: nothing reads or writes memory that was given back, or that nobody has
+/// written, and nothing is left that nobody can free.
+#[test]
+fn memory_is_used_rightly_when_an_experiment_ends_at_any_event() {
+    let test = "ends::each_experiment_ends_on_threads";
+    let known = NamedTempFile::new().unwrap();
+    std::fs::write(known.path(), CLOCK).unwrap();
+    let begun = Command::new("valgrind")
+        .arg(format!("--suppressions={}", known.path().display()))
+        .args(["--quiet", "--error-exitcode=9", "--leak-check=full"])
+        .args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", test])
+        .output();
+    let Ok(output) = begun else { return skipped("virtual time under valgrind", "not installed") };
+    let text = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).join("\n");
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
