@@ -14,6 +14,7 @@
 pub mod config;
 pub mod counts;
 pub mod format;
+mod inherit;
 pub mod mapping;
 pub mod node;
 pub mod nodes;
