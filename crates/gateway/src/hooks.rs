@@ -1,14 +1,28 @@
 //! The key `hooks` of nodes and paths: a list of groups with the `type` of a hook and its options.
 
-use rdmalab_config::{At, ConfigError, Findings, FromValue, Value};
+use rdmalab_config::{At, ConfigError, Findings, FromValue, Kind, Value};
 use rdmalab_sample::{Hook, HookOptions, SampleMut, Signal, Verdict};
 use serde_json::json;
 
-use crate::format::to_json;
 use crate::node::{Log, wall_time};
 
 /// The place of a hook that says none: hooks run by rising numbers.
 const PRIORITY: i64 = 99;
+
+/// A value as JSON, for types that read their options from it.
+fn to_json(value: &Value) -> serde_json::Value {
+    match &value.kind {
+        Kind::Null => serde_json::Value::Null,
+        Kind::Bool(is) => json!(is),
+        Kind::Int(number) => json!(number),
+        Kind::Float(number) => json!(number),
+        Kind::Text(text) => json!(text),
+        Kind::Array(all) | Kind::List(all) => all.iter().map(to_json).collect(),
+        Kind::Group(entries) => {
+            entries.iter().map(|entry| (entry.key.clone(), to_json(&entry.value))).collect()
+        }
+    }
+}
 
 /// A hook as configured.
 #[derive(Clone, Debug)]

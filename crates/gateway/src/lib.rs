@@ -15,6 +15,7 @@ pub mod config;
 pub mod counts;
 pub mod format;
 pub mod hooks;
+mod inherit;
 pub mod keys;
 pub mod mapping;
 pub mod node;

@@ -7,6 +7,7 @@ use rdmalab_sample::Signal;
 
 use crate::config::{Gateway, PathConfig};
 use crate::hooks::{Chain, HookChoice};
+use crate::inherit::inherited;
 use crate::keys::VALUES_MAX;
 use crate::mapping::{Part, What};
 use crate::node::Node;
@@ -87,7 +88,7 @@ impl Plan {
     /// # Errors
     /// Everything that is wrong, and where.
     pub fn check(tree: &Value) -> Result<Self, Vec<ConfigError>> {
-        let (gateway, notices) = rdmalab_config::read::<Gateway>(tree)?;
+        let (gateway, notices) = rdmalab_config::read::<Gateway>(&inherited(tree))?;
         let (mut errors, mut needs_device) = (Vec::new(), false);
         let mut nodes: Vec<PlannedNode> = Vec::new();
         for (name, config) in gateway.nodes.0 {
@@ -130,6 +131,15 @@ impl Plan {
             timer: gateway.timer,
         };
         Ok(Self { nodes, paths, gateway: settings, needs_device, notices })
+    }
+
+    /// How many nodes and paths there are.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let some = |count: usize, what: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        };
+        format!("{}, {}", some(self.nodes.len(), "node"), some(self.paths.len(), "path"))
     }
 
     /// Whether a node uses a device of RDMA.

@@ -28,5 +28,5 @@ fn every_configuration_of_the_chapter_runs() {
         }
     }
     let made = std::fs::read_dir(dir.path()).unwrap().count();
-    assert_eq!(made, 4, "a file of each block that writes one");
+    assert_eq!(made, 5, "a file of each block that writes one");
 }

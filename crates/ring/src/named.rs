@@ -204,10 +204,8 @@ impl Reader {
         let is_sure = link.doorbell.arm();
         if link.consumer.is_empty() {
             let event = link.event.as_fd();
-            let mut fds = [
-                PollFd::new(&event, PollFlags::IN),
-                PollFd::new(&link.peer, PollFlags::empty()),
-            ];
+            let mut fds =
+                [PollFd::new(&event, PollFlags::IN), PollFd::new(&link.peer, PollFlags::empty())];
             // Without the heavy fence a wake-up may be missed.
             let short = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             let _ = poll(&mut fds, Some(if is_sure { &limit } else { &short }));
@@ -507,10 +505,7 @@ mod tests {
         assert_eq!(writer.look().unwrap(), Change::Gone(1));
         assert_eq!(writer.look().unwrap(), Change::None);
         let mut reader = Reader::claim(&name, 8, 4).unwrap();
-        assert_eq!(
-            Reader::claim(&name, 8, 4).unwrap_err().kind(),
-            io::ErrorKind::AddrInUse
-        );
+        assert_eq!(Reader::claim(&name, 8, 4).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         writer.look().unwrap();
         reader.look().unwrap();
         writer.look().unwrap();

@@ -1,6 +1,6 @@
-//! The bodies of the fuzz targets for packets. They are functions so that a seeded test
-//! (`tests/simulate_packets.rs`) can run them without a fuzzer. The fuzz target of the engine is
-//! [`crate::hostile`].
+//! The bodies of the fuzz targets for packets and configurations. They are functions so that seeded
+//! tests (`tests/simulate_packets.rs`) can run them without a fuzzer. The fuzz target of the engine
+//! is [`crate::hostile`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -151,4 +151,25 @@ pub fn trace_read(bytes: &[u8]) -> usize {
         }
     }
     rows
+}
+
+/// Reads any text as a configuration, in both syntaxes. Nothing may panic, each error has a text,
+/// and what is printed of a tree is read again as the same tree. Returns whether it was accepted.
+pub fn config_read(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    // No text of a fuzzer may read files or the environment.
+    let text = text.replace('@', "").replace("${", "");
+    let mut any = false;
+    for name in ["a.conf", "a.json"] {
+        match rdmalab_config::parse(name, &text) {
+            Ok(tree) if name == "a.conf" && !text.trim_start().starts_with('{') => {
+                let again = rdmalab_config::parse("b.conf", &tree.to_string());
+                assert_eq!(again.map_err(|errors| errors[0].to_string()), Ok(tree));
+                any = true;
+            }
+            Ok(_) => any = true,
+            Err(errors) => assert!(errors.iter().all(|e| !e.to_string().is_empty())),
+        }
+    }
+    any
 }

@@ -346,7 +346,9 @@ mod tests {
         assert_eq!((back[0], &back[1..30], back[30]), (0, &text[..], 0));
         buffer.fill(0, 64, 7);
         assert_eq!(buffer.words().len(), 8);
-        assert!(buffer.words().iter().all(|word| word.load(Ordering::Relaxed) == buffer.read_u64(0)));
+        assert!(
+            buffer.words().iter().all(|word| word.load(Ordering::Relaxed) == buffer.read_u64(0))
+        );
         assert_eq!(buffer.read_u64(56), 0x0707_0707_0707_0707);
     }
 

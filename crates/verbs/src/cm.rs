@@ -273,7 +273,8 @@ impl CmChannel {
             let is_joined = kind == CmEventKind::MulticastJoined;
             let of_group = is_joined || kind == CmEventKind::MulticastError;
             let group = is_joined.then(|| CmGroup::of(&event.param.ud));
-            let of_datagrams = kind == CmEventKind::Established && (*event.id).ps == abi::RDMA_PS_UDP;
+            let of_datagrams =
+                kind == CmEventKind::Established && (*event.id).ps == abi::RDMA_PS_UDP;
             let datagrams = of_datagrams.then(|| CmGroup::of(&event.param.ud));
             let private_data = match event.param.conn {
                 conn if of_group || conn.private_data.is_null() => Vec::new(),

@@ -1,6 +1,13 @@
 //! `rdmalab gateway`: samples between real-time simulators, files and networks.
 
+mod check;
+mod compare;
+mod convert;
+mod hook;
+mod pipe;
 mod run;
+mod samples;
+mod signal;
 
 use clap::{Args, Subcommand};
 
@@ -8,7 +15,7 @@ use crate::failure::Outcome;
 
 /// Carry samples between real-time simulators, files and networks
 ///
-/// Reads the configuration files of VILLASnode.
+/// Reads the configuration files and the formats of VILLASnode.
 #[derive(Args, Clone, Debug)]
 pub struct GatewayArgs {
     #[command(subcommand)]
@@ -18,11 +25,23 @@ pub struct GatewayArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum GatewayCommand {
     Run(run::RunArgs),
+    Check(check::CheckArgs),
+    Pipe(pipe::PipeArgs),
+    Hook(hook::HookArgs),
+    Signal(signal::SignalArgs),
+    Convert(convert::ConvertArgs),
+    Compare(compare::CompareArgs),
 }
 
 /// Does what the arguments say.
 pub fn run(args: &GatewayArgs) -> Outcome {
     match &args.what {
         GatewayCommand::Run(args) => run::run(args),
+        GatewayCommand::Check(args) => check::run(args),
+        GatewayCommand::Pipe(args) => pipe::run(args),
+        GatewayCommand::Hook(args) => hook::run(args),
+        GatewayCommand::Signal(args) => signal::run(args),
+        GatewayCommand::Convert(args) => convert::run(args),
+        GatewayCommand::Compare(args) => compare::run(args),
     }
 }

@@ -1,0 +1,175 @@
+//! Samples on standard input, on standard output and in files.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rdmalab_sample::{
+    Collector, DecodeError, Form, Format, FormatOptions, Handle, Pool, SampleRef, Signal, Timestamp,
+};
+
+/// Samples that are decoded at a time.
+const BATCH: usize = 256;
+/// Bytes that are read at a time.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// The help of options that name a format.
+pub const FORMAT_HELP: &str = "The format: a name (villas.human, villas.binary, csv, tsv, json, \
+    raw, gtnet, rdmalab.binary), or a JSON object with `type` and options";
+
+/// A format as the command line names it.
+pub fn format_options(text: &str) -> Result<FormatOptions, String> {
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(text).map_err(|why| why.to_string());
+    }
+    let known =
+        || format!("there is no such format; there are {}", FormatOptions::NAMES.join(", "));
+    FormatOptions::named(text).ok_or_else(known)
+}
+
+/// The signals of a list of types.
+pub fn signals(types: &str) -> Result<Vec<Signal>, String> {
+    Signal::list(types).map_err(|why| why.to_string())
+}
+
+/// The time of day.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_ns(i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
+}
+
+/// Reads samples of a file in pieces.
+pub struct Reader<'a, R> {
+    from: R,
+    format: &'a dyn Format,
+    signals: &'a [Signal],
+    pub pool: Pool,
+    bytes: Vec<u8>,
+    form: Form,
+    /// The number of the first of `bytes` in the file.
+    at: usize,
+    is_over: bool,
+}
+
+/// What a read has found besides samples.
+pub enum Found {
+    /// Samples, or none, and more may follow.
+    More,
+    /// The end.
+    End,
+    /// Bytes that are no sample. The next read goes on behind them, if that is possible.
+    Wrong(String),
+}
+
+impl<'a, R: Read> Reader<'a, R> {
+    /// A reader at the start of a file.
+    pub fn new(from: R, format: &'a dyn Format, signals: &'a [Signal]) -> Self {
+        Self::with_room(from, format, signals, signals.len())
+    }
+
+    /// The same, with room for more values in each sample.
+    pub fn with_room(
+        from: R,
+        format: &'a dyn Format,
+        signals: &'a [Signal],
+        values: usize,
+    ) -> Self {
+        let pool = Pool::new(BATCH, values);
+        let (bytes, form) = (Vec::new(), Form::FileStart);
+        Self { from, format, signals, pool, bytes, form, at: 0, is_over: false }
+    }
+
+    /// Appends samples to `to`, which must not hold handles of the pool.
+    pub fn read(&mut self, to: &mut Vec<Handle>) -> io::Result<Found> {
+        let mut piece = vec![0; PIECE_BYTES];
+        while !self.is_over && self.bytes.len() < PIECE_BYTES {
+            match self.from.read(&mut piece) {
+                Ok(0) => self.is_over = true,
+                Ok(count) => {
+                    self.bytes.extend_from_slice(&piece[..count]);
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.bytes.is_empty() {
+            return Ok(if self.is_over { Found::End } else { Found::More });
+        }
+        let decoded = {
+            let free = self.pool.free();
+            let mut sink = Collector::new(&mut self.pool, to, free);
+            self.format.decode(self.form, &self.bytes, self.signals, &mut sink)
+        };
+        Ok(match decoded {
+            Ok(used) => self.used(used, to.is_empty()),
+            Err(error) => self.wrong(&error),
+        })
+    }
+
+    /// The pool with what was taken from it, and a new one for the next reads.
+    pub fn take_pool(&mut self) -> Pool {
+        let next = Pool::new(BATCH, self.pool.values());
+        std::mem::replace(&mut self.pool, next)
+    }
+
+    fn used(&mut self, used: usize, is_empty: bool) -> Found {
+        if used > 0 {
+            self.form = Form::File;
+        }
+        self.bytes.drain(..used);
+        self.at += used;
+        if self.is_over && used == 0 && is_empty {
+            let left = self.bytes.len();
+            self.bytes.clear();
+            return Found::Wrong(format!("byte {}: the last {left} bytes are no sample", self.at));
+        }
+        Found::More
+    }
+
+    fn wrong(&mut self, error: &DecodeError) -> Found {
+        let what = error.to_string();
+        let what = what.split_once(": ").map_or(what.as_str(), |(_, what)| what);
+        let said = Found::Wrong(format!("byte {}: {what}", self.at + error.at()));
+        let resume = error.resume().unwrap_or_else(|| {
+            // Nothing more can be read.
+            self.is_over = true;
+            self.bytes.len()
+        });
+        self.form = Form::File;
+        self.bytes.drain(..resume);
+        self.at += resume;
+        said
+    }
+}
+
+/// Writes samples to standard output.
+pub struct Writer<'a> {
+    format: &'a dyn Format,
+    signals: &'a [Signal],
+    form: Form,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer at the start of the output.
+    pub fn new(format: &'a dyn Format, signals: &'a [Signal]) -> Self {
+        Self { format, signals, form: Form::FileStart, bytes: Vec::new() }
+    }
+
+    /// Writes samples. Returns whether somebody still reads the output.
+    pub fn write(&mut self, samples: &[SampleRef<'_>]) -> Result<bool, String> {
+        if samples.is_empty() {
+            return Ok(true);
+        }
+        self.bytes.clear();
+        let encoded = self.format.encode(self.form, self.signals, samples, &mut self.bytes);
+        encoded.map_err(|why| why.to_string())?;
+        self.form = Form::File;
+        let mut out = io::stdout().lock();
+        match out.write_all(&self.bytes).and_then(|()| out.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
