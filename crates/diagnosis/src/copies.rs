@@ -45,7 +45,7 @@ pub struct Copies {
     is_doubled: bool,
     waits: Waits,
     /// The first place, and whether there are others.
-    place: Option<Place>,
+    place: Option<CapturePoint>,
     has_places: bool,
     /// Whether packets of one of several places were forgotten too soon.
     is_forgetful: bool,

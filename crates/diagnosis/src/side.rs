@@ -119,7 +119,7 @@ impl Side {
     /// Forgets all but the last requests. Says whether one of them waited for an answer.
     pub fn trim(&mut self, keep: usize) -> bool {
         let too_many = self.asks.len().saturating_sub(keep);
-        let lost = self.asks.drain(..too_many).filter(|ask| ask.answer.is_none()).last();
+        let lost = self.asks.drain(..too_many).rfind(|ask| ask.answer.is_none());
         self.forgotten = lost.map(|ask| ask.last_psn()).or(self.forgotten);
         lost.is_some()
     }

@@ -98,8 +98,8 @@ impl Counters {
         let buffers = buffers.map(|(shared, private)| {
             [("shared_buffers", shared), ("buffers_left_private", private)]
         });
-        let pages = self.paging.totals().filter(|pages| *pages != Default::default());
-        let pages = pages.into_iter().flat_map(|pages| pages.named());
+        let pages = crate::page_faults::page_counters();
+        let pages = (pages != Default::default()).then(|| pages.named()).into_iter().flatten();
         let mut text = format!("{state}\n");
         for (name, value) in lines.into_iter().chain(pages).chain(buffers.into_iter().flatten()) {
             let _ = writeln!(text, "{name} {value}");

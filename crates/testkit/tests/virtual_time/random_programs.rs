@@ -439,7 +439,8 @@ fn run(seed: u64) -> Result<u64, String> {
         let (own, theirs) = (&programs[me], &programs[1 - me]);
         let shape = Shape { qp_type, bytes: BYTES, on_demand: on_demand[me], ..Shape::default() };
         let host = Host::new(&device, shape, own.has_srq);
-        let ends: Vec<Endpoint> = (0..setting.qps).map(|_| host.connect(rank, shape, 1 - me)).collect();
+        let ends: Vec<Endpoint> =
+            (0..setting.qps).map(|_| host.connect(rank, shape, 1 - me)).collect();
         let numbers = ends.iter().enumerate().map(|(qp, end)| (end.qp.qp_num(), qp)).collect();
         let (at, expected) = (vec![Progress::default(); setting.qps], theirs.sends());
         Play { rank, setting, host: &host, ends: &ends, own, theirs, at, numbers, expected }.run();

@@ -195,7 +195,11 @@ fn of_adapters(program: &Program) -> Traces {
     traces
 }
 
-fn play(rank: &SimRank, ends: &[Endpoint; QPS], program: &Program) -> Result<(), rdmalab_rank::Stopped> {
+fn play(
+    rank: &SimRank,
+    ends: &[Endpoint; QPS],
+    program: &Program,
+) -> Result<(), rdmalab_rank::Stopped> {
     let me = rank.index();
     for (end, theirs) in ends.iter().zip(&program.ops[1 - me]) {
         let sges = [end.mr.sge(BYTES + 40, BYTES + 40)];
