@@ -74,9 +74,8 @@ pub struct Functions {
 
 /// Attaches the soft device: from now on `change` executes the program's calls of `sigaction` for
 /// SIGSEGV and SIGBUS, and `make_child` is called around those that make children. `front` is the
-/// device's handler. Fills `functions` before the first of these
-/// calls, and returns when no earlier call is on its way to the C library. Returns 0, or -1 if
-/// another copy of the device is attached.
+/// device's handler. Fills `functions` before the first of these calls, and returns when no earlier
+/// call is on its way to the C library. Returns 0, or -1 if another copy of the device is attached.
 ///
 /// # Safety
 /// `change` and `make_child` can be called from any thread and any handler, and stay loaded, as do

@@ -46,7 +46,8 @@ impl Bus {
         }
     }
 
-    /// Reads bytes, from `now` on. A read that waits for a place leaves the bus to others meanwhile.
+    /// Reads bytes, from `now` on. A read that waits for a place leaves the bus to others
+    /// meanwhile.
     pub(crate) fn read(&mut self, now: Ps, bytes: u64, flow: Flow) -> Read {
         let place = self.next;
         self.next = (place + 1) % self.places.len().max(1);

@@ -15,6 +15,7 @@ use crate::udp::interface;
 pub(crate) const DEVICES: u32 = 2;
 /// Entries of a port's GID table.
 pub(crate) const GIDS: u32 = 2;
+
 /// Number of devices: one on a network interface; without an interface two, which reach each other.
 pub(crate) fn count() -> u32 {
     if interface::usable().is_some() { 1 } else { DEVICES }

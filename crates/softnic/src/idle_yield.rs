@@ -3,12 +3,12 @@
 //! A peer that shares the processor of a spinning thread can answer only while that thread does not
 //! run. So after many polls that found nothing the thread yields.
 //!
-//! But programs also poll with a lock of their own held, for example UCX, whose lock spins. A thread
-//! of the same process that waits for the lock then runs in vain until its time slice ends, and the
-//! first one yields again some microseconds later, with the lock held: the other hardly ever finds
-//! the lock free. Where the kernel takes the processor away after a time slice, it also does so
-//! between two polls. So a process yields hardly ever after yields in which its other threads used
-//! much processor time and called no verb.
+//! But programs also poll with a lock of their own held, for example UCX, whose lock spins. A
+//! thread of the same process that waits for the lock then runs in vain until its time slice ends,
+//! and the first one yields again some microseconds later, with the lock held: the other hardly
+//! ever finds the lock free. Where the kernel takes the processor away after a time slice, it also
+//! does so between two polls. So a process yields hardly ever after yields in which its other
+//! threads used much processor time and called no verb.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -181,9 +181,9 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
 }
 
 /// Who may be executing a one-sided operation on a QP that is being closed. A QP word names one
-/// initiator, the QP at the other end of the connection, and `rdmalab_driver::lane::check` refuses
-/// any other. So a closed QP waits for that one only, however many QPs the process has. A QP that
-/// is connected anew went through RESET, which has waited for the initiator before.
+/// initiator, the QP at the other end of the connection, and `rdmalab_driver::lane::execute`
+/// refuses any other. So a closed QP waits for that one only, however many QPs the process has. A
+/// QP that is connected anew went through RESET, which has waited for the initiator before.
 enum Initiator {
     /// No QP: it was never connected on this host.
     None,

@@ -25,7 +25,8 @@ const LIBRARIES: [&str; 5] = [
 /// Builds our shared objects in the profile of the running test, and returns the path of the one
 /// with this file name. Cargo does not build a shared object for the tests of a package that is
 /// nothing else, nor for the tests of packages that depend on it. The target directory is that of
-/// `crates/cli/build.rs`, so whoever comes first builds them for both.
+/// `crates/cli/build.rs`: whoever comes first builds them for both, unless the two have different
+/// settings of cargo in their environment.
 ///
 /// # Panics
 /// When they cannot be built.

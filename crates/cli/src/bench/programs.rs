@@ -1,6 +1,6 @@
 //! Rows of programs that users know: perftest and UCX's benchmark on the device, beside UCX's own
-//! shared memory, or over UDP beside a TCP stream. Each run starts both ends of a program anew, each
-//! bound to a core.
+//! shared memory, or over UDP beside a TCP stream. Each run starts both ends of a program anew,
+//! each bound to a core.
 
 use std::fs::File;
 use std::process::{Command, Stdio};

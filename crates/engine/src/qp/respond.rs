@@ -10,7 +10,8 @@ use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::{Msn, Psn};
 
 impl Qp {
-    /// Whether [`Qp::next_response`] would return something, unless that waits for a page.
+    /// Whether [`Qp::next_response`] would return something, unless that waits for a page or is a
+    /// NAK that is held back.
     #[inline]
     pub fn has_response(&self) -> bool {
         self.resp.ack.is_some() || !self.resp.pending.is_empty()

@@ -134,8 +134,8 @@ impl Frames<'_> {
         }
     }
 
-    /// Captures the packet of a slot as [`Frames::record`] captures its train. A payload that is not
-    /// in the slot lies at `data`.
+    /// Captures the packet of a slot as [`Frames::record`] captures its train. A payload that is
+    /// not in the slot lies at `data`.
     pub(crate) fn record_slot(
         &self,
         tap: &Tap,

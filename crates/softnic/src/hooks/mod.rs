@@ -1,12 +1,12 @@
 //! The hooks between a queue pair and its peers: packets are captured (`RDMALAB_CAPTURE`),
 //! disturbed (`RDMALAB_FAULTS`), or delayed by a profile (`RDMALAB_PROFILE`).
 //!
-//! While a hook is active, every operation of this process uses the ring: the local lane is off, and
-//! the QP words are closed, so that initiators in other processes use the ring as well. The path of
-//! each train is wrapped: [`path::TappedPath`] captures the trains, and [`path::FaultyPath`] applies
-//! the fault rules. Under a capture, SENDs of one packet keep their short way (`qp/single`), as do
-//! the acknowledgements that are sent: their slots are captured. Fault rules turn these ways off.
-//! Packets for the network pass the [`network_hook::NetworkHook`].
+//! While a hook is active, every operation of this process uses the ring: the local lane is off,
+//! and the QP words are closed, so that initiators in other processes use the ring as well. The
+//! path of each train is wrapped: [`path::TappedPath`] captures the trains, and
+//! [`path::FaultyPath`] applies the fault rules. Under a capture, SENDs of one packet keep their
+//! short way (`qp/single`), as do the acknowledgements that are sent: their slots are captured.
+//! Fault rules turn these ways off. Packets for the network pass the [`network_hook::NetworkHook`].
 
 mod capture_clock;
 pub(crate) mod choice;

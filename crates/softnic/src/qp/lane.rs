@@ -14,13 +14,13 @@ use rdmalab_driver::lane::{self, Granted, Lane, Target};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::Qp;
 use rdmalab_engine::vocab::{QpType, Sge, WrOpcode};
+use rdmalab_wire::opcode::Transport;
 
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout::{self, QpWord};
 use crate::peer::{Peer, key_entry};
 use crate::qp::{Arrived, Destination, QpInner, QpLinks, execute_atomic};
-use rdmalab_wire::opcode::Transport;
 
 /// How many WQEs are executed between entering the lane and leaving it.
 const WQES_PER_ENTRY: u32 = 16;

@@ -35,7 +35,8 @@ static FUNCTIONS: Functions = Functions {
 };
 
 /// Directs the program's calls for SIGSEGV and SIGBUS to `change`, and those that make children to
-/// `make_child`. `front` is the address of our handler. Does nothing without the preload library, or if another copy of this code was first.
+/// `make_child`. `front` is the address of our handler. Does nothing without the preload library,
+/// or if another copy of this code was first.
 pub(super) fn attach(front: usize, change: Action, make_child: MakeChild) {
     let name = c"rdmalab_signals_attach_2";
     // SAFETY: asks for a name in the program's global scope.
