@@ -185,8 +185,8 @@ pub trait Source: Send {
         Ok(None)
     }
 
-    /// Comes first, in the thread of the path: takes samples of the pool, so that a peer can connect
-    /// while the path waits for its destinations.
+    /// Comes first, in the thread of the path: takes samples of the pool, so that a peer can
+    /// connect while the path waits for its destinations.
     ///
     /// # Errors
     /// Why it cannot begin, in one line.
