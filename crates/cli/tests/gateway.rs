@@ -62,8 +62,23 @@ fn out(dir: &TempDir) -> PathBuf {
     dir.path().join("out.csv")
 }
 
+/// How samples go from source to target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// All arrive.
+    Reliable,
+    /// Some may be missing.
+    Unreliable,
+}
+
+/// Whether these are lines of the other text, in its order.
+fn is_part(part: &[u8], all: &[u8]) -> bool {
+    let mut all = all.split(|byte| *byte == b'\n');
+    part.split(|byte| *byte == b'\n').all(|line| all.any(|other| other == line))
+}
+
 /// Runs target and source with these nodes; what the source writes arrives equal.
-fn arrives(to: &str, from: &str, more: &[&str]) {
+fn arrives(service: Service, to: &str, from: &str, more: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let mut there = gateway(&dir, "target", &target(&dir, to), more);
     let here = gateway(&dir, "source", &source(&dir, from, SAMPLES), more);
@@ -74,15 +89,20 @@ fn arrives(to: &str, from: &str, more: &[&str]) {
     assert_eq!(path["dropped"], 0, "{first:#}");
     let sent = path["samples"].as_u64().unwrap();
     assert_eq!(sent + path["missed"].as_u64().unwrap(), SAMPLES, "{first:#}");
-    there.brings("all samples", || (rows(&out(&dir)) as u64 >= sent).then_some(()));
+    let least = if service == Service::Reliable { sent } else { 1 };
+    there.brings("samples", || (rows(&out(&dir)) as u64 >= least).then_some(()));
     signal("-TERM", there.id());
     let ended = there.end();
     assert!(ended.succeeded(), "{}", ended.report());
     let file = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
-    assert!(file("in.csv") == file("out.csv"), "{to}: other samples");
+    let (input, output) = (file("in.csv"), file("out.csv"));
+    assert!(is_part(&output, &input), "{to}: other samples");
     let second = summary(&dir, "target");
     let path = &second["paths"][0];
-    assert_eq!(path["samples"].as_u64(), Some(sent), "{second:#}");
+    assert_eq!(path["samples"].as_u64(), Some(rows(&out(&dir)) as u64), "{second:#}");
+    if service == Service::Reliable {
+        assert_eq!(path["samples"].as_u64(), Some(sent), "{second:#}");
+    }
     assert_eq!((&path["duplicate"], &path["reordered"]), (&0.into(), &0.into()), "{second:#}");
     assert!(path["latency"]["p50_ns"].as_f64().unwrap() > 0.0, "{second:#}");
 }
@@ -90,11 +110,12 @@ fn arrives(to: &str, from: &str, more: &[&str]) {
 fn infiniband(mode: &str, port: u16, more: &str) -> (String, String) {
     let to = format!(
         "type = \"infiniband\", rdma_transport_mode = \"{mode}\", in = {{ \
-         address = \"127.0.0.1:{port}\", signals = {{ count = 8, type = \"float\" }}, {more} }}"
+         address = \"127.0.0.1:{port}\", max_wrs = 8192, \
+         signals = {{ count = 8, type = \"float\" }}, {more} }}"
     );
     let from = format!(
         "type = \"infiniband\", rdma_transport_mode = \"{mode}\", \
-         out = {{ address = \"127.0.0.1:{port}\" }}"
+         out = {{ address = \"127.0.0.1:{port}\", max_wrs = 8192 }}"
     );
     (to, from)
 }
@@ -102,11 +123,81 @@ fn infiniband(mode: &str, port: u16, more: &str) -> (String, String) {
 #[test]
 fn samples_arrive_over_each_transport() {
     for mode in ["RC", "UD", "UC"] {
-        for more in ["", "prepost = false", "wait = \"event\""] {
+        let service = if mode == "RC" { Service::Reliable } else { Service::Unreliable };
+        // Receives that are posted while samples come are too few for transports without waiting.
+        let late = (service == Service::Reliable).then_some("prepost = false");
+        for more in ["", "wait = \"event\""].into_iter().chain(late) {
             let (to, from) = infiniband(mode, rdmalab_testing::free_port(), more);
-            arrives(&to, &from, &["--device", "soft0"]);
+            arrives(service, &to, &from, &["--device", "soft0"]);
         }
     }
+}
+
+/// The lines of a file that are samples.
+fn samples(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_target_without_signals_takes_any_number_of_floats() {
+    let dir = tempfile::tempdir().unwrap();
+    let (to, from) = infiniband("RC", rdmalab_testing::free_port(), "");
+    let to = to.replace("signals = { count = 8, type = \"float\" },", "");
+    let device = ["--device", "soft0"];
+    let mut there = gateway(&dir, "target", &target(&dir, &to), &device);
+    let ended = gateway(&dir, "source", &source(&dir, &from, SAMPLES), &device).end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let sent = samples(&dir.path().join("in.csv"));
+    assert!(!sent.is_empty());
+    there.brings("all samples", || (rows(&out(&dir)) == sent.len()).then_some(()));
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    assert!(samples(&out(&dir)) == sent, "other samples");
+}
+
+#[test]
+fn a_reflector_sends_back_what_it_receives() {
+    let dir = tempfile::tempdir().unwrap();
+    let (to, from) = infiniband("RC", rdmalab_testing::free_port(), "");
+    let text = format!(
+        "nodes = {{ link = {{ {to}, out = {{ max_wrs = 8192 }} }} }}, \
+         paths = ( {{ in = \"link\", out = \"link\", original_sequence_no = true, \
+         connect_wait = 3600.0 }} )"
+    );
+    let device = ["--device", "soft0"];
+    let there = gateway(&dir, "reflector", &text, &device);
+    let both = format!("{from}, in = {{ max_wrs = 8192, signals = \"8f\" }}");
+    let back = format!(
+        ", back = {{ type = \"file\", uri = \"{}\", format = {FORMAT}, \
+         out = {{ flush = true }} }} }}, \
+         paths = ( {{ in = \"link\", out = \"back\", original_sequence_no = true }}, ",
+        out(&dir).display()
+    );
+    let text = source(&dir, &both, 1 << 40).replace(" }, paths = ( ", &back);
+    let mut here = gateway(&dir, "source", &text, &device);
+    here.brings("samples back", || (rows(&out(&dir)) > 200).then_some(()));
+    signal("-TERM", here.id());
+    let ended = here.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let file = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert!(is_part(&file("out.csv"), &file("in.csv")), "other samples");
+}
+
+#[test]
+fn a_sample_that_is_larger_than_a_datagram_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, from) = infiniband("UD", rdmalab_testing::free_port(), "");
+    let text = source(&dir, &from, 1 << 40).replace("values = 8", "values = 512");
+    let mut here = gateway(&dir, "source", &text, &["--device", "soft0"]);
+    here.warns("a sample of 512 values has 4120 bytes, and a datagram at most ");
+    signal("-TERM", here.id());
+    let ended = here.end();
+    assert_eq!(ended.stderr.matches("a sample of 512").count(), 1, "{}", ended.report());
 }
 
 #[test]
@@ -120,7 +211,7 @@ fn samples_arrive_in_shared_memory() {
                  in = {{ name = \"{name}{here}\", signals = {{ count = 8, type = \"float\" }} }}"
             )
         };
-        arrives(&node("a", "b"), &node("b", "a"), &[]);
+        arrives(Service::Reliable, &node("a", "b"), &node("b", "a"), &[]);
     }
 }
 
@@ -171,14 +262,41 @@ fn a_peer_with_other_signals_is_refused_and_told_why() {
     let to = to.replace("count = 8", "count = 7");
     let device = ["--device", "soft0"];
     let there = gateway(&dir, "target", &target(&dir, &to), &device);
-    let text = source(&dir, &from, 100).replace("connect_wait = 60.0", "connect_wait = 1.0");
-    let ended = gateway(&dir, "source", &text, &device).end();
-    assert!(ended.succeeded(), "{}", ended.report());
-    assert!(ended.stderr.contains("it refuses"), "{}", ended.report());
+    // The second source is refused for the same reason, which is not told again.
+    for _ in 0..2 {
+        let mut here = gateway(&dir, "source", &source(&dir, &from, 1 << 40), &device);
+        here.warns("it refuses");
+        signal("-TERM", here.id());
+        let ended = here.end();
+        assert!(ended.succeeded(), "{}", ended.report());
+    }
     signal("-TERM", there.id());
     let ended = there.end();
     let told = ended.stderr.matches("it sends 8 values, and in.signals has 7").count();
     assert_eq!(told, 1, "{}", ended.report());
+}
+
+#[test]
+fn a_source_keeps_its_place_while_it_is_alive() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (to, from) = infiniband("RC", rdmalab_testing::free_port(), "");
+    let device = ["--device", "soft0"];
+    let mut there = gateway(&dir, "target", &target(&dir, &to), &device);
+    let mut first = gateway(&dir, "source", &source(&dir, &from, 1 << 40), &device);
+    first.warns("RC to ");
+    let mut second = gateway(&other, "source", &source(&other, &from, 1 << 40), &device);
+    second.warns("it refuses");
+    // It was asked whether it is alive, and goes on.
+    let before = rows(&out(&dir));
+    there.brings("more samples", || (rows(&out(&dir)) > before + 50).then_some(()));
+    assert!(!second.complained().contains("RC to "), "the first one is alive");
+    first.kill();
+    second.warns("RC to ");
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let link = &summary(&dir, "target")["paths"][0]["sources"][0];
+    assert_eq!((&link["connected"], &link["disconnected"]), (&2.into(), &1.into()), "{link:#}");
 }
 
 #[test]

@@ -185,12 +185,21 @@ pub trait Source: Send {
         Ok(None)
     }
 
-    /// Comes first, in the thread of the path.
+    /// Comes first, in the thread of the path: takes samples of the pool, so that a peer can
+    /// connect while the path waits for its destinations.
     ///
     /// # Errors
     /// Why it cannot begin, in one line.
     fn begin(&mut self, pool: &mut Pool) -> Result<(), String> {
         let _ = pool;
+        Ok(())
+    }
+
+    /// Comes when the destinations are ready, just before the first read: timers start.
+    ///
+    /// # Errors
+    /// As [`Source::begin`].
+    fn start(&mut self) -> Result<(), String> {
         Ok(())
     }
 

@@ -251,10 +251,13 @@ impl Path {
                 let _ = sample.push(signal.init);
             }
         }
-        self.wait_for_destinations(&mut work);
         for input in &mut self.inputs {
             let begun = input.source.begin(&mut work.pool);
             begun.map_err(|why| format!("{}: {why}", input.name))?;
+        }
+        self.wait_for_destinations(&mut work);
+        for input in &mut self.inputs {
+            input.source.start().map_err(|why| format!("{}: {why}", input.name))?;
         }
         Ok(work)
     }

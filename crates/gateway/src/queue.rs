@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use rdmalab_sample::{Flags, SampleMut, SampleRef, Timestamp, Value};
@@ -172,14 +172,17 @@ impl Reader {
         self.shared.is_closed.load(Ordering::SeqCst) && self.shared.full.is_empty()
     }
 
-    /// Sleeps until a sample waits or the writer is gone, at most `limit`. One thread only.
-    pub fn sleep(&mut self, limit: Duration) {
+    /// Sleeps until a sample waits or the writer is gone, at most `limit`; false if that was over.
+    /// One thread only.
+    pub fn sleep(&mut self, limit: Duration) -> bool {
+        let begin = Instant::now();
         self.reader.get_or_init(std::thread::current);
         self.shared.is_asleep.store(true, Ordering::SeqCst);
         if self.shared.full.is_empty() && !self.shared.is_closed.load(Ordering::SeqCst) {
             std::thread::park_timeout(limit);
         }
         self.shared.is_asleep.store(false, Ordering::SeqCst);
+        begin.elapsed() < limit
     }
 }
 
@@ -238,7 +241,8 @@ mod tests {
                 while reader.pop(&mut pool.get_mut(&mut one), false) {
                     count += 1;
                 }
-                reader.sleep(Duration::from_secs(60));
+                let is_woken = reader.is_over() || reader.sleep(Duration::from_secs(60));
+                assert!(is_woken, "after {count} samples");
             }
             count
         });

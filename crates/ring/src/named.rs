@@ -34,6 +34,8 @@ use crate::sync::{Ordering, word};
 pub const NAME_BYTES_MAX: usize = 64;
 /// The longest message, in words.
 pub const MESSAGE_WORDS_MAX: usize = 1024;
+/// The length of a message that a broken writer has sent, of which nothing can be read.
+pub const BROKEN: usize = usize::MAX;
 
 /// Where the ring begins in a segment, behind the reader's doorbell.
 const RING_AT: usize = 4096;
@@ -97,9 +99,12 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
 fn geometry(messages: usize, words: usize) -> io::Result<Geometry> {
     let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
     let slots = messages.max(2).checked_next_power_of_two().ok_or_else(too_large)?;
-    let bytes = (words * 8).max(1).next_multiple_of(spsc::DATA_ALIGN);
+    let bytes = words.max(1).checked_mul(8).ok_or_else(too_large)?;
+    let bytes = bytes.checked_next_multiple_of(spsc::DATA_ALIGN);
     // Twice: a message that would wrap skips the end of the area.
-    let data = (bytes.saturating_mul(slots) * 2).max(128).next_power_of_two();
+    let data = bytes.and_then(|bytes| bytes.checked_mul(slots)?.checked_mul(2));
+    let data = data.and_then(|data| data.max(128).checked_next_power_of_two());
+    let data = data.ok_or_else(too_large)?;
     let slots = u32::try_from(slots).map_err(|_| too_large())?;
     Geometry::new(slots, data as u64).map_err(|_| too_large())
 }
@@ -135,12 +140,13 @@ impl Reader {
     }
 
     /// Takes the next message into `into` and returns its length in words. A longer message is cut
-    /// to the room in `into`, but its own length is returned. Makes no system call.
+    /// to the room in `into`, but its own length is returned; [`BROKEN`] for one that cannot be
+    /// read. Makes no system call.
     #[inline]
     pub fn receive(&mut self, into: &mut [u64]) -> Option<usize> {
         let link = self.link.as_mut()?;
         let slot = link.consumer.peek()?;
-        let words = ((slot.head & !IN_DATA) as usize).min(MESSAGE_WORDS_MAX);
+        let mut words = ((slot.head & !IN_DATA) as usize).min(MESSAGE_WORDS_MAX);
         let room = words.min(into.len());
         if slot.head & IN_DATA == 0 {
             let words = words.min(BODY_WORDS);
@@ -160,8 +166,8 @@ impl Reader {
                 }
                 link.consumer.release_data(slot.body[0].wrapping_add(words as u64 * 8));
             }
-            // Only a broken writer names such a place: the message is empty.
-            None => into[..room].fill(0),
+            // Only a broken writer names such a place.
+            None => words = BROKEN,
         }
         link.consumer.advance();
         Some(words)
@@ -192,25 +198,29 @@ impl Reader {
         Ok(Change::None)
     }
 
-    /// Sleeps until a message is there, a writer comes or goes, or the time is over.
-    pub fn sleep(&mut self, limit: Duration) {
+    /// Sleeps until a message is there, a writer comes or goes, or the time is over; then it
+    /// returns false. It may return sooner.
+    pub fn sleep(&mut self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).unwrap_or_default();
+        let is_over = |found: rustix::io::Result<usize>| found == Ok(0);
         let Some(link) = &self.link else {
             let mut fds = [PollFd::new(&self.listening, PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&limit));
-            return;
+            return !is_over(poll(&mut fds, Some(&limit)));
         };
         link.event.drain();
         let is_sure = link.doorbell.arm();
+        let mut is_awake = true;
         if link.consumer.is_empty() {
             let event = link.event.as_fd();
             let mut fds =
                 [PollFd::new(&event, PollFlags::IN), PollFd::new(&link.peer, PollFlags::empty())];
             // Without the heavy fence a wake-up may be missed.
             let short = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            let _ = poll(&mut fds, Some(if is_sure { &limit } else { &short }));
+            let found = poll(&mut fds, Some(if is_sure { &limit } else { &short }));
+            is_awake = !is_sure || !is_over(found);
         }
         link.doorbell.disarm();
+        is_awake
     }
 }
 
@@ -516,17 +526,41 @@ mod tests {
     #[test]
     fn a_sleeping_reader_wakes() {
         let (mut writer, mut reader) = ends("sleep", 8, 4);
+        let (taken, next) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut into = [0; 4];
-            let limit = Duration::from_secs(60);
-            while reader.receive(&mut into).is_none() {
-                reader.sleep(limit);
+            for _ in 0..1000 {
+                while reader.receive(&mut into).is_none() {
+                    assert!(reader.sleep(Duration::from_secs(60)), "not woken");
+                }
+                taken.send(into[0]).unwrap();
             }
-            into[0]
         });
-        std::thread::sleep(Duration::from_millis(20));
-        writer.send(&[5]).unwrap();
-        assert_eq!(thread.join().unwrap(), 5);
+        for number in 0..1000 {
+            writer.send(&[number]).unwrap();
+            assert_eq!(next.recv(), Ok(number));
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_sleep_without_a_message_ends_with_its_time() {
+        let (_writer, mut reader) = ends("silent", 8, 4);
+        let is_sure = reader.link.as_ref().unwrap().doorbell.arm();
+        assert_eq!(reader.sleep(Duration::ZERO), !is_sure);
+    }
+
+    #[test]
+    fn a_message_at_an_impossible_place_is_broken() {
+        let (mut writer, mut reader) = ends("broken", 8, 4);
+        let mut into = [7; 8];
+        for place in [u64::MAX, 4] {
+            let producer = &mut writer.link.as_mut().unwrap().producer;
+            producer.push(IN_DATA | 8, &[place; BODY_WORDS]).unwrap();
+            assert_eq!(reader.receive(&mut into), Some(BROKEN));
+        }
+        writer.send(&[3]).unwrap();
+        assert_eq!((reader.receive(&mut into), into[0]), (Some(1), 3));
     }
 
     #[test]
@@ -534,7 +568,9 @@ mod tests {
         for name in ["", "a\0b", &"x".repeat(NAME_BYTES_MAX + 1)] {
             assert_eq!(Writer::to(name).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
-        let error = Reader::claim("/x", usize::MAX, 8).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        for (messages, words) in [(usize::MAX, 8), (8, usize::MAX), (1 << 40, 1 << 20)] {
+            let error = Reader::claim("/x", messages, words).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{messages} {words}");
+        }
     }
 }

@@ -123,6 +123,11 @@ impl Process {
         content(&self.stdout)
     }
 
+    /// Its standard error so far.
+    pub fn complained(&self) -> String {
+        content(&self.stderr)
+    }
+
     /// Looks until there is something.
     ///
     /// # Panics
@@ -153,6 +158,15 @@ impl Process {
         found.unwrap_or_else(|status| {
             panic!("no {what}: {status}: {}{}", self.said(), content(&self.stderr))
         })
+    }
+
+    /// Waits until these words are in its standard error.
+    ///
+    /// # Panics
+    /// When it ends before, or they do not come within [`LIMIT`].
+    pub fn warns(&mut self, words: &str) {
+        let stderr = self.stderr.try_clone().expect("a second descriptor");
+        self.brings(words, || content(&stderr).contains(words).then_some(()));
     }
 
     /// Waits until it, or a process that it starts, listens on a TCP port.

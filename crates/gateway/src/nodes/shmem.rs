@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_measure::Clock;
-use rdmalab_ring::named::{Change, MESSAGE_WORDS_MAX, Reader, Writer};
+use rdmalab_ring::named::{BROKEN, Change, MESSAGE_WORDS_MAX, Reader, Writer};
 use rdmalab_sample::{Flags, Handle, Pool, SampleMut, SampleRef, Signal, Timestamp, Value};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
@@ -189,8 +189,8 @@ impl Reading {
     /// Takes what is there.
     fn take(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) {
         while to.len() < self.vectorize {
-            let Some(words) = self.reader.receive(&mut self.words) else { return };
             let Some(mut one) = pool.take() else { return };
+            let Some(words) = self.reader.receive(&mut self.words) else { return pool.give(one) };
             let mut sample = pool.get_mut(&mut one);
             let room = self.words.len();
             if words < room && from_words(&self.words[..words], &mut sample) {
@@ -201,11 +201,13 @@ impl Reading {
             pool.give(one);
             self.counts.garbage.add(1);
             if !std::mem::replace(&mut self.has_told, true) {
-                let (node, values, own) =
-                    (&self.node, words.saturating_sub(HEADER), room - HEADER - 1);
-                self.log.say(format_args!(
-                    "{node}: a sample of {values} values does not fit in.signals, which are {own}"
-                ));
+                let (node, own) = (&self.node, room - HEADER - 1);
+                let what = match words {
+                    BROKEN => "a broken message".to_owned(),
+                    _ => format!("a sample of {} values", words.saturating_sub(HEADER)),
+                };
+                self.log
+                    .say(format_args!("{node}: {what} does not fit in.signals, which are {own}"));
             }
         }
     }

@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmEventKind, CmGroup, CmId, ConnParam, QpType};
+use rdmalab_sample::record_bytes;
+use rdmalab_verbs::{
+    CmAddress, CmChannel, CmEvent, CmEventKind, CmGroup, CmId, ConnParam, Mtu, QpType,
+};
 
 use super::hello::{Hello, Mismatch};
-use super::link::{Datagrams, Link, PoolMemory, Receives, Wish};
+use super::link::{Datagrams, Link, Wish};
 use super::shared::Shared;
 use crate::node::{Log, NodeCounts};
 
@@ -23,6 +26,8 @@ const SLICE: Duration = Duration::from_millis(10);
 /// Time from a failed attempt to the next one, first and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A link that was up for so long has not failed at once.
+const STEADY: Duration = Duration::from_secs(2);
 /// How long an attempt may take.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 /// How long a peer waits when no receive is posted: 0.01 ms (IBA 9.7.5.2.8).
@@ -51,8 +56,21 @@ pub struct Ends {
     pub sent: Hello,
     /// What it expects.
     pub expected: Hello,
+    /// Whether fewer values than expected are right too.
+    pub takes_fewer: bool,
     /// Its queue pairs.
     pub wish: Wish,
+}
+
+impl Ends {
+    /// Whether a peer that sends this fits.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn takes(&self, sent: &Hello) -> Result<(), Mismatch> {
+        let expected = if self.takes_fewer { self.expected.first(sent) } else { self.expected };
+        sent.fits(&expected)
+    }
 }
 
 /// A connection under way, or there.
@@ -62,6 +80,7 @@ struct Held {
     receives: bool,
     sends: bool,
     is_up: bool,
+    since: Instant,
 }
 
 /// Asking the peer.
@@ -81,6 +100,8 @@ pub struct Connector {
     held: Vec<Held>,
     next_try: Instant,
     pause: Duration,
+    /// The error that ended the last link.
+    reason: Option<String>,
     log: Log,
     /// What was said last about each of the ends, so that it is said once.
     told: String,
@@ -108,6 +129,7 @@ impl Connector {
             held: Vec::new(),
             next_try: Instant::now(),
             pause: PAUSE,
+            reason: None,
             log,
             told: String::new(),
             counts,
@@ -163,18 +185,19 @@ impl Connector {
 
     /// Drops what is down, and asks the peer if it is time.
     fn look(&mut self) {
-        for held in &mut self.held {
-            if held.is_up && held.link.is_down() {
-                held.is_up = false;
-                let _ = held.id.disconnect();
-                self.counts.disconnected.add(1);
-                self.log.say(format_args!("{}: lost {}", self.ends.name, held.link.peer));
-                self.told.clear();
+        for at in 0..self.held.len() {
+            if self.held[at].is_up && self.held[at].link.is_down() {
+                self.lost(at);
             }
         }
         // The halves drop their handles when they find the link down. Then nothing uses the queue
         // pair, and dropping it here ends it before its samples are posted again.
-        self.held.retain(|held| !held.link.is_down() || Arc::strong_count(&held.link) > 1);
+        for at in (0..self.held.len()).rev() {
+            let link = &self.held[at].link;
+            if link.is_down() && Arc::strong_count(link) == 1 {
+                self.drop_unseen(at);
+            }
+        }
         if self.attempt.as_ref().is_some_and(|attempt| Instant::now() > attempt.until) {
             self.give_up("it does not answer".to_owned());
         }
@@ -195,6 +218,30 @@ impl Connector {
         }
     }
 
+    /// A link that was up is down. An error that ends it again and again is told once, and the
+    /// pauses in between grow.
+    fn lost(&mut self, at: usize) {
+        let held = &mut self.held[at];
+        held.is_up = false;
+        let _ = held.id.disconnect();
+        self.shared.receiving.discard(&held.link);
+        self.shared.sending.discard(&held.link);
+        self.counts.disconnected.add(1);
+        if held.since.elapsed() > STEADY {
+            self.pause = PAUSE;
+            self.reason = None;
+        }
+        self.next_try = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        let reason = held.link.reason();
+        if reason.is_none() || reason != self.reason {
+            let why = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            self.log.say(format_args!("{}: lost {}{why}", self.ends.name, held.link.peer));
+            self.told.clear();
+        }
+        self.reason = reason;
+    }
+
     fn ask(&mut self, there: &CmAddress) -> Result<(), String> {
         let id = self.create_id()?;
         id.resolve_address(there, self.ends.resolution_ms).map_err(|e| e.to_string())?;
@@ -205,7 +252,7 @@ impl Connector {
     /// The attempt has failed: the samples are free again, and the next one comes later.
     fn give_up(&mut self, why: String) {
         if let Some(link) = self.attempt.take().and_then(|attempt| attempt.link) {
-            self.free(link);
+            self.shared.free(link);
         }
         self.next_try = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -213,26 +260,20 @@ impl Connector {
         self.tell(format!("cannot connect to {there}: {why}; trying again"));
     }
 
-    /// Ends a link that no half has seen.
-    fn free(&self, mut link: Link) {
-        if let Some((memory, samples)) = link.unpost() {
-            drop(link);
-            self.shared.give(Receives { memory, samples });
-        }
-    }
-
     /// A queue pair on an id, with its receives posted.
     fn make(&self, id: &CmId, receives: bool) -> Result<Link, String> {
         let context = id.context().ok_or("there is no device for this address")?;
+        if self.is_datagram() && !receives {
+            let port = context.query_port(id.device_port()).map_err(|error| error.to_string())?;
+            fits_datagram(self.ends.wish.values_out, port.active_mtu)?;
+        }
         let link = Link::make(&context, &self.ends.wish, Some(id));
         let mut link = link.map_err(|error| error.to_string())?;
         if receives {
             let samples = self.shared.take_receives();
             let samples = samples.ok_or("the connection before has not ended yet")?;
-            let memory: PoolMemory = samples.memory.clone();
-            if let Err((error, samples)) = link.post_all(samples) {
-                drop(link);
-                self.shared.give(Receives { memory, samples });
+            if let Err(error) = link.post_all(samples) {
+                self.shared.free(link);
                 return Err(error.to_string());
             }
         }
@@ -273,17 +314,17 @@ impl Connector {
         }
     }
 
-    /// A connection that never was up: no half has it.
+    /// A connection that no half has.
     fn drop_unseen(&mut self, at: usize) {
         let held = self.held.swap_remove(at);
         if let Ok(link) = Arc::try_unwrap(held.link) {
-            self.free(link);
+            self.shared.free(link);
         }
     }
 
     fn check(&self, said: &[u8], its_receives: bool) -> Result<(), Mismatch> {
         match Hello::read(said) {
-            Ok(hello) if its_receives => hello.fits(&self.ends.expected),
+            Ok(hello) if its_receives => self.ends.takes(&hello),
             Ok(_) => Ok(()),
             Err(Mismatch::Silent) if self.ends.is_hello_optional => Ok(()),
             Err(why) => Err(why),
@@ -301,13 +342,15 @@ impl Connector {
                 return Err("both ends asked; this end's request counts".to_owned());
             }
             if let Some(link) = self.attempt.take().and_then(|attempt| attempt.link) {
-                self.free(link);
+                self.shared.free(link);
             }
         }
         if let Some(old) = self.held.iter().find(|held| held.receives || !is_datagram) {
-            // A sender of datagrams that asks again was started again.
-            if is_datagram {
-                old.link.set_down();
+            // A sender of datagrams that asks again was started again. A peer whose host has ended
+            // never says so: if it is that one which asks, the probe shows that it is gone.
+            match is_datagram {
+                true => old.link.set_down(),
+                false => old.link.probe(old.sends),
             }
             return Err(match old.link.is_down() {
                 true => "the connection before has not ended yet".to_owned(),
@@ -318,11 +361,18 @@ impl Connector {
         link.peer = "the peer that asked".to_owned();
         let sent = self.ends.sent.to_bytes();
         if let Err(error) = id.accept(&param(&sent)) {
-            self.free(link);
+            self.shared.free(link);
             return Err(error.to_string());
         }
         let link = Arc::new(link);
-        self.held.push(Held { id: id.clone(), link, receives, sends, is_up: false });
+        self.held.push(Held {
+            id: id.clone(),
+            link,
+            receives,
+            sends,
+            is_up: false,
+            since: Instant::now(),
+        });
         if is_datagram {
             self.up(self.held.len() - 1);
         }
@@ -375,13 +425,20 @@ impl Connector {
                     link.datagrams = Some(Datagrams { address, qpn: to.at.qpn, qkey: to.qkey });
                 }
                 Err(error) => {
-                    self.free(link);
+                    self.shared.free(link);
                     return Err(error.to_string());
                 }
             }
         }
         let (receives, sends) = (self.ends.receives && !self.is_datagram(), self.ends.sends);
-        self.held.push(Held { id, link: Arc::new(link), receives, sends, is_up: false });
+        self.held.push(Held {
+            id,
+            link: Arc::new(link),
+            receives,
+            sends,
+            is_up: false,
+            since: Instant::now(),
+        });
         self.up(self.held.len() - 1);
         Ok(())
     }
@@ -400,7 +457,7 @@ impl Connector {
         if held.sends {
             self.shared.sending.put(held.link.clone());
         }
-        self.pause = PAUSE;
+        held.since = Instant::now();
         self.counts.connected.add(1);
         let (peer, inline) = (held.link.peer.clone(), held.link.inline_bytes());
         let transport = self.ends.wish.transport;
@@ -408,6 +465,28 @@ impl Connector {
     }
 }
 
+/// Whether a sample fits a datagram.
+fn fits_datagram(values: usize, mtu: Mtu) -> Result<(), String> {
+    let (bytes, most) = (record_bytes(values), mtu.bytes());
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(format!("a sample of {values} values has {bytes} bytes, and a datagram at most {most}"))
+}
+
 fn param(hello: &[u8]) -> ConnParam<'_> {
     ConnParam { private_data: hello, ..ConnParam::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_that_is_larger_than_a_datagram_is_told_with_both_sizes() {
+        assert_eq!(fits_datagram(125, Mtu::M1024), Ok(()));
+        let why = fits_datagram(128, Mtu::M1024).unwrap_err();
+        assert!(why.contains("1048") && why.contains("1024"), "{why}");
+        assert_eq!(fits_datagram(128, Mtu::M2048), Ok(()));
+    }
 }

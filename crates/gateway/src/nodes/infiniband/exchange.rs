@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdmalab_verbs::{
@@ -13,9 +13,11 @@ use rdmalab_verbs::{
     ReadyToSend, VerbsError,
 };
 
+use rustix::net::sockopt;
+
 use super::connect::Ends;
 use super::hello::{HELLO_BYTES, Hello, Mismatch};
-use super::link::{Link, Receives};
+use super::link::Link;
 use super::shared::Shared;
 use crate::node::{Log, NodeCounts};
 
@@ -132,10 +134,7 @@ impl Exchanger {
             Err(error) => return self.tell(error.to_string()),
         };
         if let Err(why) = self.connect(&mut link, stream, asks) {
-            if let Some((memory, samples)) = link.unpost() {
-                drop(link);
-                self.shared.give(Receives { memory, samples });
-            }
+            self.shared.free(link);
             self.tell(format!("no connection to {peer}: {why}"));
             return std::thread::sleep(PAUSE);
         }
@@ -160,12 +159,18 @@ impl Exchanger {
             }
         }
         link.set_down();
+        self.shared.receiving.discard(&link);
+        self.shared.sending.discard(&link);
         if !self.is_over() {
             self.counts.disconnected.add(1);
-            self.tell(format!("lost {peer}"));
+            let why = link.reason().map_or_else(String::new, |why| format!(": {why}"));
+            self.tell(format!("lost {peer}{why}"));
         }
         while !self.is_over() && Arc::strong_count(&link) > 1 {
             std::thread::sleep(SLICE);
+        }
+        if let Ok(link) = Arc::try_unwrap(link) {
+            self.shared.free(link);
         }
     }
 
@@ -174,37 +179,36 @@ impl Exchanger {
     fn connect(&mut self, link: &mut Link, stream: &TcpStream, asks: bool) -> Result<(), String> {
         let failed = |error: std::io::Error| error.to_string();
         stream.set_nonblocking(false).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER_MAX)).map_err(failed)?;
-        link.qp().to_init(self.path.port_num, Access::LOCAL_READ, 0).map_err(text)?;
+        stream.set_read_timeout(Some(SLICE)).map_err(failed)?;
+        stream.set_write_timeout(Some(ANSWER_MAX)).map_err(failed)?;
+        notice_a_dead_peer(stream).map_err(failed)?;
+        // The peer ends with an empty WRITE.
+        link.qp().to_init(self.path.port_num, Access::REMOTE_WRITE, 0).map_err(text)?;
         if self.ends.receives {
             let samples = self.shared.take_receives();
             let samples = samples.ok_or("the connection before has not ended yet")?;
-            let memory = samples.memory.clone();
-            if let Err((error, samples)) = link.post_all(samples) {
-                self.shared.give(Receives { memory, samples });
-                return Err(error.to_string());
-            }
+            link.post_all(samples).map_err(text)?;
         }
         let ours = link.qp().endpoint(&self.path, 0).map_err(text)?;
         let hello = hex(&self.ends.sent.to_bytes());
         let mut reader = BufReader::new(stream.take(LINE_BYTES));
+        let until = Instant::now() + ANSWER_MAX;
+        let mut read = || read_line(&mut reader, until, &self.shared.is_over);
         let mut line = String::new();
         if !asks {
             // The end that asks speaks first, so that another program is not answered.
-            reader.read_line(&mut line).map_err(failed)?;
+            line = read()?;
         }
         (&mut &*stream).write_all(format!("{ours} {hello}\n").as_bytes()).map_err(failed)?;
         if asks {
-            reader.read_line(&mut line).map_err(failed)?;
+            line = read()?;
         }
         let theirs = self.understand(&line)?;
         let receive = ReadyToReceive::new(theirs, self.path, self.mtu);
         link.qp().to_rtr(&receive).map_err(text)?;
         link.qp().to_rts(&ReadyToSend::new(0)).map_err(text)?;
         (&mut &*stream).write_all(b"ready\n").map_err(failed)?;
-        line.clear();
-        reader.read_line(&mut line).map_err(failed)?;
-        if line == "ready\n" { Ok(()) } else { Err("it is not ready".to_owned()) }
+        if read()? == "ready\n" { Ok(()) } else { Err("it is not ready".to_owned()) }
     }
 
     fn understand(&self, line: &str) -> Result<QpEndpoint, String> {
@@ -212,13 +216,45 @@ impl Exchanger {
         let endpoint = endpoint.parse().map_err(|_| "it is no gateway".to_owned())?;
         match Hello::read(&unhex(hello)) {
             Ok(hello) if self.ends.receives => {
-                hello.fits(&self.ends.expected).map_err(|why| why.to_string())?;
+                self.ends.takes(&hello).map_err(|why| why.to_string())?;
             }
             Ok(_) => {}
             Err(Mismatch::Silent) if self.ends.is_hello_optional => {}
             Err(why) => return Err(why.to_string()),
         }
         Ok(endpoint)
+    }
+}
+
+/// Makes reads fail some seconds after the peer's host has ended without a word.
+fn notice_a_dead_peer(stream: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
+
+/// Reads a line, at most until then and until the node ends. The reads of the stream time out soon.
+fn read_line(
+    from: &mut impl BufRead,
+    until: Instant,
+    is_over: &AtomicBool,
+) -> Result<String, String> {
+    let mut line = Vec::new();
+    loop {
+        if is_over.load(Ordering::Relaxed) {
+            return Err("the gateway ends".to_owned());
+        }
+        if Instant::now() >= until {
+            return Err("it does not answer in time".to_owned());
+        }
+        // What came before an error stays in the line.
+        match from.read_until(b'\n', &mut line) {
+            Ok(_) => return String::from_utf8(line).map_err(|_| "it is no gateway".to_owned()),
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
 }
 
@@ -242,6 +278,42 @@ fn unhex(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Brings a line in pieces, with a time-out before each.
+    struct Slow<'a>(std::slice::Chunks<'a, u8>, bool);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
+            let mut piece = self.0.next().unwrap_or_default();
+            piece.read(into)
+        }
+    }
+
+    #[test]
+    fn a_line_comes_in_pieces_until_its_time_is_over_or_the_node_ends() {
+        let slow = || BufReader::new(Slow(b"ready\nmore\n".chunks(2), false));
+        let later = Instant::now() + Duration::from_secs(3600);
+        let is_over = AtomicBool::new(false);
+        assert_eq!(read_line(&mut slow(), later, &is_over).as_deref(), Ok("ready\n"));
+        let late = read_line(&mut slow(), Instant::now(), &is_over);
+        assert!(late.unwrap_err().contains("in time"));
+        is_over.store(true, Ordering::Relaxed);
+        assert!(read_line(&mut slow(), later, &is_over).unwrap_err().contains("ends"));
+    }
+
+    #[test]
+    fn a_dead_peer_is_noticed_by_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        notice_a_dead_peer(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 3);
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(1));
+    }
 
     #[test]
     fn a_hello_survives_its_text() {

@@ -116,6 +116,15 @@ impl Hello {
         Ok(Self { values: u16::from_le_bytes([bytes[6], bytes[7]]), kinds })
     }
 
+    /// The first of these values, as many as the other one has; all of them if it has more. Their
+    /// types must be listed.
+    #[must_use]
+    pub fn first(&self, other: &Self) -> Self {
+        let values = self.values.min(other.values);
+        let kind = |at: usize| self.kinds[at / 4] >> (at % 4 * 2) & 3;
+        Self::of((0..usize::from(values)).map(kind))
+    }
+
     /// Whether this is what an end that expects `ours` can take. An end that sends nothing fits
     /// every other one.
     ///
@@ -148,6 +157,20 @@ mod tests {
             assert_eq!(Hello::read(&bytes), Ok(hello), "{n}");
             assert_eq!(hello.fits(&hello), Ok(()));
         }
+    }
+
+    #[test]
+    fn the_first_values_of_a_longer_list_fit() {
+        let ours = Hello::of((0..64).map(|_| 1));
+        for n in [1, 3, 64] {
+            let theirs = Hello::of((0..n).map(|_| 1));
+            assert_eq!(theirs.fits(&ours.first(&theirs)), Ok(()), "{n}");
+        }
+        let more = Hello::of((0..65).map(|_| 1));
+        let too_many = Err(Mismatch::Values { theirs: 65, ours: 64 });
+        assert_eq!(more.fits(&ours.first(&more)), too_many);
+        let other = Hello::of([1, 2].into_iter());
+        assert_eq!(other.fits(&ours.first(&other)), Err(Mismatch::Kinds(Some(1))));
     }
 
     #[test]

@@ -6,16 +6,18 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdmalab_sample::{Handle, Pool, SampleRef, Storage, Value, record_bytes};
 use rdmalab_verbs::{
     Access, AddressHandle, Buffer, CmId, CompletionChannel, Context, Cq, Mr, Pd, Qp, QpType,
-    RecvRequest, RemoteBuffer, SendRequest, UD_GRH_BYTES, VerbsError, Wc,
+    RecvRequest, RemoteBuffer, SendRequest, UD_GRH_BYTES, VerbsError, Wc, WcStatus,
 };
 
 /// Completions that are taken at a time.
 const BATCH: usize = 32;
+/// The number of a probe, which is no sample.
+const PROBE: u64 = u64::MAX;
 
 /// What a node asks of its queue pair.
 #[derive(Clone, Debug)]
@@ -59,7 +61,8 @@ pub struct Link {
     send_cq: Cq,
     recv_cq: Cq,
     channel: Option<CompletionChannel>,
-    rx: Option<(Mr, PoolMemory)>,
+    rx: Option<PoolMemory>,
+    rx_mr: Option<Mr>,
     /// Samples that are posted, until the receiving half takes them.
     samples: Mutex<Vec<Handle>>,
     /// Where GRHs go.
@@ -71,6 +74,9 @@ pub struct Link {
     /// The peer, for messages.
     pub peer: String,
     down: AtomicBool,
+    /// Why, if an error was the cause.
+    reason: Mutex<Option<String>>,
+    is_probed: AtomicBool,
 }
 
 impl Wish {
@@ -119,7 +125,7 @@ impl Link {
         let channel = wish.sleeps.then(|| context.create_channel()).transpose()?;
         let [of_receives, of_sends] = wish.completions;
         let recv_cq = context.create_cq(of_receives.max(wish.receives), channel.as_ref())?;
-        let send_cq = context.create_cq(of_sends.max(wish.sends), None)?;
+        let send_cq = context.create_cq(of_sends.max(wish.sends + 1), None)?;
         let build = |inline_bytes: u32| {
             let builder = Qp::builder(wish.transport, &send_cq, &recv_cq);
             let builder = builder.max_send_wr(wish.sends).max_recv_wr(wish.receives);
@@ -154,6 +160,7 @@ impl Link {
             recv_cq,
             channel,
             rx: None,
+            rx_mr: None,
             samples: Mutex::default(),
             grh,
             tx,
@@ -161,6 +168,8 @@ impl Link {
             datagrams: None,
             peer: String::new(),
             down: AtomicBool::new(false),
+            reason: Mutex::default(),
+            is_probed: AtomicBool::new(false),
         })
     }
 
@@ -168,25 +177,28 @@ impl Link {
     /// is to happen at reads. The queue pair must be at least in INIT.
     ///
     /// # Errors
-    /// The verb that failed, with the samples.
-    pub fn post_all(&mut self, receives: Receives) -> Result<(), (VerbsError, Vec<Handle>)> {
+    /// The verb that failed. The samples are the link's all the same: some may be posted.
+    pub fn post_all(&mut self, receives: Receives) -> Result<(), VerbsError> {
         let Receives { memory, samples } = receives;
-        match self.pd.register(&memory.buffer, Access::LOCAL_WRITE) {
-            Ok(mr) => self.rx = Some((mr, memory)),
-            Err(error) => return Err((error, samples)),
+        let buffer = memory.buffer.clone();
+        self.rx = Some(memory);
+        *self.samples.get_mut().unwrap_or_else(PoisonError::into_inner) = samples;
+        self.rx_mr = Some(self.pd.register(&buffer, Access::LOCAL_WRITE)?);
+        if !self.wish.prepost {
+            return Ok(());
         }
-        let all = if self.wish.prepost { &samples[..] } else { &[] };
-        if let Err(error) = all.iter().try_for_each(|sample| self.post_receive(sample)) {
-            return Err((error, samples));
-        }
-        *self.samples.lock().unwrap_or_else(PoisonError::into_inner) = samples;
-        Ok(())
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.iter().try_for_each(|sample| self.post_receive(sample))
     }
 
-    /// The memory and the samples of [`Link::post_all`], of a link that is dropped next.
+    /// The memory and the samples of [`Link::post_all`], of a link that is dropped next. Nothing
+    /// when a half has taken them.
     pub fn unpost(&mut self) -> Option<(PoolMemory, Vec<Handle>)> {
-        let (_, memory) = self.rx.as_ref()?;
-        Some((memory.clone(), self.reserve()))
+        let samples = self.reserve();
+        if samples.is_empty() {
+            return None;
+        }
+        Some((self.rx.clone()?, samples))
     }
 
     /// The samples that [`Link::post_all`] took, once.
@@ -214,8 +226,23 @@ impl Link {
         self.down.store(true, Ordering::Relaxed);
     }
 
+    /// An error has ended it; the first one counts.
+    pub fn set_failed(&self, why: Failed) {
+        if let Failed::Because(why) = why
+            && !self.down.load(Ordering::Relaxed)
+        {
+            *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        }
+        self.set_down();
+    }
+
+    /// What [`Link::set_failed`] was told.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn post_receive(&self, sample: &Handle) -> Result<(), VerbsError> {
-        let Some((mr, memory)) = &self.rx else { return Ok(()) };
+        let (Some(mr), Some(memory)) = (&self.rx_mr, &self.rx) else { return Ok(()) };
         let bytes = record_bytes(memory.values);
         let record = mr.sge(sample.index() * bytes, bytes);
         let pieces = [self.grh.sge(0, UD_GRH_BYTES), record];
@@ -224,9 +251,54 @@ impl Link {
         self.qp.post_recv(&[request]).map_err(|refused| refused.error)
     }
 
-    /// Bytes that a send may carry inline, as the device granted.
+    /// Bytes that a send may carry inline: as asked for, if the device grants it.
     pub fn inline_bytes(&self) -> usize {
-        self.qp.cap().max_inline_data as usize
+        self.qp.cap().max_inline_data.min(self.wish.inline_bytes) as usize
+    }
+
+    /// Posts an empty WRITE, unless the one before is still under way. If the peer is gone, it
+    /// brings the queue pair into its error state, which completes the receives of an end that does
+    /// not send. A WRITE of no bytes accesses no memory, so its key does not matter (IBA 9.4.3).
+    pub fn probe(&self, sends: bool) {
+        let mut back = [Wc::default()];
+        // The sending half takes its own completions.
+        if !sends && matches!(self.send_cq.poll(&mut back), Ok(1)) {
+            self.is_probed.store(false, Ordering::Relaxed);
+            if !back[0].is_ok() {
+                return self.set_down();
+            }
+        }
+        if !self.is_probed.swap(true, Ordering::Relaxed) {
+            let nowhere = RemoteBuffer { addr: 0, bytes: 0, rkey: 0 };
+            let request = SendRequest::write(&[], &nowhere, 0).wr_id(PROBE).signaled();
+            if self.qp.post_send(&[request]).is_err() {
+                self.is_probed.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Why a half can no longer use its link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// Its queue pair was ended before.
+    Flushed,
+    /// This error.
+    Because(String),
+}
+
+impl Failed {
+    fn of(what: &str, status: WcStatus) -> Self {
+        match status {
+            WcStatus::WorkRequestFlushed => Self::Flushed,
+            _ => Self::Because(format!("{what} failed: {status}")),
+        }
+    }
+}
+
+impl From<VerbsError> for Failed {
+    fn from(error: VerbsError) -> Self {
+        Self::Because(error.to_string())
     }
 }
 
@@ -277,38 +349,38 @@ impl Receiving {
         pool: &mut Pool,
         most: usize,
         mut take: impl FnMut(&mut Pool, Arrived),
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Failed> {
         if !self.fresh.is_empty() {
             self.post_fresh(most.max(1))?;
         }
         let most = most.clamp(1, BATCH);
-        let found = self.link.recv_cq.poll(&mut self.completions[..most]);
-        let found = found.map_err(|error| error.to_string())?;
+        let found = self.link.recv_cq.poll(&mut self.completions[..most])?;
+        // What has arrived is handed on even if no other receive can be posted.
+        let mut posted = Ok(());
         for at in 0..found {
             let completion = self.completions[at];
-            if let Err(status) = completion.status() {
-                return Err(format!("a receive failed: {status}"));
-            }
+            completion.status().map_err(|status| Failed::of("a receive", status))?;
             let slot = self.slots.get_mut(completion.wr_id() as usize).and_then(Option::take);
-            let Some(sample) = slot else { return Err("an unknown receive completed".to_owned()) };
+            let unknown = || Failed::Because("an unknown receive completed".to_owned());
+            let sample = slot.ok_or_else(unknown)?;
             let bytes = (completion.byte_len() as usize).saturating_sub(self.link.wish.grh());
             self.posted -= 1;
             if let Some(fresh) = pool.take() {
                 self.fresh.push(fresh);
-                self.post_fresh(1)?;
+                posted = posted.and(self.post_fresh(1));
             }
             take(pool, Arrived { sample, bytes });
         }
-        Ok(found)
+        posted.map(|()| found)
     }
 
-    fn post_fresh(&mut self, count: usize) -> Result<(), String> {
+    fn post_fresh(&mut self, count: usize) -> Result<(), Failed> {
         for _ in 0..count {
             let Some(sample) = self.fresh.pop() else { break };
             let posted = self.link.post_receive(&sample);
             let at = sample.index();
             self.slots[at] = Some(sample);
-            posted.map_err(|error| error.to_string())?;
+            posted?;
             self.posted += 1;
         }
         Ok(())
@@ -369,7 +441,7 @@ impl Sending {
     /// # Errors
     /// When the link is down.
     #[inline]
-    pub fn send(&mut self, sample: SampleRef<'_>) -> Result<bool, String> {
+    pub fn send(&mut self, sample: SampleRef<'_>) -> Result<bool, Failed> {
         let (depth, every) = (u64::from(self.link.wish.sends), self.link.wish.signal_every);
         if self.under_way() >= u64::from(every).min(depth) {
             self.reap()?;
@@ -402,29 +474,33 @@ impl Sending {
         if is_inline {
             request = request.inline_data();
         }
-        self.unsignaled += 1;
-        if !is_inline || self.unsignaled >= every {
+        let is_signaled = !is_inline || self.unsignaled + 1 >= every;
+        if is_signaled {
             request = request.signaled();
-            self.unsignaled = 0;
         }
         match link.qp.post_send(&[request]) {
             Ok(()) => {
                 self.posted += 1;
+                self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
                 Ok(true)
             }
             Err(refused) if refused.is_full() => Ok(false),
-            Err(refused) => Err(refused.to_string()),
+            Err(refused) => Err(Failed::Because(refused.to_string())),
         }
     }
 
     /// Takes the completions of sends.
-    pub fn reap(&mut self) -> Result<(), String> {
-        let found = self.link.send_cq.poll(&mut self.completions);
-        for completion in &self.completions[..found.map_err(|error| error.to_string())?] {
-            if let Err(status) = completion.status() {
-                return Err(format!("a send failed: {status}"));
+    ///
+    /// # Errors
+    /// When the link is down.
+    pub fn reap(&mut self) -> Result<(), Failed> {
+        let found = self.link.send_cq.poll(&mut self.completions)?;
+        for completion in &self.completions[..found] {
+            completion.status().map_err(|status| Failed::of("a send", status))?;
+            match completion.wr_id() {
+                PROBE => self.link.is_probed.store(false, Ordering::Relaxed),
+                number => self.completed = number + 1,
             }
-            self.completed = completion.wr_id() + 1;
         }
         Ok(())
     }
@@ -434,21 +510,29 @@ impl Sending {
         self.posted - self.completed
     }
 
-    /// Posts an empty WRITE that tells when all sends before it have completed; nothing for
-    /// transports that do not tell whether a message arrived. A WRITE of no bytes accesses no
-    /// memory, so its key does not matter (IBA 9.4.3).
-    ///
-    /// # Errors
-    /// When the link is down.
-    pub fn post_end(&mut self) -> Result<(), String> {
-        if self.unsignaled == 0 || self.link.wish.transport != QpType::Rc {
-            return Ok(());
+    /// Waits until all sends have completed, at most until then. The last ones may be unsignaled:
+    /// an empty WRITE tells when those before it have completed. Datagrams have no WRITE, so the
+    /// last ones of them are not waited for. Returns how many samples have not completed.
+    pub fn finish(&mut self, until: Instant) -> u64 {
+        let has_write = self.link.wish.transport != QpType::Ud;
+        // The WRITE is no sample.
+        let mut has_end = false;
+        loop {
+            let is_open = self.reap().is_ok() && !self.link.is_down();
+            if is_open && has_write && !has_end && self.unsignaled > 0 {
+                let nowhere = RemoteBuffer { addr: 0, bytes: 0, rkey: 0 };
+                let request = SendRequest::write(&[], &nowhere, 0).wr_id(self.posted).signaled();
+                // A full queue has room later.
+                if self.link.qp.post_send(&[request]).is_ok() {
+                    has_end = true;
+                    self.posted += 1;
+                }
+            }
+            let unsignaled = if has_write { 0 } else { u64::from(self.unsignaled) };
+            let left = self.under_way() - unsignaled.min(self.under_way());
+            if left == 0 || !is_open || Instant::now() >= until {
+                return left - u64::from(left > 0 && has_end);
+            }
         }
-        let nowhere = RemoteBuffer { addr: 0, bytes: 0, rkey: 0 };
-        let request = SendRequest::write(&[], &nowhere, 0).wr_id(self.posted).signaled();
-        self.link.qp.post_send(&[request]).map_err(|refused| refused.to_string())?;
-        self.posted += 1;
-        self.unsignaled = 0;
-        Ok(())
     }
 }

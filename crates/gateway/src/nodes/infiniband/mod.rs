@@ -25,7 +25,7 @@ use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
 use crate::node::{Node, NodeCounts, Sink, Source, State, World, wall_time};
 use connect::{Connector, Ends};
 use hello::Hello;
-use link::{PoolMemory, Receives, Receiving, Sending, Wish};
+use link::{Failed, PoolMemory, Receives, Receiving, Sending, Wish};
 use shared::Shared;
 
 one_of! {
@@ -204,6 +204,7 @@ impl Config {
             resolution_ms: out.map_or(1000, |half| half.resolution_timeout),
             sent: Hello::of(std::iter::empty()),
             expected: Hello::of(kinds(&signals)),
+            takes_fewer: incoming.is_some_and(|half| half.common.signals.is_none()),
             wish,
         };
         Ok(Box::new(Infiniband {
@@ -316,13 +317,24 @@ const LOOKS: u32 = 64;
 
 impl Reading {
     /// The link is down: its samples go back, for the next one.
-    fn let_go(&mut self) {
+    fn let_go(&mut self, why: Failed) {
         let (Some(current), Some(memory)) = (self.current.take(), self.memory.clone()) else {
             return;
         };
-        current.link.set_down();
+        if why != Failed::Flushed {
+            self.counts.garbage.add(1);
+        }
+        current.link.set_failed(why);
         let samples = current.into_samples();
         self.shared.give(Receives { memory, samples });
+    }
+}
+
+/// They have arrived now.
+fn stamp(pool: &mut Pool, samples: &mut [Handle]) {
+    if !samples.is_empty() {
+        let now = wall_time();
+        samples.iter_mut().for_each(|sample| pool.get_mut(sample).set_received(now));
     }
 }
 
@@ -338,6 +350,12 @@ fn accept(pool: &mut Pool, sample: &mut Handle, bytes: usize, values: usize) -> 
     view.set_len(data / 8);
     view.add_flags(Flags::SEQUENCE | Flags::ORIGIN | Flags::DATA);
     true
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.shared.receiving.close();
+    }
 }
 
 impl Source for Reading {
@@ -397,22 +415,18 @@ impl Source for Reading {
                 });
                 match found {
                     Ok(0) if patience.is_zero() || is_armed => break,
-                    Ok(0) => {}
-                    Ok(_) => {
-                        let now = wall_time();
-                        for sample in to.iter_mut() {
-                            pool.get_mut(sample).set_received(now);
-                        }
-                        return Ok(state);
-                    }
-                    Err(_) => {
-                        self.let_go();
-                        return Ok(state);
+                    Ok(0) => continue,
+                    Ok(_) => stamp(pool, to),
+                    // Before the error, some may have arrived.
+                    Err(why) => {
+                        stamp(pool, to);
+                        self.let_go(why);
                     }
                 }
+                return Ok(state);
             }
             if current.link.is_down() {
-                self.let_go();
+                self.let_go(Failed::Flushed);
                 return Ok(state);
             }
             let waited_ns = self.clock.ns_between(begin, self.clock.now());
@@ -442,14 +456,14 @@ impl Writing {
     /// Takes a new link if there is none.
     fn look(&mut self) {
         if self.current.as_ref().is_none_or(|current| current.link.is_down()) {
-            self.let_go();
+            self.let_go(Failed::Flushed);
             self.current = self.shared.sending.take().map(Sending::of);
         }
     }
 
-    fn let_go(&mut self) {
+    fn let_go(&mut self, why: Failed) {
         if let Some(current) = self.current.take() {
-            current.link.set_down();
+            current.link.set_failed(why);
             self.counts.unread.add(current.under_way());
         }
     }
@@ -466,32 +480,31 @@ impl Sink for Writing {
         match current.send(pool.get(sample)) {
             Ok(is_sent) => Ok(is_sent),
             // The thread that connects says so, and makes a new link.
-            Err(_) => {
-                self.let_go();
+            Err(why) => {
+                self.let_go(why);
                 Ok(false)
             }
         }
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        let is_down = |current: &mut Sending| current.link.is_down() || current.reap().is_err();
-        if self.current.as_mut().is_some_and(is_down) {
-            self.let_go();
+        if let Some(Err(why)) = self.current.as_mut().map(Sending::reap) {
+            self.let_go(why);
         }
         self.look();
         Ok(())
     }
 
     fn close(&mut self, limit: Duration) -> Result<u64, String> {
-        let Some(current) = &mut self.current else { return Ok(0) };
-        let until = Instant::now() + limit;
-        let is_reliable = current.link.qp().qp_type() == QpType::Rc;
-        let mut is_open = current.post_end().is_ok();
-        while is_open && is_reliable && current.under_way() > 0 && Instant::now() < until {
-            is_open = current.reap().is_ok() && !current.link.is_down();
-        }
-        let lost = if is_reliable { current.under_way() } else { 0 };
-        self.current = None;
-        Ok(lost)
+        let Some(mut current) = self.current.take() else { return Ok(0) };
+        let left = current.finish(Instant::now() + limit);
+        // Only a reliable transport tells whether a sample has arrived.
+        Ok(if current.link.qp().qp_type() == QpType::Rc { left } else { 0 })
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.shared.sending.close();
     }
 }

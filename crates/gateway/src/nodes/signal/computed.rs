@@ -133,7 +133,7 @@ impl Reading {
 }
 
 impl Source for Reading {
-    fn begin(&mut self, _: &mut Pool) -> Result<(), String> {
+    fn start(&mut self) -> Result<(), String> {
         if self.realtime {
             self.timer = Some(Timer::start(self.kind, self.rate, &self.world.clock)?);
         }
