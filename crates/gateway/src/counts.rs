@@ -7,6 +7,9 @@ use serde::Serialize;
 /// Sequence numbers behind the highest one of which it is known whether they came.
 const WINDOW: u64 = 1024;
 
+/// A gap that no sender leaves: its numbers began anew.
+const GAP_MAX: u64 = 1 << 32;
+
 /// Follows the sequence numbers of a stream.
 #[derive(Clone, Debug)]
 pub struct Tracker {
@@ -29,7 +32,7 @@ pub struct Sequence {
     pub duplicate: u64,
     /// Numbers that came after a higher one.
     pub reordered: u64,
-    /// Times that the numbers began anew, far below those before: the sender was started again.
+    /// Times that the numbers began anew, far from those before: the sender was started again.
     pub restarts: u64,
     /// The first number.
     pub first: Option<u64>,
@@ -52,12 +55,15 @@ impl Tracker {
             self.begin_at(number);
             return;
         };
-        if number >= next {
+        if number >= next && number - next > GAP_MAX {
+            self.found.restarts += 1;
+            self.begin_at(number);
+        } else if number >= next {
             let gap = number - next;
-            self.found.lost += gap;
+            self.found.lost = self.found.lost.saturating_add(gap);
             (0..gap.min(WINDOW)).for_each(|back| self.set(number - 1 - back, false));
             self.set(number, true);
-            (self.next, self.found.last) = (Some(number + 1), Some(number));
+            (self.next, self.found.last) = (Some(number.saturating_add(1)), Some(number));
         } else if next - number > WINDOW {
             self.found.restarts += 1;
             self.begin_at(number);
@@ -80,7 +86,7 @@ impl Tracker {
     fn begin_at(&mut self, number: u64) {
         // Numbers before the first one count as duplicates if they come: nobody waited for them.
         self.came.fill(u64::MAX);
-        (self.next, self.found.last) = (Some(number + 1), Some(number));
+        (self.next, self.found.last) = (Some(number.saturating_add(1)), Some(number));
     }
 
     fn set(&mut self, number: u64, came: bool) {
@@ -208,6 +214,20 @@ mod tests {
         let with = |back: u64| found(&[0, 10_000, 10_001 - back]);
         assert_eq!((with(WINDOW).reordered, with(WINDOW).restarts), (1, 0));
         assert_eq!((with(WINDOW + 1).reordered, with(WINDOW + 1).restarts), (0, 1));
+    }
+
+    #[test]
+    fn the_largest_numbers_are_numbers() {
+        let max = u64::MAX;
+        let of = |numbers: &[u64]| {
+            let f = found(numbers);
+            (f.lost, f.duplicate, f.restarts, f.last)
+        };
+        assert_eq!(of(&[max - 1, max]), (0, 0, 0, Some(max)));
+        assert_eq!(of(&[max, 0, 1]), (0, 0, 1, Some(1)));
+        assert_eq!(of(&[0, max, 1, max, 2]), (0, 0, 4, Some(2)));
+        assert_eq!(of(&[0, GAP_MAX + 1]), (GAP_MAX, 0, 0, Some(GAP_MAX + 1)));
+        assert_eq!(of(&[0, GAP_MAX + 2]), (0, 0, 1, Some(GAP_MAX + 2)));
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub(crate) struct PlannedNode {
     pub name: String,
     pub node: Box<dyn Node>,
     pub is_builtin: bool,
+    cannot_read: Option<&'static str>,
+    cannot_write: Option<&'static str>,
+    has_memory: bool,
     /// The signals that it gives, behind the hooks of its reading half.
     pub signals: Vec<Signal>,
     pub hooks_in: Chain,
@@ -98,9 +101,8 @@ impl Plan {
             if !config.is_enabled() {
                 continue;
             }
-            let is_builtin = config.is_builtin();
             needs_device |= matches!(config, NodeConfig::Infiniband(_));
-            match planned_node(name, config, is_builtin) {
+            match planned_node(name, config) {
                 Ok(node) => nodes.push(node),
                 Err(error) => errors.push(error),
             }
@@ -149,16 +151,36 @@ impl Plan {
     }
 }
 
-fn planned_node(
-    name: At<String>,
-    config: NodeConfig,
-    is_builtin: bool,
-) -> Result<PlannedNode, ConfigError> {
+fn planned_node(name: At<String>, config: NodeConfig) -> Result<PlannedNode, ConfigError> {
     let [reads, hooks_out] = config.hooks();
+    let (cannot_read, cannot_write) = (config.cannot_read(), config.cannot_write());
+    let (is_builtin, has_memory) = (config.is_builtin(), config.has_memory());
     let node = config.node(&name)?;
     let mut signals = node.signals().to_vec();
     let hooks_in = Chain::build(&reads, &mut signals)?;
-    Ok(PlannedNode { name: name.value, node, is_builtin, signals, hooks_in, hooks_out })
+    Ok(PlannedNode {
+        name: name.value,
+        node,
+        is_builtin,
+        cannot_read,
+        cannot_write,
+        has_memory,
+        signals,
+        hooks_in,
+        hooks_out,
+    })
+}
+
+/// That a node cannot be what a path wants of it.
+fn usable(
+    node: &PlannedNode,
+    cannot: Option<&str>,
+    what: &str,
+    at: &At<String>,
+) -> Result<(), ConfigError> {
+    cannot.map_or(Ok(()), |why| {
+        Err(ConfigError::new(&at.at, format!("{} is no {what}: {why}", node.name)))
+    })
 }
 
 fn check_name(name: &At<String>) -> Result<(), ConfigError> {
@@ -203,7 +225,17 @@ fn one_way(
         let part = Part::parse(&text.value).map_err(wrong)?;
         let node = names.find(&part.node, text)?;
         let of = &nodes[node].signals;
+        usable(&nodes[node], nodes[node].cannot_read, "source", text)?;
         let (own, values) = (part.signals(of).map_err(wrong)?, part.values(of).map_err(wrong)?);
+        let needs_own = |&other: &usize| other != node && nodes[other].has_memory;
+        if nodes[node].has_memory
+            && let Some(&other) = sources.iter().find(|other| needs_own(other))
+        {
+            let (one, other) = (&nodes[node].name, &nodes[other].name);
+            let what = format!("{one} and {other} cannot be sources of one path");
+            let right = "give each a path of its own, to a loopback node";
+            return Err(ConfigError::new(&text.at, what).right(right));
+        }
         let input = sources.iter().position(|&source| source == node).unwrap_or_else(|| {
             sources.push(node);
             sources.len() - 1
@@ -230,6 +262,7 @@ fn one_way(
     let mut destinations = Vec::new();
     for name in config.out.iter().flat_map(|out| &out.0) {
         let node = names.find(&name.value, name)?;
+        usable(&nodes[node], nodes[node].cannot_write, "destination", name)?;
         let mut signals = signals.clone();
         let hooks = Chain::build(&nodes[node].hooks_out, &mut signals)?;
         destinations.push(Destination { node, hooks, signals });

@@ -94,6 +94,32 @@ impl NodeConfig {
         [reads, writes.map(|half| half.hooks.clone()).unwrap_or_default()]
     }
 
+    /// Why it cannot be a source, if it cannot.
+    #[must_use]
+    pub fn cannot_read(&self) -> Option<&'static str> {
+        match self {
+            Self::Socket(config) if config.r#in.is_none() => Some("it has no in.address"),
+            Self::Infiniband(config) if config.r#in.is_none() => Some("it has no in"),
+            _ => None,
+        }
+    }
+
+    /// Why it cannot be a destination, if it cannot.
+    #[must_use]
+    pub fn cannot_write(&self) -> Option<&'static str> {
+        match self {
+            Self::Signal(_) | Self::SignalV2(_) => Some("it computes samples"),
+            Self::Socket(config) if config.out.is_none() => Some("it has no out.address"),
+            _ => None,
+        }
+    }
+
+    /// Whether the samples of a path that reads it must lie in its memory.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        matches!(self, Self::Infiniband(_))
+    }
+
     fn common(&self) -> &crate::keys::NodeCommon {
         match self {
             Self::Signal(config) => &config.common,
