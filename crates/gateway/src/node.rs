@@ -228,8 +228,13 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// Comes last: hands over everything, waiting at most about `limit`. Returns how many samples
-    /// are lost.
+    /// Samples that it took and has lost, once it has failed.
+    fn lost(&self) -> u64 {
+        0
+    }
+
+    /// Comes last: hands over everything, waiting at most about `limit`. Returns how many of the
+    /// samples that it took are lost.
     ///
     /// # Errors
     /// As [`Sink::write`].

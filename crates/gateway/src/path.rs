@@ -58,14 +58,19 @@ pub struct Output {
 }
 
 impl Output {
-    /// Writes a sample behind the hooks of the node, which change a copy.
-    fn write(&mut self, pool: &mut Pool, sample: &Handle, log: &Log) -> Result<bool, String> {
+    /// Writes a sample behind the hooks of the node, which change a copy. `None` if they drop it.
+    fn write(
+        &mut self,
+        pool: &mut Pool,
+        sample: &Handle,
+        log: &Log,
+    ) -> Result<Option<bool>, String> {
         let copy = if self.hooks.is_empty() { None } else { pool.take() };
-        let Some(mut copy) = copy else { return self.sink.write(pool, sample) };
+        let Some(mut copy) = copy else { return self.sink.write(pool, sample).map(Some) };
         pool.copy(sample, &mut copy);
         let written = match self.hooks.pass(&mut pool.get_mut(&mut copy), log) {
-            true => self.sink.write(pool, &copy),
-            false => Ok(true),
+            true => self.sink.write(pool, &copy).map(Some),
+            false => Ok(None),
         };
         pool.give(copy);
         written
@@ -124,6 +129,8 @@ struct Work {
     trackers: Vec<Tracker>,
     latencies: Latencies,
     ended: Vec<bool>,
+    /// Sources and destinations that ended early.
+    failed_inputs: Vec<bool>,
     failed: Vec<bool>,
     /// Sources that have had a sample since the last of the path's.
     seen: Vec<bool>,
@@ -235,6 +242,7 @@ impl Path {
             trackers: vec![Tracker::default(); self.inputs.len()],
             latencies: Latencies::default(),
             ended: vec![false; self.inputs.len()],
+            failed_inputs: vec![false; self.inputs.len()],
             failed: vec![false; self.outputs.len()],
             seen: vec![false; self.inputs.len()],
             last,
@@ -275,7 +283,7 @@ impl Path {
                 Ok(State::Ended) => work.ended[at] = true,
                 Err(why) => {
                     self.world.log.say(format_args!("{}: {why}", self.inputs[at].name));
-                    work.ended[at] = true;
+                    (work.ended[at], work.failed_inputs[at]) = (true, true);
                 }
             }
             any |= !arrived.is_empty();
@@ -289,8 +297,8 @@ impl Path {
     /// A sample of a source: counts it, and makes the path's sample.
     fn take(&mut self, work: &mut Work, at: usize, mut sample: Handle) {
         let input = &mut self.inputs[at];
+        let flags = work.pool.get(&sample).flags();
         if input.builtin {
-            let flags = work.pool.get(&sample).flags();
             let mut view = work.pool.get_mut(&mut sample);
             if !flags.has(Flags::SEQUENCE) {
                 view.set_sequence(work.counters[at]);
@@ -308,7 +316,8 @@ impl Path {
         if let Some(number) = view.sequence() {
             work.trackers[at].saw(number);
         }
-        if let (Some(_), Some(offset_ns)) = (view.origin(), view.offset_ns()) {
+        // An origin that is the arrival itself is no latency.
+        if let (true, Some(offset_ns)) = (flags.has(Flags::ORIGIN), view.offset_ns()) {
             work.latencies.push(offset_ns as f64);
         }
         if !input.hooks.is_empty()
@@ -411,8 +420,9 @@ impl Path {
                 continue;
             }
             match output.write(&mut work.pool, sample, log) {
-                Ok(true) => work.written[at] += 1,
-                Ok(false) => work.dropped[at] += 1,
+                Ok(Some(true)) => work.written[at] += 1,
+                Ok(Some(false)) => work.dropped[at] += 1,
+                Ok(None) => {}
                 Err(why) => {
                     self.world.log.say(format_args!("{}: {why}", output.name));
                     work.failed[at] = true;
@@ -451,18 +461,22 @@ impl Path {
         let log = self.world.log.clone();
         self.chains().for_each(|chain| chain.tell(true, &log));
         for (at, output) in self.outputs.iter_mut().enumerate() {
-            if work.failed[at] {
-                continue;
-            }
-            match output.sink.close(CLOSE_MAX) {
-                Ok(lost) => work.lost[at] += lost,
-                Err(why) => self.world.log.say(format_args!("{}: {why}", output.name)),
-            }
-        }
-        let inputs =
-            self.inputs.iter().zip(&work.trackers).map(|(input, tracker)| {
-                InputReport::new(&input.name, tracker.found, &input.counts)
+            let closed = match work.failed[at] {
+                true => Ok(output.sink.lost()),
+                false => output.sink.close(CLOSE_MAX),
+            };
+            let lost = closed.unwrap_or_else(|why| {
+                self.world.log.say(format_args!("{}: {why}", output.name));
+                work.failed[at] = true;
+                output.sink.lost()
             });
+            work.lost[at] += lost;
+            work.written[at] = work.written[at].saturating_sub(lost);
+        }
+        let inputs = self.inputs.iter().enumerate().map(|(at, input)| {
+            let (found, has_failed) = (work.trackers[at].found, work.failed_inputs[at]);
+            InputReport::new(&input.name, found, has_failed, &input.counts)
+        });
         let outputs = self.outputs.iter().enumerate().map(|(at, output)| OutputReport {
             node: output.name.clone(),
             written: work.written[at],

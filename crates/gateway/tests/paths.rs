@@ -187,6 +187,57 @@ fn a_full_disk_ends_the_file_and_not_the_gateway() {
 }
 
 #[test]
+fn samples_that_a_full_disk_did_not_take_are_lost() {
+    if !std::path::Path::new("/dev/full").exists() {
+        return rdmalab_testing::skipped("samples_that_a_full_disk", "there is no /dev/full");
+    }
+    // They all wait in memory until the end.
+    let summary = run(&format!(
+        "nodes = {{ {} full = {{ type = \"file\", uri = \"/dev/full\" }} }}, \
+         paths = ( {{ in = \"s\", out = \"full\" }} )",
+        signal("s", "values = 1, limit = 50, realtime = false")
+    ));
+    let full = &summary.paths[0].destinations[0];
+    assert_eq!((full.written, full.dropped, full.lost, full.has_failed), (0, 0, 50, true));
+    assert_eq!(summary.failed(), ["full"]);
+}
+
+#[test]
+fn a_source_that_fails_shows_in_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    // A directory can be opened, but not read.
+    let summary = run(&format!(
+        "nodes = {{ d = {{ type = \"file\", uri = \"{}\" }}, {} }}, \
+         paths = ( {{ in = \"d\", out = \"f\" }} )",
+        dir.path().display(),
+        file("f", &dir)
+    ));
+    assert!(summary.paths[0].sources[0].has_failed, "{summary:#?}");
+    assert_eq!(summary.failed(), ["d"]);
+}
+
+#[test]
+fn only_samples_with_an_origin_have_a_latency() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("from"), [0; 80]).unwrap();
+    let raw = |name: &str, more: &str| {
+        format!(
+            "{name} = {{ type = \"file\", uri = \"{}\", format = \"raw\", {more} }}, ",
+            dir.path().join(name).display()
+        )
+    };
+    let summary = run(&format!(
+        "nodes = {{ {} {} }}, paths = ( {{ in = \"from\", out = \"to\" }} )",
+        raw("from", "in = { epoch_mode = \"original\", signals = \"1f\" }"),
+        raw("to", "out = { hooks = ( { type = \"skip_first\", samples = 1000 } ) }")
+    ));
+    let path = &summary.paths[0];
+    assert!(path.samples > 0 && path.latency.is_none(), "{path:#?}");
+    let to = &path.destinations[0];
+    assert_eq!((to.written, to.dropped, to.lost), (0, 0, 0), "a hook dropped them");
+}
+
+#[test]
 fn hooks_change_samples_of_nodes_and_of_paths() {
     let dir = tempfile::tempdir().unwrap();
     let source = "s = { type = \"signal.v2\", realtime = false, limit = 20, in = { \
