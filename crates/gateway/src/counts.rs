@@ -2,6 +2,7 @@
 //! each repetition is counted where it shows.
 
 use rdmalab_measure::stats;
+use rdmalab_sample::Histogram;
 use serde::Serialize;
 
 /// Sequence numbers behind the highest one of which it is known whether they came.
@@ -102,22 +103,12 @@ impl Tracker {
     }
 }
 
-/// Times that are kept at most; a run with more keeps each second, fourth, ... one.
-const KEPT: usize = 1 << 20;
+/// Times from the origin of samples until they were received, in nanoseconds. One more takes the
+/// same time however many there are.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies(Histogram);
 
-/// Times from the origin of samples until they were received, in nanoseconds. Its memory is there
-/// from the beginning.
-#[derive(Clone, Debug)]
-pub struct Latencies {
-    kept: Vec<f64>,
-    /// One in so many is kept.
-    stride: u64,
-    count: u64,
-    min_ns: f64,
-    max_ns: f64,
-}
-
-/// Quantiles of times, in nanoseconds.
+/// Quantiles of times, in nanoseconds, right to 1.6 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
     /// How many times were measured.
@@ -136,48 +127,25 @@ pub struct Quantiles {
     pub max_ns: f64,
 }
 
-impl Default for Latencies {
-    fn default() -> Self {
-        let (min_ns, max_ns) = (f64::INFINITY, f64::NEG_INFINITY);
-        Self { kept: Vec::with_capacity(KEPT), stride: 1, count: 0, min_ns, max_ns }
-    }
-}
-
 impl Latencies {
     /// One more.
-    pub fn push(&mut self, ns: f64) {
-        if self.count.is_multiple_of(self.stride) {
-            if self.kept.len() == KEPT {
-                let mut index = 0;
-                self.kept.retain(|_| {
-                    index += 1;
-                    index % 2 == 1
-                });
-                self.stride *= 2;
-            }
-            if self.count.is_multiple_of(self.stride) {
-                self.kept.push(ns);
-            }
-        }
-        self.count += 1;
-        (self.min_ns, self.max_ns) = (self.min_ns.min(ns), self.max_ns.max(ns));
+    pub fn push(&mut self, ns: i64) {
+        self.0.add(ns);
     }
 
     /// Their quantiles; `None` without any.
     #[must_use]
     pub fn quantiles(&self) -> Option<Quantiles> {
-        let mut sorted = self.kept.clone();
-        stats::sort(&mut sorted);
-        let n = sorted.len() as u64;
-        let of = |q| stats::quantile(&sorted, q);
-        (n > 0).then(|| Quantiles {
-            count: self.count,
-            min_ns: self.min_ns,
-            p50_ns: of(0.5),
-            p90_ns: of(0.9),
-            p99_ns: of(0.99),
-            p999_ns: stats::supports_quantile(n, 0.999).then(|| of(0.999)),
-            max_ns: self.max_ns,
+        let of = |q| self.0.quantile(q).map(|ns| ns as f64);
+        let count = self.0.count();
+        Some(Quantiles {
+            count,
+            min_ns: self.0.lowest()? as f64,
+            p50_ns: of(0.5)?,
+            p90_ns: of(0.9)?,
+            p99_ns: of(0.99)?,
+            p999_ns: of(0.999).filter(|_| stats::supports_quantile(count, 0.999)),
+            max_ns: self.0.highest()? as f64,
         })
     }
 }
@@ -244,14 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn more_times_than_are_kept_still_give_their_quantiles() {
+    fn times_give_their_quantiles() {
         let mut all = Latencies::default();
         assert_eq!(all.quantiles(), None);
-        let n = 3 * KEPT as u64;
-        (0..n).for_each(|ns| all.push(ns as f64));
+        let n = 1_000_000;
+        (0..n).for_each(|ns| all.push(ns));
         let q = all.quantiles().unwrap();
-        assert_eq!((q.count, q.min_ns, q.max_ns), (n, 0.0, (n - 1) as f64));
-        assert!((q.p50_ns / n as f64 - 0.5).abs() < 1e-3, "{q:?}");
-        assert!((q.p999_ns.unwrap() / n as f64 - 0.999).abs() < 1e-3, "{q:?}");
+        assert_eq!((q.count, q.min_ns, q.max_ns), (n as u64, 0.0, (n - 1) as f64));
+        for (q, ns) in [(0.5, q.p50_ns), (0.9, q.p90_ns), (0.99, q.p99_ns)] {
+            assert!((ns / n as f64 / q - 1.0).abs() < 0.016, "{q}: {ns}");
+        }
+        assert!((q.p999_ns.unwrap() / n as f64 - 0.999).abs() < 0.016, "{q:?}");
     }
 }

@@ -318,7 +318,7 @@ impl Path {
         }
         // An origin that is the arrival itself is no latency.
         if let (true, Some(offset_ns)) = (flags.has(Flags::ORIGIN), view.offset_ns()) {
-            work.latencies.push(offset_ns as f64);
+            work.latencies.push(i64::try_from(offset_ns).unwrap_or(i64::MAX));
         }
         if !input.hooks.is_empty()
             && !input.hooks.pass(&mut work.pool.get_mut(&mut sample), &self.world.log)

@@ -39,7 +39,10 @@ group! {
 struct Loopback {
     signals: Vec<Signal>,
     mode: Mode,
-    ends: (Option<queue::Writer>, Option<queue::Reader>),
+    queuelen: usize,
+    overflow: Overflow,
+    /// The ends that no path has taken, once one has taken the other.
+    ends: Option<(Option<queue::Writer>, Option<queue::Reader>)>,
     counts: NodeCounts,
 }
 
@@ -53,10 +56,19 @@ impl Config {
             .r#in
             .as_ref()
             .map_or_else(|| Signal::numbered(64, rdmalab_sample::Kind::Float), signals_or_default);
-        let (writer, reader) = queue(self.queuelen, VALUES_MAX.min(signals.len()), self.overflow);
+        let Self { mode, queuelen, overflow, .. } = self;
         let counts = NodeCounts::default();
-        let ends = (Some(writer), Some(reader));
-        Ok(Box::new(Loopback { signals, mode: self.mode, ends, counts }))
+        Ok(Box::new(Loopback { signals, mode, queuelen, overflow, ends: None, counts }))
+    }
+}
+
+impl Loopback {
+    fn ends(&mut self) -> &mut (Option<queue::Writer>, Option<queue::Reader>) {
+        self.ends.get_or_insert_with(|| {
+            let values = VALUES_MAX.min(self.signals.len());
+            let (writer, reader) = queue(self.queuelen, values, self.overflow);
+            (Some(writer), Some(reader))
+        })
     }
 }
 
@@ -66,18 +78,18 @@ impl Node for Loopback {
     }
 
     fn source(&mut self, _: &World) -> Result<Box<dyn Source>, String> {
-        let queue = self.ends.1.take().ok_or("it is read twice")?;
+        let queue = self.ends().1.take().ok_or("it is read twice")?;
         Ok(Box::new(Reading { queue, spins: self.mode == Mode::Polling }))
     }
 
     fn sink(&mut self, _: &World, _: &[Signal]) -> Result<Box<dyn Sink>, String> {
-        let queue = self.ends.0.take().ok_or("it is written twice")?;
+        let queue = self.ends().0.take().ok_or("it is written twice")?;
         Ok(Box::new(Writing { queue, counts: self.counts.clone() }))
     }
 
     fn start(&mut self, _: &World) -> Result<(), String> {
         // An end that no path took: the other one has to find that out.
-        self.ends = (None, None);
+        self.ends = Some((None, None));
         Ok(())
     }
 
