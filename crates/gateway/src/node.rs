@@ -194,6 +194,16 @@ pub trait Source: Send {
         Ok(())
     }
 
+    /// Whether samples come by a clock or from a peer. Those that do not wait for destinations.
+    fn is_paced(&self) -> bool {
+        true
+    }
+
+    /// Whether the numbers of samples leave out the ticks that it missed.
+    fn skips_missed(&self) -> bool {
+        false
+    }
+
     /// Adds what has arrived to `to`, with the time of its arrival. Waits at most about `patience`
     /// for a first sample; zero does not wait.
     ///
@@ -218,6 +228,11 @@ pub trait Sink: Send {
     /// Whether somebody takes what is written. [`Sink::flush`] looks for peers.
     fn is_ready(&self) -> bool {
         true
+    }
+
+    /// Whether a write that returned false has changed nothing, and may be taken later.
+    fn may_retry(&self) -> bool {
+        self.is_ready()
     }
 
     /// Lets go what it holds back until more comes, since nothing comes now.

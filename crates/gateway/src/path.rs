@@ -9,7 +9,7 @@ use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
 use crate::hooks::Chain;
 use crate::mapping::Part;
-use crate::node::{Log, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Count, Log, NodeCounts, Sink, Source, State, Stop, World, wall_time};
 use crate::queue;
 use crate::summary::{InputReport, OutputReport, PathReport};
 use crate::timer::{Timer, TimerKind};
@@ -26,6 +26,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 200;
 const LOOKS_AWAKE: u32 = 20_000;
 const NAP: Duration = Duration::from_micros(100);
+/// Time between two writes of a sample for which there was no room.
+const ROOM: Duration = Duration::from_micros(50);
 
 /// A source of a path.
 pub struct Input {
@@ -39,8 +41,8 @@ pub struct Input {
     pub counts: NodeCounts,
     /// The hooks of its reading half.
     pub hooks: Chain,
-    /// Other paths that read the same node.
-    pub copies: Vec<queue::Writer>,
+    /// Other paths that read the same node, and samples for which they had no room.
+    pub copies: Vec<(queue::Writer, Count)>,
     /// Whether its samples make the path's.
     pub triggers: bool,
 }
@@ -64,16 +66,30 @@ impl Output {
         pool: &mut Pool,
         sample: &Handle,
         log: &Log,
+        until: Option<&Stop>,
     ) -> Result<Option<bool>, String> {
         let copy = if self.hooks.is_empty() { None } else { pool.take() };
-        let Some(mut copy) = copy else { return self.sink.write(pool, sample).map(Some) };
+        let Some(mut copy) = copy else { return self.hand(pool, sample, until).map(Some) };
         pool.copy(sample, &mut copy);
         let written = match self.hooks.pass(&mut pool.get_mut(&mut copy), log) {
-            true => self.sink.write(pool, &copy).map(Some),
+            true => self.hand(pool, &copy, until).map(Some),
             false => Ok(None),
         };
         pool.give(copy);
         written
+    }
+
+    /// Writes a sample; with `until`, again and again until there is room.
+    fn hand(&mut self, pool: &Pool, sample: &Handle, until: Option<&Stop>) -> Result<bool, String> {
+        loop {
+            let is_taken = self.sink.write(pool, sample)?;
+            let waits = until.is_some_and(|stop| !stop.is_set()) && self.sink.may_retry();
+            if is_taken || !waits {
+                return Ok(is_taken);
+            }
+            self.sink.flush()?;
+            std::thread::sleep(ROOM);
+        }
     }
 }
 
@@ -128,6 +144,8 @@ struct Work {
     /// What each source has told.
     trackers: Vec<Tracker>,
     latencies: Latencies,
+    /// Whether sources can wait for destinations.
+    waits: bool,
     ended: Vec<bool>,
     /// Sources and destinations that ended early.
     failed_inputs: Vec<bool>,
@@ -241,6 +259,7 @@ impl Path {
             pool,
             trackers: vec![Tracker::default(); self.inputs.len()],
             latencies: Latencies::default(),
+            waits: self.rate_hz.is_none() && !self.inputs.iter().any(|i| i.source.is_paced()),
             ended: vec![false; self.inputs.len()],
             failed_inputs: vec![false; self.inputs.len()],
             failed: vec![false; self.outputs.len()],
@@ -326,9 +345,8 @@ impl Path {
             return work.pool.give(sample);
         }
         let view = work.pool.get(&sample);
-        for copy in &mut input.copies {
-            let dropped = copy.push(view);
-            input.counts.dropped.add(dropped);
+        for (copy, dropped) in &mut input.copies {
+            dropped.add(copy.push(view));
         }
         if self.taken.is_empty() && self.rate_hz.is_none() {
             if !self.keeps_numbers {
@@ -419,7 +437,8 @@ impl Path {
                 work.lost[at] += 1;
                 continue;
             }
-            match output.write(&mut work.pool, sample, log) {
+            let until = work.waits.then_some(&self.world.stop);
+            match output.write(&mut work.pool, sample, log, until) {
                 Ok(Some(true)) => work.written[at] += 1,
                 Ok(Some(false)) => work.dropped[at] += 1,
                 Ok(None) => {}
@@ -475,7 +494,8 @@ impl Path {
         }
         let inputs = self.inputs.iter().enumerate().map(|(at, input)| {
             let (found, has_failed) = (work.trackers[at].found, work.failed_inputs[at]);
-            InputReport::new(&input.name, found, has_failed, &input.counts)
+            let skipped = if input.source.skips_missed() { input.counts.missed.get() } else { 0 };
+            InputReport::new(&input.name, found, skipped, has_failed, &input.counts)
         });
         let outputs = self.outputs.iter().enumerate().map(|(at, output)| OutputReport {
             node: output.name.clone(),

@@ -86,11 +86,17 @@ pub struct OutputReport {
 }
 
 impl InputReport {
-    /// What a source has given.
+    /// What a source has given. `skipped` numbers are those of ticks that it missed.
     #[must_use]
-    pub fn new(node: &str, sequence: Sequence, has_failed: bool, counts: &NodeCounts) -> Self {
+    pub fn new(
+        node: &str,
+        sequence: Sequence,
+        skipped: u64,
+        has_failed: bool,
+        counts: &NodeCounts,
+    ) -> Self {
         let missed = counts.missed.get();
-        let lost = sequence.lost.saturating_sub(missed);
+        let lost = sequence.lost.saturating_sub(skipped);
         Self {
             node: node.to_owned(),
             sequence: Sequence { lost, ..sequence },

@@ -73,6 +73,10 @@ fn a_node_feeds_several_paths() {
     ));
     let (first, second) = (rows("f", &dir), rows("g", &dir));
     assert_eq!(first.len(), second.len(), "{summary:#?}");
+    let [to, copy] = [&summary.paths[0], &summary.paths[1]].map(|path| &path.sources[0]);
+    assert_eq!(to.dropped, 0, "a full copy is a matter of the path that reads it");
+    assert_eq!(to.sequence.samples, copy.sequence.samples + copy.dropped);
+    assert_eq!((to.missed, copy.missed, copy.sequence.lost), (copy.missed, to.missed, 0));
     for (number, (a, b)) in first.iter().zip(&second).enumerate() {
         assert_eq!((b.len(), b[0], b[1]), (2, number as f64, a[2]));
     }
@@ -235,6 +239,77 @@ fn only_samples_with_an_origin_have_a_latency() {
     assert!(path.samples > 0 && path.latency.is_none(), "{path:#?}");
     let to = &path.destinations[0];
     assert_eq!((to.written, to.dropped, to.lost), (0, 0, 0), "a hook dropped them");
+}
+
+/// A file of so many samples.
+fn samples(dir: &tempfile::TempDir, count: u64) -> String {
+    let path = dir.path().join("from");
+    let lines: String = (0..count).map(|n| format!("{n}.000000000({n})\t2.5\n")).collect();
+    std::fs::write(&path, lines).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_source_without_a_clock_waits_for_its_destinations() {
+    let dir = tempfile::tempdir().unwrap();
+    let uri = samples(&dir, 3000);
+    // In the mode original, the rate means nothing: by it, the file would take an hour.
+    let summary = run(&format!(
+        "nodes = {{ s = {{ type = \"file\", uri = \"{uri}\", in = {{ signals = \"1f\", \
+         epoch_mode = \"original\", rate = 1.0 }} }}, \
+         loop = {{ type = \"loopback\", queuelen = 2, in = {{ signals = \"1f\" }} }}, {} }}, \
+         paths = ( {{ in = \"s\", out = \"loop\" }}, {{ in = \"loop\", out = \"f\" }} )",
+        file("f", &dir)
+    ));
+    assert_eq!(rows("f", &dir).len(), 3000, "{summary:#?}");
+    assert_eq!((summary.paths[0].dropped, summary.paths[1].lost), (0, 0));
+}
+
+#[test]
+fn a_file_keeps_the_samples_of_earlier_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        "nodes = {{ {} {} }}, paths = ( {{ in = \"s\", out = \"f\" }} )",
+        signal("s", "values = 1, limit = 20, realtime = false"),
+        file("f", &dir)
+    );
+    run(&text);
+    run(&text);
+    let numbers: Vec<f64> = rows("f", &dir).iter().map(|row| row[0]).collect();
+    let once: Vec<f64> = (0..20).map(f64::from).collect();
+    assert_eq!(numbers, [&once[..], &once[..]].concat());
+}
+
+#[test]
+fn a_file_that_begins_anew_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let uri = samples(&dir, 5);
+    let gateway = start(&format!(
+        "nodes = {{ s = {{ type = \"file\", uri = \"{uri}\", in = {{ eof = \"rewind\", \
+         epoch_mode = \"original\", signals = \"1f\" }} }}, {} }}, \
+         paths = ( {{ in = \"s\", out = \"f\" }} )",
+        file("f", &dir).replace("uri", "out = { flush = true }, uri")
+    ));
+    gateway.until("rows", || content(&dir.path().join("f")).len() > 1000);
+    let summary = gateway.end();
+    let found = summary.paths[0].sources[0].sequence;
+    assert!(found.restarts > 1 && found.duplicate + found.lost + found.reordered == 0, "{found:?}");
+}
+
+#[test]
+fn samples_at_a_rate_have_the_time_of_their_tick() {
+    let dir = tempfile::tempdir().unwrap();
+    let (uri, now) = (samples(&dir, 20), rdmalab_gateway::node::wall_time().seconds);
+    run(&format!(
+        "nodes = {{ s = {{ type = \"file\", uri = \"{uri}\", in = {{ rate = 1000.0, \
+         epoch_mode = \"relative\", signals = \"1f\" }} }}, {} }}, \
+         paths = ( {{ in = \"s\", out = \"f\" }} )",
+        file("f", &dir)
+    ));
+    let text = String::from_utf8(content(&dir.path().join("f"))).unwrap();
+    let seconds = |line: &str| line.split(',').next().unwrap().parse::<i64>().unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(lines.len() == 20 && lines.iter().all(|line| seconds(line) >= now), "{text}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn through(node: &str, seed: u64, values: usize, samples: u64) {
         "nodes = {{ from = {{ {} }}, to = {{ {} }}, via = {{ {node} }} }}, \
          paths = ( {{ in = \"from\", out = \"via\", connect_wait = 60.0 }}, \
          {{ in = \"via\", out = \"to\" }} )",
-        file(&from, &format!("in = {{ epoch_mode = \"original\", rate = 2000.0, {signals} }}")),
+        file(&from, &format!("in = {{ epoch_mode = \"original\", {signals} }}")),
         file(&to, "out = { flush = true }"),
     );
     let expected = content(&plain_from);

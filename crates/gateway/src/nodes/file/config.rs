@@ -40,7 +40,8 @@ group! {
         epoch_mode: EpochMode = EpochMode::Direct;
         /// A time for the mode [s].
         epoch: f64 = 0.0;
-        /// One sample each period of this rate [Hz] instead; 0 goes by their times.
+        /// One sample each period of this rate [Hz] instead, with the time of its tick; 0 goes by
+        /// their times, and so does the mode `original`.
         rate: f64 = 0.0, in 0.0..=1e9;
         /// What happens at the end.
         eof: Eof = Eof::Stop;

@@ -1,7 +1,8 @@
 //! Writes samples to a file, in a thread of its own.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_sample::{Form, Format, Handle, Pool, Signal, record_bytes};
 
-use crate::node::{Count, Log, Sink};
+use crate::node::{Count, Sink, World};
 use crate::queue::{self, Overflow, queue};
 
 /// Samples that wait at least and at most.
@@ -29,13 +30,20 @@ pub fn open(
     signals: &[Signal],
     flush: bool,
     buffer_bytes: u64,
-    log: &Log,
+    world: &World,
 ) -> Result<Box<dyn Sink>, String> {
     let failed = |error| format!("{}: {error}", path.display());
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(failed)?;
     }
-    let file = File::create(&path).map_err(failed)?;
+    let is_stdout = path == Path::new("/dev/stdout");
+    let file = match is_stdout {
+        // Opened anew, it would be written from its start, and a socket could not be opened.
+        true => std::io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        false => File::options().append(true).create(true).open(&path),
+    };
+    let file = file.map_err(failed)?;
+    let had_samples = !is_stdout && file.metadata().is_ok_and(|data| data.len() > 0);
     let bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
     let samples = (bytes / record_bytes(signals.len())).clamp(*WAITING.start(), *WAITING.end());
     let (writer, reader) = queue(samples, signals.len(), Overflow::Newest);
@@ -48,8 +56,10 @@ pub fn open(
         flush,
         trouble: trouble.clone(),
         settled: settled.clone(),
+        form: if had_samples { Form::File } else { Form::FileStart },
         path,
-        log: log.clone(),
+        is_stdout,
+        world: world.clone(),
     };
     let thread = std::thread::Builder::new().name("file".to_owned()).spawn(move || work.run());
     let thread = thread.map_err(|error| error.to_string())?;
@@ -66,13 +76,20 @@ struct Work {
     flush: bool,
     trouble: Arc<Mutex<Option<String>>>,
     settled: Count,
+    form: Form,
     path: PathBuf,
-    log: Log,
+    is_stdout: bool,
+    world: World,
 }
 
 impl Work {
     fn run(mut self) {
-        if let Err(why) = self.write_all() {
+        let ended = self.write_all();
+        if self.is_stdout && ended.as_ref().is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+            // As SIGPIPE ends other programs.
+            return self.world.stop.set();
+        }
+        if let Err(why) = ended {
             let why = format!("{}: {why}; nothing more is written", Path::display(&self.path));
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         }
@@ -82,18 +99,18 @@ impl Work {
         let mut pool = Pool::new(1, self.signals.len());
         let Some(mut one) = pool.take() else { return Ok(()) };
         let mut text = Vec::with_capacity(2 * CHUNK_BYTES);
-        let (mut form, mut has_told, mut samples) = (Form::FileStart, false, 0);
+        let (mut has_told, mut samples) = (false, 0);
         loop {
             let mut any = false;
             while self.reader.pop(&mut pool.get_mut(&mut one), true) {
                 any = true;
                 let (before, sample) = (text.len(), [pool.get(&one)]);
-                match self.format.encode(form, &self.signals, &sample, &mut text) {
-                    Ok(()) => (form, samples) = (Form::File, samples + 1),
+                match self.format.encode(self.form, &self.signals, &sample, &mut text) {
+                    Ok(()) => (self.form, samples) = (Form::File, samples + 1),
                     Err(why) => {
                         text.truncate(before);
                         if !std::mem::replace(&mut has_told, true) {
-                            self.log.say(format_args!("{}: {why}", self.path.display()));
+                            self.world.log.say(format_args!("{}: {why}", self.path.display()));
                         }
                     }
                 }
@@ -140,11 +157,15 @@ impl Sink for Writing {
     fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
         let Some(queue) = &mut self.queue else { return Ok(false) };
         if queue.is_deaf() {
-            return Err(self.trouble().unwrap_or_else(|| "the writer has ended".to_owned()));
+            return self.trouble().map_or(Ok(false), Err);
         }
         let taken = queue.push(pool.get(sample)) == 0;
         self.pushed += u64::from(taken);
         Ok(taken)
+    }
+
+    fn may_retry(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| !queue.is_deaf())
     }
 
     fn lost(&self) -> u64 {

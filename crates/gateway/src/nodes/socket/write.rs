@@ -70,7 +70,10 @@ impl Writing {
             },
             Mouth::Stream(stream) => Ok(stream.send(&self.bytes, self.gathered as u64)),
         };
-        self.is_full = matches!(&sent, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.is_full = match &sent {
+            Ok(is_taken) => !is_taken && self.is_ready(),
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        };
         match sent {
             Ok(true) => {
                 self.gathered = 0;
@@ -90,6 +93,7 @@ impl Sink for Writing {
         let (before, sample) = (self.bytes.len(), [pool.get(sample)]);
         if let Err(why) = self.format.encode(form, &self.signals, &sample, &mut self.bytes) {
             self.bytes.truncate(before);
+            self.is_full = false;
             self.tell(why.to_string());
             return Ok(false);
         }
@@ -105,6 +109,10 @@ impl Sink for Writing {
 
     fn is_ready(&self) -> bool {
         !matches!(&self.mouth, Mouth::Stream(stream) if stream.peer.is_none())
+    }
+
+    fn may_retry(&self) -> bool {
+        self.is_full
     }
 
     fn flush(&mut self) -> Result<(), String> {
