@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rdmalab_config::{At, ConfigError, Notice, Value};
+use rdmalab_config::{At, ConfigError, Notice, Position, Value};
 use rdmalab_sample::Signal;
 
 use crate::config::{Gateway, PathConfig};
@@ -49,6 +49,8 @@ pub(crate) struct PlannedNode {
 pub(crate) struct PlannedPath {
     pub name: String,
     pub config: PathConfig,
+    /// Where it stands.
+    at: Position,
     /// The nodes that it reads, each once.
     pub sources: Vec<usize>,
     /// Which of them make samples.
@@ -129,7 +131,8 @@ impl Plan {
         let settings = Settings {
             affinity: gateway.affinity,
             priority: gateway.priority,
-            locks_memory: gateway.hugepages > 0 || gateway.priority.is_some(),
+            locks_memory: gateway.hugepages > 0
+                || gateway.priority.is_some_and(|priority| priority > 0),
             timer: gateway.timer,
         };
         Ok(Self { nodes, paths, gateway: settings, needs_device, notices })
@@ -196,9 +199,9 @@ fn check_name(name: &At<String>) -> Result<(), ConfigError> {
 fn planned(
     names: &Names<'_>,
     nodes: &[PlannedNode],
-    config: PathConfig,
+    At { value: config, at }: At<PathConfig>,
 ) -> Result<Vec<PlannedPath>, ConfigError> {
-    let there = one_way(names, nodes, &config)?;
+    let there = one_way(names, nodes, &config, &at)?;
     if !config.reverse {
         return Ok(vec![there]);
     }
@@ -211,13 +214,14 @@ fn planned(
         return Err(ConfigError::new(&first.at, what).right("write the other path by hand"));
     }
     let back = PathConfig { r#in: out, out: Some(config.r#in.clone()), mask: None, ..config };
-    Ok(vec![there, one_way(names, nodes, &back)?])
+    Ok(vec![there, one_way(names, nodes, &back, &at)?])
 }
 
 fn one_way(
     names: &Names<'_>,
     nodes: &[PlannedNode],
     config: &PathConfig,
+    at: &Position,
 ) -> Result<PlannedPath, ConfigError> {
     let (mut sources, mut taken, mut signals) = (Vec::new(), Vec::new(), Vec::new());
     for text in &config.r#in.0 {
@@ -244,11 +248,7 @@ fn one_way(
         signals.extend(own);
     }
     let Some(first) = config.r#in.0.first() else {
-        let at = config.out.as_ref().and_then(|out| out.0.first());
-        return Err(match at {
-            Some(at) => ConfigError::new(&at.at, "the path has no source"),
-            None => ConfigError::of_file("a path", "it has no source and no destination"),
-        });
+        return Err(ConfigError::new(at, "the path has no source"));
     };
     if signals.len() > VALUES_MAX {
         let what = format!("a sample of this path has {} values", signals.len());
@@ -273,8 +273,8 @@ fn one_way(
     };
     let to = list(&mut destinations.iter().map(|to| to.node));
     let name = format!("{} -> {to}", list(&mut sources.iter().copied()));
-    let (config, signals) = (config.clone(), composed);
-    Ok(PlannedPath { name, config, sources, triggers, destinations, taken, signals, hooks })
+    let (config, at, signals) = (config.clone(), at.clone(), composed);
+    Ok(PlannedPath { name, config, at, sources, triggers, destinations, taken, signals, hooks })
 }
 
 fn triggers(
@@ -306,11 +306,7 @@ fn written_twice(nodes: &[PlannedNode], paths: &[PlannedPath]) -> Vec<ConfigErro
                     "{} is a destination of two paths, {before} and {}",
                     nodes[to].name, path.name
                 );
-                let at = path.config.out.as_ref().and_then(|out| out.0.first());
-                errors.push(match at {
-                    Some(at) => ConfigError::new(&at.at, what),
-                    None => ConfigError::of_file(&path.name, what),
-                });
+                errors.push(ConfigError::new(&path.at, what));
             }
         }
     }

@@ -146,8 +146,8 @@ impl Plan {
             mode: config.mode,
             connect_wait: Duration::from_secs_f64(config.connect_wait),
             rate_hz: (config.rate > 0.0).then_some(config.rate),
-            affinity: config.affinity.or(self.gateway.affinity),
-            priority: config.priority.or(self.gateway.priority),
+            affinity: config.affinity.or(self.gateway.affinity).filter(|bits| *bits > 0),
+            priority: config.priority.or(self.gateway.priority).filter(|p| *p > 0),
             world: world.clone(),
         }
     }

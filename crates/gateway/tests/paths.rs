@@ -167,10 +167,57 @@ fn what_is_wrong_is_told_with_its_place() {
              out = { name = \"/b\" } } }\npaths = ()",
             "write mode = \"polling\"",
         ),
+        (
+            "nodes = { sh = { type = \"shmem\", in = { name = \"/a\" }, \
+             out = { name = \"\" } } }\npaths = ()",
+            "a.conf:1:71: ",
+        ),
+        (
+            &format!(
+                "{nodes}\npaths = ( {{ in = \"aa\", hooks = ( {{ type = \"decimate\", \
+                 ratoi = 2 }} ) }} )"
+            ),
+            "a.conf:2:55: ",
+        ),
+        (&format!("{nodes}\npaths = ( {{ in = [], out = \"bb\" }} )"), "a.conf:2:11: the path has"),
+        (
+            &format!(
+                "{}\npaths = ( {path} )",
+                nodes.replace("null\"", "null\", out = { enabled = false }")
+            ),
+            "bb is no destination: its out is not enabled",
+        ),
     ] {
         let Err(errors) = plan(text) else { panic!("accepted: {text}") };
         assert!(errors.iter().any(|error| error.contains(what)), "{what}: {errors:#?}");
     }
+}
+
+#[test]
+fn keys_without_effect_are_told() {
+    let plan = plan(
+        "seed = 3, priority = 0, affinity = 0, nodes = { aa = { type = \"signal\", \
+         monitor_missed = true }, bb = { type = \"file\", uri = \"/dev/null\", \
+         initial_sequenceno = 1, in = { buffer_size = 3 }, out = { builtin = false, \
+         signals = \"1f\", vectorize = 3 } } }, \
+         paths = ( { in = \"aa\", out = \"bb\", poll = true } )",
+    );
+    let plan = plan.unwrap_or_else(|errors| panic!("{errors:#?}"));
+    let mut keys: Vec<&str> = plan.notices.iter().map(|notice| notice.key.as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        [
+            "buffer_size",
+            "builtin",
+            "initial_sequenceno",
+            "monitor_missed",
+            "poll",
+            "seed",
+            "signals",
+            "vectorize"
+        ]
+    );
 }
 
 #[test]

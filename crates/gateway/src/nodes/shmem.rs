@@ -32,7 +32,7 @@ group! {
     /// The reading half.
     pub struct In with (common: InCommon) {
         /// The name to read.
-        name: String;
+        name: At<String>;
     }
 }
 
@@ -40,7 +40,7 @@ group! {
     /// The writing half.
     pub struct Out with (common: OutCommon) {
         /// The name to write to.
-        name: String;
+        name: At<String>;
     }
 }
 
@@ -75,8 +75,8 @@ impl Config {
     /// What is wrong, and where.
     pub fn node(self, name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
         for end in [&self.r#in.name, &self.out.name] {
-            if let Err(why) = Writer::to(end) {
-                return Err(ConfigError::new(&name.at, format!("{end:?}: {why}")));
+            if let Err(why) = Writer::to(&end.value) {
+                return Err(ConfigError::new(&end.at, format!("{:?}: {why}", end.value)));
             }
         }
         let signals = signals_or_default(&self.r#in.common);
@@ -91,7 +91,7 @@ impl Node for Shmem {
     }
 
     fn source(&mut self, world: &World) -> Result<Box<dyn Source>, String> {
-        let name = &self.config.r#in.name;
+        let name = &self.config.r#in.name.value;
         let words = HEADER + self.signals.len();
         let reader = Reader::claim(name, self.config.queuelen, words);
         let reader = reader.map_err(|error| match error.kind() {
@@ -115,7 +115,7 @@ impl Node for Shmem {
     }
 
     fn sink(&mut self, world: &World, signals: &[Signal]) -> Result<Box<dyn Sink>, String> {
-        let writer = Writer::to(&self.config.out.name).map_err(|error| error.to_string())?;
+        let writer = Writer::to(&self.config.out.name.value).map_err(|error| error.to_string())?;
         Ok(Box::new(Writing {
             node: self.name.clone(),
             writer,

@@ -45,10 +45,11 @@ group! {
         rate: f64 = 0.0, in 0.0..=1e9;
         /// What happens at the end.
         eof: Eof = Eof::Stop;
-        /// Bytes that are read at a time; 0 lets the node choose.
-        buffer_size: u64 = 0, in 0.0..=1e12;
         /// Samples that are left out at the beginning.
         skip: u64 = 0, in 0.0..=1e15;
+    }
+    ignored {
+        buffer_size: "the node chooses how much it reads at a time";
     }
 }
 

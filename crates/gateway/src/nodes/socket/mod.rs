@@ -55,6 +55,8 @@ group! {
     pub struct Out with (common: OutCommon) {
         /// The address to send to.
         address: At<String>;
+        /// Samples that are sent together.
+        vectorize: usize = 1, in 1..=64;
     }
     refused { multicast: "use an address of one host"; }
 }
@@ -232,7 +234,7 @@ impl Node for Socket {
             mouth,
             format: self.config.format.build(),
             signals: signals.to_vec(),
-            vectorize: half.common.vectorize,
+            vectorize: half.vectorize,
             gathered: 0,
             bytes: Vec::with_capacity(DATAGRAM_BYTES),
             is_full: false,
