@@ -1,18 +1,19 @@
 //! `socket`: samples over UDP or Unix datagrams, each datagram a message of the format; or over a
 //! TCP connection, as a stream.
 //!
-//! - `write`: the writing half.
+//! - `datagrams`: the socket that both halves use. `write`: the writing half.
 
+mod datagrams;
 mod write;
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
+use datagrams::Datagrams;
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -115,38 +116,6 @@ fn resolve(text: &str) -> Result<SocketAddr, String> {
     let wrong = |why: String| format!("{text:?}: {why}; it must be like \"127.0.0.1:12000\"");
     let mut all = full.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
     all.next().ok_or_else(|| wrong("no address".to_owned()))
-}
-
-/// A socket for datagrams, which both halves use.
-#[derive(Debug)]
-enum Datagrams {
-    Udp(UdpSocket),
-    /// The file is removed at the end.
-    Unix(UnixDatagram, Option<String>),
-}
-
-impl Drop for Datagrams {
-    fn drop(&mut self) {
-        if let Self::Unix(_, Some(path)) = self {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-impl Datagrams {
-    fn receive(&self, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Udp(socket) => socket.recv(into),
-            Self::Unix(socket, _) => socket.recv(into),
-        }
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Udp(socket) => socket.as_fd(),
-            Self::Unix(socket, _) => socket.as_fd(),
-        }
-    }
 }
 
 /// Removes a socket that a killed process left: one that nobody receives at. Any other file stays.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_sample::{Form, Format, Handle, Pool, Signal};
 
-use super::Datagrams;
+use super::datagrams::Datagrams;
 use crate::node::{Log, NodeCounts, Sink, World};
 
 /// Bytes that wait for a TCP peer at most.
