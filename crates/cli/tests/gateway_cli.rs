@@ -3,8 +3,12 @@
 mod common;
 
 use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use common::rdmalab;
 use tempfile::TempDir;
@@ -267,6 +271,69 @@ fn a_node_is_fed_from_standard_input_and_read_to_standard_output() {
     let ended = gateway(&directory, &["pipe", "a.conf", "none"], None);
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("there is no node none"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_line_without_an_end_ends() {
+    let directory = TempDir::new().unwrap();
+    let endless = write(&directory, "endless", &"1".repeat((1 << 20) + (1 << 16)));
+    let ended = gateway(&directory, &["convert"], Some(&endless));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("byte 0: 1048576 bytes are no sample"), "{}", ended.stderr);
+}
+
+/// A child that must end, whatever the test finds.
+fn pipe(directory: &TempDir, arguments: &[&str], stdin: Stdio, stdout: Stdio) -> Child {
+    let mut command = rdmalab(&["gateway", "pipe", "-t", "1f"]);
+    command.args(arguments).current_dir(directory.path());
+    command.stdin(stdin).stdout(stdout).spawn().unwrap()
+}
+
+#[test]
+fn a_pipe_keeps_what_the_output_has_and_ends_with_its_reader() {
+    let directory = TempDir::new().unwrap();
+    write(
+        &directory,
+        "a.conf",
+        "nodes = { few = { type = \"signal\", rate = 1000, limit = 3, realtime = false }
+         endless = { type = \"signal\", rate = 1000 }
+         null = { type = \"file\", uri = \"/dev/null\" } }",
+    );
+    // What is appended to stays.
+    let out = write(&directory, "out", "before\n");
+    let append = || Stdio::from(File::options().append(true).open(&out).unwrap());
+    let status = pipe(&directory, &["-r", "a.conf", "few"], Stdio::null(), append()).wait();
+    assert!(status.unwrap().success());
+    let text = std::fs::read_to_string(&out).unwrap();
+    assert!(text.starts_with("before\n") && text.lines().count() >= 4, "{text}");
+    // A socket cannot be opened by a name.
+    let (here, there) = UnixStream::pair().unwrap();
+    let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
+    let mut child = pipe(&directory, &["-r", "a.conf", "few"], Stdio::null(), there.into());
+    let mut said = String::new();
+    File::from(here).read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success() && said.lines().count() >= 3, "{said}");
+    // A reader that goes ends it.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = pipe(&directory, &["-r", "a.conf", "endless"], Stdio::null(), writer.into());
+    assert!(child.wait().unwrap().success());
+    // So does a signal while the input is silent.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let (input, _silent) = std::io::pipe().unwrap();
+    let mut child = pipe(&directory, &["-s", "a.conf", "null"], input.into(), writer.into());
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        // Bit 1 is SIGINT.
+        u64::from_str_radix(mask, 16).unwrap() & 0b10 != 0
+    };
+    while !caught() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

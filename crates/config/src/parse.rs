@@ -19,8 +19,10 @@ pub(crate) fn parsed(
         parser.value()?
     } else {
         let entries = parser.settings(false)?;
-        let first = tokens.first().map_or(&parser.end, |t| &t.at);
-        Value { kind: Kind::Group(entries), at: first.clone() }
+        // Not from the first token on: it may stand in a file that this one includes.
+        let source = parser.end.source();
+        let at = Position::new(source, 0..source.text.len());
+        Value { kind: Kind::Group(entries), at }
     };
     match parser.peek() {
         Some(more) => Err(unexpected(more, "the end of the file")),

@@ -281,7 +281,7 @@ impl<'a> Reader<'a> {
 
 fn stale_key(entry: &Entry, stale: &Stale, entries: &[Entry]) -> ConfigError {
     let written = entry.value.at.text();
-    let value = stale.values.iter().find(|(from, _)| *from == written);
+    let value = stale.values.iter().find(|(from, _)| from.eq_ignore_ascii_case(written));
     let value = value.map_or(written, |(_, to)| to);
     let error = ConfigError::new(&entry.key_at, format!("unknown key {:?}", stale.key));
     if entries.iter().any(|e| e.key == stale.now) {

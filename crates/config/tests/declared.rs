@@ -180,6 +180,10 @@ fn stale_keys_are_replaced_and_the_rest_of_the_file_is_kept() {
     let right = fixed(tree.at.source(), &read::<File>(&tree).unwrap_err());
     assert_eq!(right, json.replace("\"polling\":false", "\"mode\": \"pthread\""));
 
+    let loud = text.replace("true", "TRUE");
+    let tree = parse("a.conf", &loud).unwrap();
+    assert_eq!(fixed(tree.at.source(), &read::<File>(&tree).unwrap_err()), by_hand);
+
     // Two keys for one thing cannot be put right without a choice.
     let both = "nodes = { a = { type = \"queue\", polling = true, mode = \"pthread\",
         in = { name = \"x\" } } }";

@@ -182,6 +182,17 @@ fn files_include_others_in_the_place_of_the_directive() {
 }
 
 #[test]
+fn the_root_is_the_main_file_whatever_it_begins_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let main = directory.path().join("main.conf");
+    write(directory.path(), "main.conf", "@include \"first.cfg\"\nb = 2\n");
+    write(directory.path(), "first.cfg", "a = 1\n");
+    let tree = load(&main).unwrap();
+    assert_eq!(tree.at.source().path, main.display().to_string());
+    assert_eq!(tree.at.text(), "@include \"first.cfg\"\nb = 2\n");
+}
+
+#[test]
 fn included_groups_are_merged_and_lists_joined() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();

@@ -13,24 +13,25 @@ group! {
         /// The nodes by their names.
         nodes: Named<NodeConfig>;
         /// The paths, each with a thread of its own.
-        paths: Vec<PathConfig>;
-        /// The processors that threads may run on, as bits.
+        paths: Vec<At<PathConfig>>;
+        /// The processors that threads may run on, as bits; 0 for all.
         affinity: Option<u64>;
-        /// The priority of threads under SCHED_FIFO.
-        priority: Option<u8>, in 1..=99;
+        /// The priority of threads under SCHED_FIFO; 0 leaves it as it is.
+        priority: Option<u8>, in 0..=99;
         /// More than 0 locks the memory of the process. No page is taken from the system's pool.
         hugepages: u64 = 0;
         /// How timers wait, unless the node says so itself.
         timer: TimerKind = TimerKind::Timerfd;
     }
     ignored {
-        http: "there is no web server; `--metrics` shows numbers";
+        http: "there is no web server; the summary has the numbers";
         logging: "messages go to standard error";
         stats: "the summary has all statistics";
         uuid: "nothing refers to it";
         name: "nothing refers to it";
         description: "it is for people";
         idle_stop: "the gateway ends when all sources have ended";
+        seed: "a signal node has a seed of its own";
     }
 }
 
@@ -59,8 +60,6 @@ group! {
         mask: Option<Vec<At<String>>>;
         /// Sends the last sample again at this rate [Hz], and only then.
         rate: f64 = 0.0, in 0.0..=1e9;
-        /// Waits for all sources at a time, also if there is only one.
-        poll: Option<bool>;
         /// Samples that wait at most where threads meet.
         queuelen: usize = 1024, in 1..=16_777_216;
         /// Which sample a full queue drops.
@@ -75,12 +74,13 @@ group! {
         builtin: bool = true;
         /// Whether there is such a path.
         enabled: bool = true;
-        /// The processors that its thread may run on, as bits.
+        /// The processors that its thread may run on, as bits; 0 for all.
         affinity: Option<u64>;
-        /// The priority of its thread under SCHED_FIFO.
-        priority: Option<u8>, in 1..=99;
+        /// The priority of its thread under SCHED_FIFO; 0 leaves it as it is.
+        priority: Option<u8>, in 0..=99;
     }
     ignored {
+        poll: "a path with one source waits for it, and one with several looks at them in turn";
         uuid: "nothing refers to it";
     }
 }

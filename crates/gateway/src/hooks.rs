@@ -1,6 +1,6 @@
 //! The key `hooks` of nodes and paths: a list of groups with the `type` of a hook and its options.
 
-use rdmalab_config::{At, ConfigError, Findings, FromValue, Kind, Value};
+use rdmalab_config::{At, ConfigError, Entry, Findings, FromValue, Kind, Value};
 use rdmalab_sample::{Hook, HookOptions, SampleMut, Signal, Verdict};
 use serde_json::json;
 
@@ -41,11 +41,21 @@ impl FromValue for HookChoice {
         let checked = options.and_then(|options| {
             let is_enabled = enabled.map_or(Ok(true), |is| is.as_bool().ok_or("enabled"));
             let priority = priority.map_or(Ok(PRIORITY), |n| n.as_i64().ok_or("priority"));
-            let wrong = |key| format!("{key} of a hook is of the wrong type");
+            let wrong = |key| format!("`{key}` of a hook is of the wrong type");
             let (is_enabled, priority) = (is_enabled.map_err(wrong)?, priority.map_err(wrong)?);
             Ok(Self { options, priority, is_enabled })
         });
-        checked.map_err(|why: String| findings.error(ConfigError::new(&value.at, why))).ok()
+        let told = |why: String| {
+            // The key that the message names, if it names one.
+            let named = |entry: &&Entry| why.contains(&format!("`{}`", entry.key));
+            let entry = match &value.kind {
+                Kind::Group(entries) => entries.iter().find(named),
+                _ => None,
+            };
+            let at = entry.map_or(&value.at, |entry| &entry.key_at);
+            findings.error(ConfigError::new(at, why));
+        };
+        checked.map_err(told).ok()
     }
 
     fn expected() -> String {

@@ -23,12 +23,15 @@ group! {
         uuid: "nothing refers to it";
         tags: "nothing refers to it";
         location: "nothing refers to it";
+        initial_sequenceno: "samples without a number are numbered from 0";
     }
 }
 
 group! {
     /// Keys of a node that reads.
     pub struct InCommon {
+        /// Whether the node reads.
+        enabled: bool = true;
         /// The signals of its samples.
         signals: Option<Signals>;
         /// The hooks that its samples go through.
@@ -43,16 +46,15 @@ group! {
 group! {
     /// Keys of a node that writes.
     pub struct OutCommon {
-        /// The signals of its samples, which follow from the path.
-        signals: Option<Signals>;
+        /// Whether the node writes.
+        enabled: bool = true;
         /// The hooks that its samples go through.
         hooks: Vec<At<HookChoice>> = Vec::new();
-        /// Samples that are written at a time.
-        vectorize: usize = 1, in 1..=64;
-        /// As for reading.
-        builtin: bool = true;
     }
     ignored {
+        signals: "those of written samples follow from the path";
+        vectorize: "samples are written one at a time";
+        builtin: "samples are stamped and numbered where they are read";
         fwmark: "packets are not marked";
     }
     refused {

@@ -203,6 +203,16 @@ pub trait Source: Send {
         Ok(())
     }
 
+    /// Whether samples come by a clock or from a peer. Those that do not wait for destinations.
+    fn is_paced(&self) -> bool {
+        true
+    }
+
+    /// Whether the numbers of samples leave out the ticks that it missed.
+    fn skips_missed(&self) -> bool {
+        false
+    }
+
     /// Adds what has arrived to `to`, with the time of its arrival. Waits at most about `patience`
     /// for a first sample; zero does not wait.
     ///
@@ -229,6 +239,11 @@ pub trait Sink: Send {
         true
     }
 
+    /// Whether a write that returned false has changed nothing, and may be taken later.
+    fn may_retry(&self) -> bool {
+        self.is_ready()
+    }
+
     /// Lets go what it holds back until more comes, since nothing comes now.
     ///
     /// # Errors
@@ -237,8 +252,13 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// Comes last: hands over everything, waiting at most about `limit`. Returns how many samples
-    /// are lost.
+    /// Samples that it took and has lost, once it has failed.
+    fn lost(&self) -> u64 {
+        0
+    }
+
+    /// Comes last: hands over everything, waiting at most about `limit`. Returns how many of the
+    /// samples that it took are lost.
     ///
     /// # Errors
     /// As [`Sink::write`].

@@ -9,7 +9,7 @@ use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
 use crate::hooks::Chain;
 use crate::mapping::Part;
-use crate::node::{Log, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Count, Log, NodeCounts, Sink, Source, State, Stop, World, wall_time};
 use crate::queue;
 use crate::summary::{InputReport, OutputReport, PathReport};
 use crate::timer::{Timer, TimerKind};
@@ -26,6 +26,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 200;
 const LOOKS_AWAKE: u32 = 20_000;
 const NAP: Duration = Duration::from_micros(100);
+/// Time between two writes of a sample for which there was no room.
+const ROOM: Duration = Duration::from_micros(50);
 
 /// A source of a path.
 pub struct Input {
@@ -39,8 +41,8 @@ pub struct Input {
     pub counts: NodeCounts,
     /// The hooks of its reading half.
     pub hooks: Chain,
-    /// Other paths that read the same node.
-    pub copies: Vec<queue::Writer>,
+    /// Other paths that read the same node, and samples for which they had no room.
+    pub copies: Vec<(queue::Writer, Count)>,
     /// Whether its samples make the path's.
     pub triggers: bool,
 }
@@ -58,17 +60,36 @@ pub struct Output {
 }
 
 impl Output {
-    /// Writes a sample behind the hooks of the node, which change a copy.
-    fn write(&mut self, pool: &mut Pool, sample: &Handle, log: &Log) -> Result<bool, String> {
+    /// Writes a sample behind the hooks of the node, which change a copy. `None` if they drop it.
+    fn write(
+        &mut self,
+        pool: &mut Pool,
+        sample: &Handle,
+        log: &Log,
+        until: Option<&Stop>,
+    ) -> Result<Option<bool>, String> {
         let copy = if self.hooks.is_empty() { None } else { pool.take() };
-        let Some(mut copy) = copy else { return self.sink.write(pool, sample) };
+        let Some(mut copy) = copy else { return self.hand(pool, sample, until).map(Some) };
         pool.copy(sample, &mut copy);
         let written = match self.hooks.pass(&mut pool.get_mut(&mut copy), log) {
-            true => self.sink.write(pool, &copy),
-            false => Ok(true),
+            true => self.hand(pool, &copy, until).map(Some),
+            false => Ok(None),
         };
         pool.give(copy);
         written
+    }
+
+    /// Writes a sample; with `until`, again and again until there is room.
+    fn hand(&mut self, pool: &Pool, sample: &Handle, until: Option<&Stop>) -> Result<bool, String> {
+        loop {
+            let is_taken = self.sink.write(pool, sample)?;
+            let waits = until.is_some_and(|stop| !stop.is_set()) && self.sink.may_retry();
+            if is_taken || !waits {
+                return Ok(is_taken);
+            }
+            self.sink.flush()?;
+            std::thread::sleep(ROOM);
+        }
     }
 }
 
@@ -123,7 +144,11 @@ struct Work {
     /// What each source has told.
     trackers: Vec<Tracker>,
     latencies: Latencies,
+    /// Whether sources can wait for destinations.
+    waits: bool,
     ended: Vec<bool>,
+    /// Sources and destinations that ended early.
+    failed_inputs: Vec<bool>,
     failed: Vec<bool>,
     /// Sources that have had a sample since the last of the path's.
     seen: Vec<bool>,
@@ -234,7 +259,9 @@ impl Path {
             pool,
             trackers: vec![Tracker::default(); self.inputs.len()],
             latencies: Latencies::default(),
+            waits: self.rate_hz.is_none() && !self.inputs.iter().any(|i| i.source.is_paced()),
             ended: vec![false; self.inputs.len()],
+            failed_inputs: vec![false; self.inputs.len()],
             failed: vec![false; self.outputs.len()],
             seen: vec![false; self.inputs.len()],
             last,
@@ -278,7 +305,7 @@ impl Path {
                 Ok(State::Ended) => work.ended[at] = true,
                 Err(why) => {
                     self.world.log.say(format_args!("{}: {why}", self.inputs[at].name));
-                    work.ended[at] = true;
+                    (work.ended[at], work.failed_inputs[at]) = (true, true);
                 }
             }
             any |= !arrived.is_empty();
@@ -292,8 +319,8 @@ impl Path {
     /// A sample of a source: counts it, and makes the path's sample.
     fn take(&mut self, work: &mut Work, at: usize, mut sample: Handle) {
         let input = &mut self.inputs[at];
+        let flags = work.pool.get(&sample).flags();
         if input.builtin {
-            let flags = work.pool.get(&sample).flags();
             let mut view = work.pool.get_mut(&mut sample);
             if !flags.has(Flags::SEQUENCE) {
                 view.set_sequence(work.counters[at]);
@@ -311,8 +338,9 @@ impl Path {
         if let Some(number) = view.sequence() {
             work.trackers[at].saw(number);
         }
-        if let (Some(_), Some(offset_ns)) = (view.origin(), view.offset_ns()) {
-            work.latencies.push(offset_ns as f64);
+        // An origin that is the arrival itself is no latency.
+        if let (true, Some(offset_ns)) = (flags.has(Flags::ORIGIN), view.offset_ns()) {
+            work.latencies.push(i64::try_from(offset_ns).unwrap_or(i64::MAX));
         }
         if !input.hooks.is_empty()
             && !input.hooks.pass(&mut work.pool.get_mut(&mut sample), &self.world.log)
@@ -320,9 +348,8 @@ impl Path {
             return work.pool.give(sample);
         }
         let view = work.pool.get(&sample);
-        for copy in &mut input.copies {
-            let dropped = copy.push(view);
-            input.counts.dropped.add(dropped);
+        for (copy, dropped) in &mut input.copies {
+            dropped.add(copy.push(view));
         }
         if self.taken.is_empty() && self.rate_hz.is_none() {
             if !self.keeps_numbers {
@@ -413,9 +440,11 @@ impl Path {
                 work.lost[at] += 1;
                 continue;
             }
-            match output.write(&mut work.pool, sample, log) {
-                Ok(true) => work.written[at] += 1,
-                Ok(false) => work.dropped[at] += 1,
+            let until = work.waits.then_some(&self.world.stop);
+            match output.write(&mut work.pool, sample, log, until) {
+                Ok(Some(true)) => work.written[at] += 1,
+                Ok(Some(false)) => work.dropped[at] += 1,
+                Ok(None) => {}
                 Err(why) => {
                     self.world.log.say(format_args!("{}: {why}", output.name));
                     work.failed[at] = true;
@@ -454,18 +483,23 @@ impl Path {
         let log = self.world.log.clone();
         self.chains().for_each(|chain| chain.tell(true, &log));
         for (at, output) in self.outputs.iter_mut().enumerate() {
-            if work.failed[at] {
-                continue;
-            }
-            match output.sink.close(CLOSE_MAX) {
-                Ok(lost) => work.lost[at] += lost,
-                Err(why) => self.world.log.say(format_args!("{}: {why}", output.name)),
-            }
-        }
-        let inputs =
-            self.inputs.iter().zip(&work.trackers).map(|(input, tracker)| {
-                InputReport::new(&input.name, tracker.found, &input.counts)
+            let closed = match work.failed[at] {
+                true => Ok(output.sink.lost()),
+                false => output.sink.close(CLOSE_MAX),
+            };
+            let lost = closed.unwrap_or_else(|why| {
+                self.world.log.say(format_args!("{}: {why}", output.name));
+                work.failed[at] = true;
+                output.sink.lost()
             });
+            work.lost[at] += lost;
+            work.written[at] = work.written[at].saturating_sub(lost);
+        }
+        let inputs = self.inputs.iter().enumerate().map(|(at, input)| {
+            let (found, has_failed) = (work.trackers[at].found, work.failed_inputs[at]);
+            let skipped = if input.source.skips_missed() { input.counts.missed.get() } else { 0 };
+            InputReport::new(&input.name, found, skipped, has_failed, &input.counts)
+        });
         let outputs = self.outputs.iter().enumerate().map(|(at, output)| OutputReport {
             node: output.name.clone(),
             written: work.written[at],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rdmalab_config::{At, ConfigError, Notice, Value};
+use rdmalab_config::{At, ConfigError, Notice, Position, Value};
 use rdmalab_sample::Signal;
 
 use crate::config::{Gateway, PathConfig};
@@ -37,6 +37,9 @@ pub(crate) struct PlannedNode {
     pub name: String,
     pub node: Box<dyn Node>,
     pub is_builtin: bool,
+    cannot_read: Option<&'static str>,
+    cannot_write: Option<&'static str>,
+    has_memory: bool,
     /// The signals that it gives, behind the hooks of its reading half.
     pub signals: Vec<Signal>,
     pub hooks_in: Chain,
@@ -46,6 +49,8 @@ pub(crate) struct PlannedNode {
 pub(crate) struct PlannedPath {
     pub name: String,
     pub config: PathConfig,
+    /// Where it stands.
+    at: Position,
     /// The nodes that it reads, each once.
     pub sources: Vec<usize>,
     /// Which of them make samples.
@@ -98,9 +103,8 @@ impl Plan {
             if !config.is_enabled() {
                 continue;
             }
-            let is_builtin = config.is_builtin();
             needs_device |= matches!(config, NodeConfig::Infiniband(_));
-            match planned_node(name, config, is_builtin) {
+            match planned_node(name, config) {
                 Ok(node) => nodes.push(node),
                 Err(error) => errors.push(error),
             }
@@ -127,7 +131,8 @@ impl Plan {
         let settings = Settings {
             affinity: gateway.affinity,
             priority: gateway.priority,
-            locks_memory: gateway.hugepages > 0 || gateway.priority.is_some(),
+            locks_memory: gateway.hugepages > 0
+                || gateway.priority.is_some_and(|priority| priority > 0),
             timer: gateway.timer,
         };
         Ok(Self { nodes, paths, gateway: settings, needs_device, notices })
@@ -149,16 +154,36 @@ impl Plan {
     }
 }
 
-fn planned_node(
-    name: At<String>,
-    config: NodeConfig,
-    is_builtin: bool,
-) -> Result<PlannedNode, ConfigError> {
+fn planned_node(name: At<String>, config: NodeConfig) -> Result<PlannedNode, ConfigError> {
     let [reads, hooks_out] = config.hooks();
+    let (cannot_read, cannot_write) = (config.cannot_read(), config.cannot_write());
+    let (is_builtin, has_memory) = (config.is_builtin(), config.has_memory());
     let node = config.node(&name)?;
     let mut signals = node.signals().to_vec();
     let hooks_in = Chain::build(&reads, &mut signals)?;
-    Ok(PlannedNode { name: name.value, node, is_builtin, signals, hooks_in, hooks_out })
+    Ok(PlannedNode {
+        name: name.value,
+        node,
+        is_builtin,
+        cannot_read,
+        cannot_write,
+        has_memory,
+        signals,
+        hooks_in,
+        hooks_out,
+    })
+}
+
+/// That a node cannot be what a path wants of it.
+fn usable(
+    node: &PlannedNode,
+    cannot: Option<&str>,
+    what: &str,
+    at: &At<String>,
+) -> Result<(), ConfigError> {
+    cannot.map_or(Ok(()), |why| {
+        Err(ConfigError::new(&at.at, format!("{} is no {what}: {why}", node.name)))
+    })
 }
 
 fn check_name(name: &At<String>) -> Result<(), ConfigError> {
@@ -174,9 +199,9 @@ fn check_name(name: &At<String>) -> Result<(), ConfigError> {
 fn planned(
     names: &Names<'_>,
     nodes: &[PlannedNode],
-    config: PathConfig,
+    At { value: config, at }: At<PathConfig>,
 ) -> Result<Vec<PlannedPath>, ConfigError> {
-    let there = one_way(names, nodes, &config)?;
+    let there = one_way(names, nodes, &config, &at)?;
     if !config.reverse {
         return Ok(vec![there]);
     }
@@ -189,13 +214,14 @@ fn planned(
         return Err(ConfigError::new(&first.at, what).right("write the other path by hand"));
     }
     let back = PathConfig { r#in: out, out: Some(config.r#in.clone()), mask: None, ..config };
-    Ok(vec![there, one_way(names, nodes, &back)?])
+    Ok(vec![there, one_way(names, nodes, &back, &at)?])
 }
 
 fn one_way(
     names: &Names<'_>,
     nodes: &[PlannedNode],
     config: &PathConfig,
+    at: &Position,
 ) -> Result<PlannedPath, ConfigError> {
     let (mut sources, mut taken, mut signals) = (Vec::new(), Vec::new(), Vec::new());
     for text in &config.r#in.0 {
@@ -203,7 +229,17 @@ fn one_way(
         let part = Part::parse(&text.value).map_err(wrong)?;
         let node = names.find(&part.node, text)?;
         let of = &nodes[node].signals;
+        usable(&nodes[node], nodes[node].cannot_read, "source", text)?;
         let (own, values) = (part.signals(of).map_err(wrong)?, part.values(of).map_err(wrong)?);
+        let needs_own = |&other: &usize| other != node && nodes[other].has_memory;
+        if nodes[node].has_memory
+            && let Some(&other) = sources.iter().find(|other| needs_own(other))
+        {
+            let (one, other) = (&nodes[node].name, &nodes[other].name);
+            let what = format!("{one} and {other} cannot be sources of one path");
+            let right = "give each a path of its own, to a loopback node";
+            return Err(ConfigError::new(&text.at, what).right(right));
+        }
         let input = sources.iter().position(|&source| source == node).unwrap_or_else(|| {
             sources.push(node);
             sources.len() - 1
@@ -212,11 +248,7 @@ fn one_way(
         signals.extend(own);
     }
     let Some(first) = config.r#in.0.first() else {
-        let at = config.out.as_ref().and_then(|out| out.0.first());
-        return Err(match at {
-            Some(at) => ConfigError::new(&at.at, "the path has no source"),
-            None => ConfigError::of_file("a path", "it has no source and no destination"),
-        });
+        return Err(ConfigError::new(at, "the path has no source"));
     };
     if signals.len() > VALUES_MAX {
         let what = format!("a sample of this path has {} values", signals.len());
@@ -230,6 +262,7 @@ fn one_way(
     let mut destinations = Vec::new();
     for name in config.out.iter().flat_map(|out| &out.0) {
         let node = names.find(&name.value, name)?;
+        usable(&nodes[node], nodes[node].cannot_write, "destination", name)?;
         let mut signals = signals.clone();
         let hooks = Chain::build(&nodes[node].hooks_out, &mut signals)?;
         destinations.push(Destination { node, hooks, signals });
@@ -240,8 +273,8 @@ fn one_way(
     };
     let to = list(&mut destinations.iter().map(|to| to.node));
     let name = format!("{} -> {to}", list(&mut sources.iter().copied()));
-    let (config, signals) = (config.clone(), composed);
-    Ok(PlannedPath { name, config, sources, triggers, destinations, taken, signals, hooks })
+    let (config, at, signals) = (config.clone(), at.clone(), composed);
+    Ok(PlannedPath { name, config, at, sources, triggers, destinations, taken, signals, hooks })
 }
 
 fn triggers(
@@ -273,11 +306,7 @@ fn written_twice(nodes: &[PlannedNode], paths: &[PlannedPath]) -> Vec<ConfigErro
                     "{} is a destination of two paths, {before} and {}",
                     nodes[to].name, path.name
                 );
-                let at = path.config.out.as_ref().and_then(|out| out.0.first());
-                errors.push(match at {
-                    Some(at) => ConfigError::new(&at.at, what),
-                    None => ConfigError::of_file(&path.name, what),
-                });
+                errors.push(ConfigError::new(&path.at, what));
             }
         }
     }

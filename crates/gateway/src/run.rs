@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_rank::realtime;
 
-use crate::node::{World, wall_time};
+use crate::node::{NodeCounts, World, wall_time};
 use crate::nodes::loopback;
 use crate::path::{Input, Output, Path};
 use crate::plan::{Plan, PlannedNode, PlannedPath};
@@ -86,6 +86,7 @@ impl Plan {
             for (place, &at) in planned.sources.iter().enumerate() {
                 let PlannedNode { name, node, is_builtin, signals, hooks_in, .. } =
                     &mut self.nodes[at];
+                let mut counts = node.counts();
                 let source = match first.get(&at) {
                     None => {
                         first.insert(at, (number, place));
@@ -95,15 +96,19 @@ impl Plan {
                         let (samples, overflow) =
                             (planned.config.queuelen, planned.config.overflow);
                         let (writer, reader) = queue(samples, signals.len(), overflow);
-                        paths[path].inputs[input].copies.push(writer);
-                        Box::new(loopback::Reading { queue: reader, spins: false })
+                        let original = &mut paths[path].inputs[input];
+                        let skips_missed = original.source.skips_missed();
+                        // Peers and garbage are those of the first path; ticks are missed in both.
+                        counts = NodeCounts { missed: counts.missed, ..NodeCounts::default() };
+                        original.copies.push((writer, counts.dropped.clone()));
+                        Box::new(loopback::Copied { queue: reader, skips_missed })
                     }
                 };
                 inputs.push(Input {
                     name: name.clone(),
                     source,
                     builtin: *is_builtin && planned.config.builtin,
-                    counts: node.counts(),
+                    counts,
                     // Of further paths, the samples have gone through them.
                     hooks: std::mem::take(hooks_in),
                     copies: Vec::new(),
@@ -141,8 +146,8 @@ impl Plan {
             mode: config.mode,
             connect_wait: Duration::from_secs_f64(config.connect_wait),
             rate_hz: (config.rate > 0.0).then_some(config.rate),
-            affinity: config.affinity.or(self.gateway.affinity),
-            priority: config.priority.or(self.gateway.priority),
+            affinity: config.affinity.or(self.gateway.affinity).filter(|bits| *bits > 0),
+            priority: config.priority.or(self.gateway.priority).filter(|p| *p > 0),
             world: world.clone(),
         }
     }

@@ -56,6 +56,8 @@ pub struct InputReport {
     pub dropped: u64,
     /// Messages that were no samples.
     pub garbage: u64,
+    /// Whether it ended early.
+    pub has_failed: bool,
     /// Peers that came.
     pub connected: u64,
     /// Peers that went.
@@ -67,7 +69,7 @@ pub struct InputReport {
 pub struct OutputReport {
     /// The node.
     pub node: String,
-    /// Samples that it took.
+    /// Samples that it took, without those that it lost.
     pub written: u64,
     /// Samples for which it had no room.
     pub dropped: u64,
@@ -84,20 +86,41 @@ pub struct OutputReport {
 }
 
 impl InputReport {
-    /// What a source has given.
+    /// What a source has given. `skipped` numbers are those of ticks that it missed.
     #[must_use]
-    pub fn new(node: &str, sequence: Sequence, counts: &NodeCounts) -> Self {
+    pub fn new(
+        node: &str,
+        sequence: Sequence,
+        skipped: u64,
+        has_failed: bool,
+        counts: &NodeCounts,
+    ) -> Self {
         let missed = counts.missed.get();
-        let lost = sequence.lost.saturating_sub(missed);
+        let lost = sequence.lost.saturating_sub(skipped);
         Self {
             node: node.to_owned(),
             sequence: Sequence { lost, ..sequence },
             missed,
             dropped: counts.dropped.get(),
             garbage: counts.garbage.get(),
+            has_failed,
             connected: counts.connected.get(),
             disconnected: counts.disconnected.get(),
         }
+    }
+}
+
+impl Summary {
+    /// The sources and destinations that ended early.
+    #[must_use]
+    pub fn failed(&self) -> Vec<&str> {
+        let mut failed = Vec::new();
+        for path in &self.paths {
+            failed.extend(path.sources.iter().filter(|s| s.has_failed).map(|s| s.node.as_str()));
+            let ends = path.destinations.iter().filter(|d| d.has_failed);
+            failed.extend(ends.map(|d| d.node.as_str()));
+        }
+        failed
     }
 }
 

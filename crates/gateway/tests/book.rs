@@ -13,7 +13,13 @@ fn every_configuration_of_the_chapter_runs() {
         .split("```conf\n")
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap())
-        .map(|text| text.replace("DIR", &dir.path().display().to_string()))
+        .map(|text| {
+            // Names of this host that another run of this test may use at the same time.
+            let names = format!("/book-{}-", std::process::id());
+            text.replace("DIR", &dir.path().display().to_string())
+                .replace("12361", &rdmalab_testing::free_port().to_string())
+                .replace("/book-", &names)
+        })
         .collect();
     assert!(blocks.len() >= 7, "{}", blocks.len());
     for text in blocks {

@@ -10,16 +10,20 @@ use rdmalab_sample::{Form, FormatOptions, Kind, Pool, Signal, Timestamp, Value};
 
 /// Samples of a test.
 const SAMPLES: u64 = 300;
+/// As many small datagrams as a UDP socket holds (net.core.rmem_default, 212992 bytes), and a Unix
+/// socket (net.unix.max_dgram_qlen, 10): a reader that does not run meanwhile loses none.
+const UDP_DATAGRAMS: u64 = 64;
+const UNIX_DATAGRAMS: u64 = 10;
 
 /// A file with random samples, of values that every format keeps.
-fn random_file(path: &Path, format: &str, seed: u64, values: usize) {
+fn random_file(path: &Path, format: &str, seed: u64, values: usize, samples: u64) {
     let mut random = Random::new(seed);
     let signals = Signal::numbered(values, Kind::Float);
     let format = FormatOptions::named(format).unwrap().build().unwrap();
     let mut pool = Pool::new(1, values);
     let mut one = pool.take().unwrap();
     let (mut bytes, mut form) = (Vec::new(), Form::FileStart);
-    for number in 0..SAMPLES {
+    for number in 0..samples {
         let mut sample = pool.get_mut(&mut one);
         sample.clear();
         sample.set_sequence(number);
@@ -43,10 +47,10 @@ fn plain(format: &str) -> String {
 }
 
 /// Source, node and destination in one gateway: what is written to the node comes back from it.
-fn through(node: &str, seed: u64, values: usize) {
+fn through(node: &str, seed: u64, values: usize, samples: u64) {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("in.human"), dir.path().join("out.human"));
-    random_file(&from, "villas.human", seed, values);
+    random_file(&from, "villas.human", seed, values, samples);
     let format = plain("villas.human");
     // The file of the test has offsets of arrival nowhere: rewrite it in the plain form.
     let plain_from = dir.path().join("plain.human");
@@ -68,7 +72,7 @@ fn through(node: &str, seed: u64, values: usize) {
         "nodes = {{ from = {{ {} }}, to = {{ {} }}, via = {{ {node} }} }}, \
          paths = ( {{ in = \"from\", out = \"via\", connect_wait = 60.0 }}, \
          {{ in = \"via\", out = \"to\" }} )",
-        file(&from, &format!("in = {{ epoch_mode = \"original\", rate = 2000.0, {signals} }}")),
+        file(&from, &format!("in = {{ epoch_mode = \"original\", {signals} }}")),
         file(&to, "out = { flush = true }"),
     );
     let expected = content(&plain_from);
@@ -78,15 +82,15 @@ fn through(node: &str, seed: u64, values: usize) {
     let summary = gateway.end();
     assert!(content(&to) == expected, "{node}: other samples; {summary:#?}");
     let path = &summary.paths[1];
-    assert_eq!((path.samples, path.lost, path.duplicate, path.reordered), (SAMPLES, 0, 0, 0));
+    assert_eq!((path.samples, path.lost, path.duplicate, path.reordered), (samples, 0, 0, 0));
     assert_eq!((summary.paths[0].dropped, path.dropped), (0, 0));
     assert!(path.latency.is_some());
 }
 
 #[test]
 fn loopback() {
-    through("type = \"loopback\", in = { SIGNALS }", 1, 8);
-    through("type = \"loopback\", mode = \"polling\", in = { SIGNALS }", 2, 1);
+    through("type = \"loopback\", in = { SIGNALS }", 1, 8, SAMPLES);
+    through("type = \"loopback\", mode = \"polling\", in = { SIGNALS }", 2, 1, SAMPLES);
 }
 
 #[test]
@@ -97,13 +101,13 @@ fn shmem() {
              out = {{ name = \"NAME\" }}"
         )
     };
-    through(&node("pthread"), 3, 8);
-    through(&node("polling"), 4, 64);
+    through(&node("pthread"), 3, 8, SAMPLES);
+    through(&node("polling"), 4, 64, SAMPLES);
 }
 
 #[test]
 fn socket() {
-    for (seed, layer) in [(5, "udp"), (6, "tcp")] {
+    for (seed, layer, samples) in [(5, "udp", UDP_DATAGRAMS), (6, "tcp", SAMPLES)] {
         for format in ["villas.binary", "csv", "json", "rdmalab.binary", "villas.human"] {
             let port = rdmalab_testing::free_port();
             let node = format!(
@@ -112,12 +116,12 @@ fn socket() {
                  out = {{ address = \"127.0.0.1:{port}\" }}",
                 plain(format)
             );
-            through(&node, seed, 8);
+            through(&node, seed, 8, samples);
         }
     }
     let node = "type = \"socket\", layer = \"unix\", in = { address = \"DIR/socket\", SIGNALS }, \
                 out = { address = \"DIR/socket\", vectorize = 4 }";
-    through(node, 7, 8);
+    through(node, 7, 8, 4 * UNIX_DATAGRAMS);
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn every_format_of_a_file_is_read_as_it_was_written() {
         }
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("in"), dir.path().join("out"));
-        random_file(&from, format, seed as u64, 5);
+        random_file(&from, format, seed as u64, 5, SAMPLES);
         let plain = plain(format);
         let copy = |from: &Path, to: &Path| {
             run(&format!(

@@ -9,7 +9,7 @@ use rdmalab_sample::FormatOptions;
 use serde_json::json;
 
 use super::check::told;
-use super::run::{DeviceArgs, carry};
+use super::run::{DeviceArgs, carry, verdict};
 use super::samples::{FORMAT_HELP, format_options};
 use crate::failure::{Outcome, usage};
 
@@ -56,7 +56,7 @@ pub fn run(args: &PipeArgs) -> Outcome {
     let own = parse("pipe.json", &own(args).to_string()).map_err(of_file)?;
     put(&mut tree, own);
     let plan = Plan::check(&tree).map_err(of_file)?;
-    carry(plan, &args.device).map(|_| ())
+    verdict(&carry(plan, &args.device)?)
 }
 
 /// The keys of the pipe itself.

@@ -17,7 +17,7 @@ use crate::soft;
 /// Run a gateway: its nodes and paths
 ///
 /// Ends when all sources have ended and everything was handed over. Ctrl-C and SIGTERM end it too,
-/// after what is under way; a second signal ends it at once.
+/// after what is under way; a second signal ends it at once. The exit code is 1 if a node failed.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// The configuration
@@ -53,7 +53,15 @@ pub fn run(args: &RunArgs) -> Outcome {
         let written = std::fs::write(file, text + "\n");
         written.map_err(|why| failed(format!("--summary {}: {why}", file.display())))?;
     }
-    Ok(())
+    verdict(&summary)
+}
+
+/// A run in which a node ended early has failed.
+pub(super) fn verdict(summary: &Summary) -> Outcome {
+    match &summary.failed()[..] {
+        [] => Ok(()),
+        nodes => Err(failed(format!("ended early: {}", nodes.join(", ")))),
+    }
 }
 
 /// Runs a plan until its sources have ended, or until it is interrupted.

@@ -11,6 +11,8 @@ use rdmalab_sample::{
 const BATCH: usize = 256;
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 1 << 16;
+/// Bytes without a sample after which they are none.
+const UNDECODED_BYTES: usize = 1 << 20;
 
 /// The help of options that name a format.
 pub const FORMAT_HELP: &str = "The format: a name (villas.human, villas.binary, csv, tsv, json, \
@@ -48,6 +50,8 @@ pub struct Reader<'a, R> {
     /// The number of the first of `bytes` in the file.
     at: usize,
     is_over: bool,
+    /// Whether what is there has no whole sample.
+    is_short: bool,
 }
 
 /// What a read has found besides samples.
@@ -75,13 +79,13 @@ impl<'a, R: Read> Reader<'a, R> {
     ) -> Self {
         let pool = Pool::new(BATCH, values);
         let (bytes, form) = (Vec::new(), Form::FileStart);
-        Self { from, format, signals, pool, bytes, form, at: 0, is_over: false }
+        Self { from, format, signals, pool, bytes, form, at: 0, is_over: false, is_short: false }
     }
 
     /// Appends samples to `to`, which must not hold handles of the pool.
     pub fn read(&mut self, to: &mut Vec<Handle>) -> io::Result<Found> {
         let mut piece = vec![0; PIECE_BYTES];
-        while !self.is_over && self.bytes.len() < PIECE_BYTES {
+        while !self.is_over && (self.is_short || self.bytes.len() < PIECE_BYTES) {
             match self.from.read(&mut piece) {
                 Ok(0) => self.is_over = true,
                 Ok(count) => {
@@ -118,10 +122,13 @@ impl<'a, R: Read> Reader<'a, R> {
         }
         self.bytes.drain(..used);
         self.at += used;
-        if self.is_over && used == 0 && is_empty {
-            let left = self.bytes.len();
+        self.is_short = used == 0 && is_empty;
+        let left = self.bytes.len();
+        if self.is_short && (self.is_over || left >= UNDECODED_BYTES) {
+            let said = Found::Wrong(format!("byte {}: {left} bytes are no sample", self.at));
             self.bytes.clear();
-            return Found::Wrong(format!("byte {}: the last {left} bytes are no sample", self.at));
+            self.at += left;
+            return said;
         }
         Found::More
     }
@@ -135,7 +142,7 @@ impl<'a, R: Read> Reader<'a, R> {
             self.is_over = true;
             self.bytes.len()
         });
-        self.form = Form::File;
+        (self.form, self.is_short) = (Form::File, false);
         self.bytes.drain(..resume);
         self.at += resume;
         said

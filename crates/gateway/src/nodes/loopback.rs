@@ -39,7 +39,10 @@ group! {
 struct Loopback {
     signals: Vec<Signal>,
     mode: Mode,
-    ends: (Option<queue::Writer>, Option<queue::Reader>),
+    queuelen: usize,
+    overflow: Overflow,
+    /// The ends that no path has taken, once one has taken the other.
+    ends: Option<(Option<queue::Writer>, Option<queue::Reader>)>,
     counts: NodeCounts,
 }
 
@@ -53,10 +56,19 @@ impl Config {
             .r#in
             .as_ref()
             .map_or_else(|| Signal::numbered(64, rdmalab_sample::Kind::Float), signals_or_default);
-        let (writer, reader) = queue(self.queuelen, VALUES_MAX.min(signals.len()), self.overflow);
+        let Self { mode, queuelen, overflow, .. } = self;
         let counts = NodeCounts::default();
-        let ends = (Some(writer), Some(reader));
-        Ok(Box::new(Loopback { signals, mode: self.mode, ends, counts }))
+        Ok(Box::new(Loopback { signals, mode, queuelen, overflow, ends: None, counts }))
+    }
+}
+
+impl Loopback {
+    fn ends(&mut self) -> &mut (Option<queue::Writer>, Option<queue::Reader>) {
+        self.ends.get_or_insert_with(|| {
+            let values = VALUES_MAX.min(self.signals.len());
+            let (writer, reader) = queue(self.queuelen, values, self.overflow);
+            (Some(writer), Some(reader))
+        })
     }
 }
 
@@ -66,18 +78,19 @@ impl Node for Loopback {
     }
 
     fn source(&mut self, _: &World) -> Result<Box<dyn Source>, String> {
-        let queue = self.ends.1.take().ok_or("it is read twice")?;
+        let queue = self.ends().1.take().ok_or("it is read twice")?;
         Ok(Box::new(Reading { queue, spins: self.mode == Mode::Polling }))
     }
 
     fn sink(&mut self, _: &World, _: &[Signal]) -> Result<Box<dyn Sink>, String> {
-        let queue = self.ends.0.take().ok_or("it is written twice")?;
-        Ok(Box::new(Writing { queue, counts: self.counts.clone() }))
+        let queue = self.ends().0.take().ok_or("it is written twice")?;
+        let drops_newest = self.overflow == Overflow::Newest;
+        Ok(Box::new(Writing { queue, drops_newest, counts: self.counts.clone() }))
     }
 
     fn start(&mut self, _: &World) -> Result<(), String> {
         // An end that no path took: the other one has to find that out.
-        self.ends = (None, None);
+        self.ends = Some((None, None));
         Ok(())
     }
 
@@ -86,12 +99,33 @@ impl Node for Loopback {
     }
 }
 
-/// A source that takes samples from a queue. Also what further paths of a node read.
-pub struct Reading {
+/// A source that takes samples from a queue.
+struct Reading {
+    queue: queue::Reader,
+    spins: bool,
+}
+
+/// What further paths of a node read: its samples, with the time at which they arrived.
+pub struct Copied {
     /// The queue.
     pub queue: queue::Reader,
-    /// Whether it spins.
-    pub spins: bool,
+    /// As the source itself has it.
+    pub skips_missed: bool,
+}
+
+impl Source for Copied {
+    fn skips_missed(&self) -> bool {
+        self.skips_missed
+    }
+
+    fn read(
+        &mut self,
+        pool: &mut Pool,
+        to: &mut Vec<Handle>,
+        patience: Duration,
+    ) -> Result<State, String> {
+        Ok(read(&mut self.queue, pool, to, patience, false, true))
+    }
 }
 
 /// Looks at the queue between two looks at the clock.
@@ -104,39 +138,53 @@ impl Source for Reading {
         to: &mut Vec<Handle>,
         patience: Duration,
     ) -> Result<State, String> {
-        let begin = (!patience.is_zero()).then(std::time::Instant::now);
-        let Some(mut one) = pool.take() else { return Ok(State::Open) };
-        loop {
-            for _ in 0..LOOKS {
-                let mut sample = pool.get_mut(&mut one);
-                if self.queue.pop(&mut sample, false) {
+        Ok(read(&mut self.queue, pool, to, patience, self.spins, false))
+    }
+}
+
+/// Takes one sample from a queue. `with_arrival` keeps the time at which it arrived at the writer.
+fn read(
+    queue: &mut queue::Reader,
+    pool: &mut Pool,
+    to: &mut Vec<Handle>,
+    patience: Duration,
+    spins: bool,
+    with_arrival: bool,
+) -> State {
+    let begin = (!patience.is_zero()).then(std::time::Instant::now);
+    let Some(mut one) = pool.take() else { return State::Open };
+    loop {
+        for _ in 0..LOOKS {
+            let mut sample = pool.get_mut(&mut one);
+            if queue.pop(&mut sample, with_arrival) {
+                if !with_arrival {
                     sample.set_received(wall_time());
-                    to.push(one);
-                    return Ok(State::Open);
                 }
-                if begin.is_none() || !self.spins {
-                    break;
-                }
+                to.push(one);
+                return State::Open;
             }
-            if self.queue.is_over() {
-                pool.give(one);
-                return Ok(State::Ended);
+            if begin.is_none() || !spins {
+                break;
             }
-            let left =
-                begin.map_or(Duration::ZERO, |begin| patience.saturating_sub(begin.elapsed()));
-            if left.is_zero() {
-                pool.give(one);
-                return Ok(State::Open);
-            }
-            if !self.spins {
-                self.queue.sleep(left);
-            }
+        }
+        if queue.is_over() {
+            pool.give(one);
+            return State::Ended;
+        }
+        let left = begin.map_or(Duration::ZERO, |begin| patience.saturating_sub(begin.elapsed()));
+        if left.is_zero() {
+            pool.give(one);
+            return State::Open;
+        }
+        if !spins {
+            queue.sleep(left);
         }
     }
 }
 
 struct Writing {
     queue: queue::Writer,
+    drops_newest: bool,
     counts: NodeCounts,
 }
 
@@ -153,5 +201,9 @@ impl Sink for Writing {
                 Ok(false)
             }
         }
+    }
+
+    fn may_retry(&self) -> bool {
+        self.drops_newest && !self.queue.is_deaf()
     }
 }

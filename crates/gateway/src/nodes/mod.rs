@@ -66,15 +66,25 @@ impl NodeConfig {
     /// Whether samples that it reads are stamped and numbered.
     #[must_use]
     pub fn is_builtin(&self) -> bool {
-        self.common().builtin
+        self.common().builtin && self.halves().0.is_none_or(|half| half.builtin)
     }
 
     /// The hooks of its halves: those of reading and of writing.
     #[must_use]
     pub fn hooks(&self) -> [Vec<At<HookChoice>>; 2] {
-        let (reads, writes): (Option<&InCommon>, Option<&OutCommon>) = match self {
+        if let Self::SignalV2(config) = self {
+            return [config.r#in.hooks.clone(), Vec::new()];
+        }
+        let (reads, writes) = self.halves();
+        let reads = reads.map(|half| half.hooks.clone()).unwrap_or_default();
+        [reads, writes.map(|half| half.hooks.clone()).unwrap_or_default()]
+    }
+
+    /// The keys that halves have in common.
+    fn halves(&self) -> (Option<&InCommon>, Option<&OutCommon>) {
+        match self {
             Self::Signal(config) => (config.r#in.as_ref(), None),
-            Self::SignalV2(config) => return [config.r#in.hooks.clone(), Vec::new()],
+            Self::SignalV2(_) => (None, None),
             Self::File(config) => (
                 config.r#in.as_ref().map(|half| &half.common),
                 config.out.as_ref().map(|half| &half.common),
@@ -89,9 +99,37 @@ impl NodeConfig {
                 config.r#in.as_ref().map(|half| &half.common),
                 config.out.as_ref().map(|half| &half.common),
             ),
-        };
-        let reads = reads.map(|half| half.hooks.clone()).unwrap_or_default();
-        [reads, writes.map(|half| half.hooks.clone()).unwrap_or_default()]
+        }
+    }
+
+    /// Why it cannot be a source, if it cannot.
+    #[must_use]
+    pub fn cannot_read(&self) -> Option<&'static str> {
+        match self {
+            _ if self.halves().0.is_some_and(|half| !half.enabled) => Some("its in is not enabled"),
+            Self::Socket(config) if config.r#in.is_none() => Some("it has no in.address"),
+            Self::Infiniband(config) if config.r#in.is_none() => Some("it has no in"),
+            _ => None,
+        }
+    }
+
+    /// Why it cannot be a destination, if it cannot.
+    #[must_use]
+    pub fn cannot_write(&self) -> Option<&'static str> {
+        match self {
+            _ if self.halves().1.is_some_and(|half| !half.enabled) => {
+                Some("its out is not enabled")
+            }
+            Self::Signal(_) | Self::SignalV2(_) => Some("it computes samples"),
+            Self::Socket(config) if config.out.is_none() => Some("it has no out.address"),
+            _ => None,
+        }
+    }
+
+    /// Whether the samples of a path that reads it must lie in its memory.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        matches!(self, Self::Infiniband(_))
     }
 
     fn common(&self) -> &crate::keys::NodeCommon {

@@ -32,7 +32,7 @@ group! {
     /// The reading half.
     pub struct In with (common: InCommon) {
         /// The name to read.
-        name: String;
+        name: At<String>;
     }
 }
 
@@ -40,7 +40,7 @@ group! {
     /// The writing half.
     pub struct Out with (common: OutCommon) {
         /// The name to write to.
-        name: String;
+        name: At<String>;
     }
 }
 
@@ -75,8 +75,8 @@ impl Config {
     /// What is wrong, and where.
     pub fn node(self, name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
         for end in [&self.r#in.name, &self.out.name] {
-            if let Err(why) = Writer::to(end) {
-                return Err(ConfigError::new(&name.at, format!("{end:?}: {why}")));
+            if let Err(why) = Writer::to(&end.value) {
+                return Err(ConfigError::new(&end.at, format!("{:?}: {why}", end.value)));
             }
         }
         let signals = signals_or_default(&self.r#in.common);
@@ -91,7 +91,7 @@ impl Node for Shmem {
     }
 
     fn source(&mut self, world: &World) -> Result<Box<dyn Source>, String> {
-        let name = &self.config.r#in.name;
+        let name = &self.config.r#in.name.value;
         let words = HEADER + self.signals.len();
         let reader = Reader::claim(name, self.config.queuelen, words);
         let reader = reader.map_err(|error| match error.kind() {
@@ -108,19 +108,21 @@ impl Node for Shmem {
             clock: world.clock,
             next_look: world.clock.now().0,
             has_told: false,
+            has_failed: false,
             log: world.log.clone(),
             counts: self.counts.clone(),
         }))
     }
 
     fn sink(&mut self, world: &World, signals: &[Signal]) -> Result<Box<dyn Sink>, String> {
-        let writer = Writer::to(&self.config.out.name).map_err(|error| error.to_string())?;
+        let writer = Writer::to(&self.config.out.name.value).map_err(|error| error.to_string())?;
         Ok(Box::new(Writing {
             node: self.name.clone(),
             writer,
             words: Vec::with_capacity(HEADER + signals.len()),
             clock: world.clock,
             next_look: world.clock.now().0,
+            has_failed: false,
             log: world.log.clone(),
             counts: self.counts.clone(),
         }))
@@ -167,6 +169,25 @@ fn from_words(words: &[u64], to: &mut SampleMut<'_>) -> bool {
     true
 }
 
+/// What a look has found. One that fails has found nothing: what a peer sent was wrong, or this
+/// process lacks something for now. Each failure counts, and is told until a look does not fail.
+fn looked<E: std::fmt::Display>(
+    found: Result<Change, E>,
+    node: &str,
+    has_failed: &mut bool,
+    log: &Log,
+    counts: &NodeCounts,
+) -> Change {
+    let had_failed = std::mem::replace(has_failed, found.is_err());
+    found.unwrap_or_else(|why| {
+        counts.garbage.add(1);
+        if !had_failed {
+            log.say(format_args!("{node}: {why}"));
+        }
+        Change::None
+    })
+}
+
 /// The reading half.
 struct Reading {
     node: String,
@@ -178,6 +199,7 @@ struct Reading {
     clock: Clock,
     next_look: u64,
     has_told: bool,
+    has_failed: bool,
     log: Log,
     counts: NodeCounts,
 }
@@ -213,15 +235,15 @@ impl Reading {
     }
 
     /// Looks for the writer; whether it is a new one.
-    fn look(&mut self) -> Result<State, String> {
+    fn look(&mut self) -> State {
         let node = &self.node;
-        match self.reader.look().map_err(|error| error.to_string())? {
+        match looked(self.reader.look(), node, &mut self.has_failed, &self.log, &self.counts) {
             Change::None => {}
             Change::Came(pid) => {
                 self.counts.connected.add(1);
                 self.log.say(format_args!("{node}: process {pid} writes"));
                 if std::mem::replace(&mut self.had_peer, true) {
-                    return Ok(State::Restarted);
+                    return State::Restarted;
                 }
             }
             Change::Gone(_) => {
@@ -229,7 +251,7 @@ impl Reading {
                 self.log.say(format_args!("{node}: the writer is gone"));
             }
         }
-        Ok(State::Open)
+        State::Open
     }
 }
 
@@ -254,7 +276,7 @@ impl Source for Reading {
             let now = self.clock.now();
             if now.0 >= self.next_look || !self.spins {
                 self.next_look = self.clock.after_ns(now, LOOK_NS).0;
-                let state = self.look()?;
+                let state = self.look();
                 if state == State::Restarted {
                     return Ok(state);
                 }
@@ -277,19 +299,20 @@ struct Writing {
     words: Vec<u64>,
     clock: Clock,
     next_look: u64,
+    has_failed: bool,
     log: Log,
     counts: NodeCounts,
 }
 
 impl Writing {
-    fn look(&mut self) -> Result<(), String> {
+    fn look(&mut self) {
         let now = self.clock.now();
         if now.0 < self.next_look {
-            return Ok(());
+            return;
         }
         self.next_look = self.clock.after_ns(now, LOOK_NS).0;
         let node = &self.node;
-        match self.writer.look().map_err(|error| error.to_string())? {
+        match looked(self.writer.look(), node, &mut self.has_failed, &self.log, &self.counts) {
             Change::None => {}
             Change::Came(pid) => {
                 self.counts.connected.add(1);
@@ -303,13 +326,12 @@ impl Writing {
                 ));
             }
         }
-        Ok(())
     }
 }
 
 impl Sink for Writing {
     fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
-        self.look()?;
+        self.look();
         to_words(pool.get(sample), &mut self.words);
         Ok(self.writer.send(&self.words).is_ok())
     }
@@ -319,7 +341,8 @@ impl Sink for Writing {
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        self.look()
+        self.look();
+        Ok(())
     }
 
     /// Waits until the reader has taken everything; what it maps stays readable for it in any case.
@@ -329,7 +352,7 @@ impl Sink for Writing {
         while unread > 0 && self.writer.is_connected() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
             self.next_look = 0;
-            self.look()?;
+            self.look();
             unread = self.writer.unread();
         }
         Ok(unread)

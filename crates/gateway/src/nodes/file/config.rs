@@ -40,14 +40,16 @@ group! {
         epoch_mode: EpochMode = EpochMode::Direct;
         /// A time for the mode [s].
         epoch: f64 = 0.0;
-        /// One sample each period of this rate [Hz] instead; 0 goes by their times.
+        /// One sample each period of this rate [Hz] instead, with the time of its tick; 0 goes by
+        /// their times, and so does the mode `original`.
         rate: f64 = 0.0, in 0.0..=1e9;
         /// What happens at the end.
         eof: Eof = Eof::Stop;
-        /// Bytes that are read at a time; 0 lets the node choose.
-        buffer_size: u64 = 0, in 0.0..=1e12;
         /// Samples that are left out at the beginning.
         skip: u64 = 0, in 0.0..=1e15;
+    }
+    ignored {
+        buffer_size: "the node chooses how much it reads at a time";
     }
 }
 

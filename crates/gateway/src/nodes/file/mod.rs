@@ -66,7 +66,7 @@ impl Node for File {
         let (path, format) = (self.path()?, self.config.format.build());
         let (flush, bytes) =
             self.config.out.as_ref().map_or((false, 0), |half| (half.flush, half.buffer_size));
-        write::open(path, format, signals, flush, bytes, &world.log)
+        write::open(path, format, signals, flush, bytes, world)
     }
 
     fn counts(&self) -> NodeCounts {

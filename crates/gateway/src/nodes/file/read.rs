@@ -3,19 +3,23 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal, Timestamp};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::config::{Eof, EpochMode, In};
-use crate::node::{NodeCounts, Source, State, Stop, World, wall_time};
+use crate::node::{NodeCounts, Source, State, World, wall_time};
 use crate::timer::{Timer, TimerKind};
 
 /// Samples that are read ahead.
 const AHEAD: usize = 64;
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes without a sample after which they are garbage.
+const UNDECODED_BYTES: usize = 1 << 20;
 
 /// Opens the file.
 ///
@@ -30,14 +34,17 @@ pub fn open(
     counts: NodeCounts,
 ) -> Result<Box<dyn Source>, String> {
     let failed = |error| format!("{}: {error}", path.display());
-    let file = File::open(&path).map_err(failed)?;
-    let timer = match half.rate > 0.0 {
-        true => Some(Timer::start(TimerKind::Timerfd, half.rate, &world.clock)?),
-        false => None,
+    let file = match path == Path::new("/dev/stdin") {
+        // A socket could not be opened anew.
+        true => std::io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(&path),
     };
+    let file = file.map_err(failed)?;
+    let may_block = file.metadata().is_ok_and(|data| !data.is_file());
     Ok(Box::new(Reading {
         path,
         file,
+        may_block,
         format,
         signals: signals.to_vec(),
         half: half.clone(),
@@ -47,9 +54,9 @@ pub fn open(
         ready: VecDeque::with_capacity(AHEAD),
         skip: half.skip,
         offset_ns: None,
-        timer,
+        timer: None,
         last_tick: None,
-        stop: world.stop.clone(),
+        world: world.clone(),
         counts,
     }))
 }
@@ -57,6 +64,8 @@ pub fn open(
 struct Reading {
     path: PathBuf,
     file: File,
+    /// Whether a read may wait for others.
+    may_block: bool,
     format: Box<dyn Format>,
     signals: Vec<Signal>,
     half: In,
@@ -70,16 +79,16 @@ struct Reading {
     offset_ns: Option<i128>,
     timer: Option<Timer>,
     last_tick: Option<u64>,
-    stop: Stop,
+    world: World,
     counts: NodeCounts,
 }
 
 impl Reading {
-    /// Decodes some samples, if none is ready.
-    fn fill(&mut self, pool: &mut Pool) -> Result<(), String> {
+    /// Decodes some samples, if none is ready. Waits at most `patience` for others to write some.
+    fn fill(&mut self, pool: &mut Pool, patience: Duration) -> Result<State, String> {
         let failed = |path: &PathBuf, what: String| format!("{}: {what}", path.display());
         let mut decoded = Vec::with_capacity(AHEAD);
-        while self.ready.is_empty() {
+        while self.ready.is_empty() && !self.world.stop.is_set() {
             let form = if self.is_start { Form::FileStart } else { Form::File };
             let mut into = Collector::new(pool, &mut decoded, AHEAD);
             let used = self.format.decode(form, &self.bytes, &self.signals, &mut into);
@@ -103,8 +112,20 @@ impl Reading {
                 self.counts.garbage.add(1);
                 continue;
             }
-            if !self.ready.is_empty() {
-                break;
+            // More is read only when what is there has no whole sample.
+            if used > 0 || !self.ready.is_empty() {
+                continue;
+            }
+            if self.bytes.len() >= UNDECODED_BYTES {
+                self.counts.garbage.add(1);
+                self.bytes.clear();
+            }
+            if self.may_block {
+                let limit = Timespec::try_from(patience).unwrap_or_default();
+                let ready = poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&limit));
+                if ready.unwrap_or(0) == 0 {
+                    return Ok(State::Open);
+                }
             }
             let had = self.bytes.len();
             self.bytes.resize(had + CHUNK_BYTES, 0);
@@ -120,25 +141,25 @@ impl Reading {
                     self.bytes.push(b'\n');
                     if self.is_end {
                         self.bytes.clear();
-                        return Ok(());
+                        return Ok(State::Open);
                     }
                     self.is_end = true;
                 }
                 Eof::Stop => {
                     self.is_end = true;
-                    return Ok(());
+                    return Ok(State::Open);
                 }
-                Eof::Wait => return Ok(()),
+                Eof::Wait => return Ok(State::Open),
                 Eof::Rewind => {
                     let rewound = self.file.seek(SeekFrom::Start(0));
                     rewound.map_err(|error| failed(&self.path, error.to_string()))?;
                     (self.is_start, self.is_end, self.offset_ns) = (true, false, None);
                     self.bytes.clear();
-                    return Ok(());
+                    return Ok(State::Restarted);
                 }
             }
         }
-        Ok(())
+        Ok(State::Open)
     }
 
     /// How far the samples are moved, by the first one.
@@ -156,14 +177,14 @@ impl Reading {
 
     /// Whether the next sample is due; waits for it at most `patience`.
     fn is_due(&mut self, origin: Timestamp, patience: Duration) -> Result<bool, String> {
+        if !self.is_paced() {
+            return Ok(true);
+        }
         if let Some(timer) = &mut self.timer {
             let Some(tick) = timer.wait(patience)? else { return Ok(false) };
             let missed = tick - self.last_tick.map_or(0, |last| last + 1);
             self.counts.missed.add(missed);
             self.last_tick = Some(tick);
-            return Ok(true);
-        }
-        if self.half.epoch_mode == EpochMode::Original {
             return Ok(true);
         }
         let left_ns = origin.ns_since(wall_time());
@@ -179,17 +200,29 @@ impl Source for Reading {
         AHEAD
     }
 
+    fn is_paced(&self) -> bool {
+        self.half.epoch_mode != EpochMode::Original
+    }
+
+    fn begin(&mut self, _: &mut Pool) -> Result<(), String> {
+        if self.half.rate > 0.0 && self.is_paced() {
+            let timer = Timer::start(TimerKind::Timerfd, self.half.rate, &self.world.clock)?;
+            self.timer = Some(timer);
+        }
+        Ok(())
+    }
+
     fn read(
         &mut self,
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
     ) -> Result<State, String> {
-        if self.stop.is_set() {
+        if self.world.stop.is_set() {
             return Ok(State::Ended);
         }
-        if self.ready.is_empty() {
-            self.fill(pool)?;
+        if self.ready.is_empty() && self.fill(pool, patience)? == State::Restarted {
+            return Ok(State::Restarted);
         }
         let Some(mut next) = self.ready.pop_front() else {
             if self.is_end && self.half.eof == Eof::Stop {
@@ -211,7 +244,9 @@ impl Source for Reading {
         }
         let mut sample = pool.get_mut(&mut next);
         sample.remove_flags(rdmalab_sample::Flags::RECEIVED);
-        if self.half.epoch_mode != EpochMode::Original {
+        if self.timer.is_some() {
+            sample.set_origin(wall_time());
+        } else if self.half.epoch_mode != EpochMode::Original {
             sample.set_origin(due);
         }
         to.push(next);

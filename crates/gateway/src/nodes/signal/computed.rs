@@ -133,6 +133,14 @@ impl Reading {
 }
 
 impl Source for Reading {
+    fn is_paced(&self) -> bool {
+        self.realtime
+    }
+
+    fn skips_missed(&self) -> bool {
+        true
+    }
+
     fn start(&mut self) -> Result<(), String> {
         if self.realtime {
             self.timer = Some(Timer::start(self.kind, self.rate, &self.world.clock)?);

@@ -37,14 +37,15 @@ group! {
         limit: i64 = -1;
         /// One sample each tick of the clock; else as fast as the path takes them.
         realtime: bool = true;
-        /// Tells at the end how many ticks were missed. They are counted in any case.
-        monitor_missed: bool = true;
         /// How it waits; as the gateway does, if it is left out.
         timer: Option<TimerKind>;
         /// The seed of what is random.
         seed: u64 = 1;
         /// Keys of its reading half.
         r#in: Option<InCommon>;
+    }
+    ignored {
+        monitor_missed: "missed ticks are always counted";
     }
 }
 

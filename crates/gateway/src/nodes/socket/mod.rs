@@ -1,16 +1,23 @@
 //! `socket`: samples over UDP or Unix datagrams, each datagram a message of the format; or over a
 //! TCP connection, as a stream.
+//!
+//! - `datagrams`: the socket that both halves use. `write`: the writing half.
 
-use std::io::{Read, Write};
+mod datagrams;
+mod write;
+
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use datagrams::Datagrams;
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use write::{Mouth, Stream, Writing};
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
@@ -18,10 +25,10 @@ use crate::node::{Log, Node, NodeCounts, Sink, Source, State, World, wall_time};
 
 /// The longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
-/// Bytes that wait for a TCP peer at most.
-const WAITING_BYTES: usize = 1 << 20;
-/// Time between two attempts to reach a TCP peer, and how long one may take.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Datagrams without samples that one read takes at most.
+const DATAGRAMS_MAX: u32 = 64;
+/// Bytes of a stream without a sample after which it is no stream of samples.
+const UNDECODED_BYTES: usize = 1 << 20;
 
 one_of! {
     /// What carries the samples.
@@ -49,6 +56,8 @@ group! {
     pub struct Out with (common: OutCommon) {
         /// The address to send to.
         address: At<String>;
+        /// Samples that are sent together.
+        vectorize: usize = 1, in 1..=64;
     }
     refused { multicast: "use an address of one host"; }
 }
@@ -109,35 +118,13 @@ fn resolve(text: &str) -> Result<SocketAddr, String> {
     all.next().ok_or_else(|| wrong("no address".to_owned()))
 }
 
-/// A socket for datagrams, which both halves use.
-#[derive(Debug)]
-enum Datagrams {
-    Udp(UdpSocket),
-    /// The file is removed at the end.
-    Unix(UnixDatagram, Option<String>),
-}
-
-impl Drop for Datagrams {
-    fn drop(&mut self) {
-        if let Self::Unix(_, Some(path)) = self {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-impl Datagrams {
-    fn receive(&self, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Udp(socket) => socket.recv(into),
-            Self::Unix(socket, _) => socket.recv(into),
-        }
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Udp(socket) => socket.as_fd(),
-            Self::Unix(socket, _) => socket.as_fd(),
-        }
+/// Removes a socket that a killed process left: one that nobody receives at. Any other file stays.
+fn remove_left(path: &str) {
+    let probe = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    if probe.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        && std::fs::metadata(path).is_ok_and(|data| data.file_type().is_socket())
+    {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -154,8 +141,7 @@ impl Socket {
         let socket = if self.config.layer == Layer::Unix {
             let socket = match &here {
                 Some(path) => {
-                    // A file that a killed process left keeps nobody out.
-                    let _ = std::fs::remove_file(path);
+                    remove_left(path);
                     UnixDatagram::bind(path)
                 }
                 None => UnixDatagram::unbound(),
@@ -217,9 +203,10 @@ impl Node for Socket {
             mouth,
             format: self.config.format.build(),
             signals: signals.to_vec(),
-            vectorize: half.common.vectorize,
+            vectorize: half.vectorize,
             gathered: 0,
             bytes: Vec::with_capacity(DATAGRAM_BYTES),
+            is_full: false,
             name: self.name.clone(),
             told: String::new(),
             log: world.log.clone(),
@@ -269,11 +256,11 @@ impl Reading {
         let length = match socket.receive(&mut self.bytes) {
             Ok(length) => length,
             Err(error) => match error.kind() {
-                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted => {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => {
                     return Ok(false);
                 }
                 // The answer to a datagram that we sent where nobody listens.
-                std::io::ErrorKind::ConnectionRefused => return Ok(true),
+                ErrorKind::ConnectionRefused => return Ok(true),
                 _ => return Err(error.to_string()),
             },
         };
@@ -290,7 +277,7 @@ impl Reading {
     fn stream(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> State {
         let Ear::Stream { listener, peer, bytes } = &mut self.ear else { return State::Open };
         let mut state = State::Open;
-        let Some(stream) = peer else {
+        if peer.is_none() {
             if let Ok((stream, from)) = listener.accept() {
                 let _ = stream.set_nonblocking(true);
                 bytes.clear();
@@ -302,41 +289,52 @@ impl Reading {
                 }
             }
             return state;
-        };
-        let is_gone = match stream.read(&mut self.bytes) {
-            Ok(0) => true,
-            Ok(length) => {
-                bytes.extend_from_slice(&self.bytes[..length]);
-                false
+        }
+        let mut is_gone = false;
+        // More is read only when what is there has no whole sample.
+        if !bytes.is_empty() && self.decode(pool, to) {
+            return state;
+        }
+        let Ear::Stream { peer: Some(stream), bytes, .. } = &mut self.ear else { return state };
+        match stream.read(&mut self.bytes) {
+            Ok(0) => is_gone = true,
+            Ok(length) => bytes.extend_from_slice(&self.bytes[..length]),
+            Err(error) => {
+                is_gone = !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
             }
-            Err(error) => !matches!(
-                error.kind(),
-                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
-            ),
-        };
+        }
+        let has_decoded = !is_gone && self.decode(pool, to);
+        let Ear::Stream { peer, bytes, .. } = &mut self.ear else { return state };
+        let is_endless = !has_decoded && bytes.len() >= UNDECODED_BYTES;
+        if is_gone || is_endless {
+            (*peer, *bytes) = (None, Vec::new());
+            self.counts.disconnected.add(1);
+            self.log.say(format_args!("{}: the sender is gone", self.name));
+        }
+        if is_endless {
+            self.garbage(&format_args!("{UNDECODED_BYTES} bytes without one"));
+        }
+        state
+    }
+
+    /// Decodes bytes of a stream; whether some were samples or garbage.
+    fn decode(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> bool {
+        let Ear::Stream { bytes, .. } = &mut self.ear else { return false };
         let mut into = Collector::new(pool, to, VECTORIZE_MAX);
         let used = self.format.decode(Form::File, bytes, &self.signals, &mut into);
         drop(into);
-        let trouble = match used {
+        match used {
             Ok(used) => {
                 bytes.drain(..used);
-                None
+                used > 0
             }
             Err(why) => {
                 let resume = why.resume().unwrap_or(bytes.len());
                 bytes.drain(..resume.min(bytes.len()));
-                Some(why)
+                self.garbage(&why);
+                true
             }
-        };
-        if is_gone && to.is_empty() {
-            *peer = None;
-            self.counts.disconnected.add(1);
-            self.log.say(format_args!("{}: the sender is gone", self.name));
         }
-        if let Some(why) = trouble {
-            self.garbage(&why);
-        }
-        state
     }
 }
 
@@ -352,8 +350,12 @@ impl Source for Reading {
         loop {
             match &self.ear {
                 Ear::Datagrams(_) => {
-                    // A datagram without samples must not end the wait.
-                    while self.datagram(pool, to)? && to.is_empty() {}
+                    // A datagram without samples does not end the wait, but many of them do.
+                    for _ in 0..DATAGRAMS_MAX {
+                        if !self.datagram(pool, to)? || !to.is_empty() {
+                            break;
+                        }
+                    }
                 }
                 Ear::Stream { .. } => state = self.stream(pool, to),
             }
@@ -382,180 +384,101 @@ impl Source for Reading {
     }
 }
 
-/// Where the writing half sends.
-enum Mouth {
-    Udp(Arc<Datagrams>, SocketAddr),
-    Unix(Arc<Datagrams>, String),
-    Stream(Stream),
-}
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
 
-struct Writing {
-    mouth: Mouth,
-    format: Box<dyn Format>,
-    signals: Vec<Signal>,
-    vectorize: usize,
-    gathered: usize,
-    bytes: Vec<u8>,
-    name: String,
-    told: String,
-    log: Log,
-}
+    use rdmalab_sample::Kind;
 
-impl Writing {
-    fn tell(&mut self, why: String) {
-        if why != self.told {
-            self.log.say(format_args!("{}: {why}", self.name));
-            self.told = why;
-        }
-    }
+    use super::*;
 
-    /// Sends the gathered samples; whether they were taken.
-    fn send(&mut self) -> bool {
-        self.gathered = 0;
-        let sent = match &mut self.mouth {
-            Mouth::Udp(socket, there) => match &**socket {
-                Datagrams::Udp(socket) => socket.send_to(&self.bytes, *there).map(|_| ()),
-                Datagrams::Unix(..) => Ok(()),
-            },
-            Mouth::Unix(socket, there) => match &**socket {
-                Datagrams::Unix(socket, _) => socket.send_to(&self.bytes, there).map(|_| ()),
-                Datagrams::Udp(_) => Ok(()),
-            },
-            Mouth::Stream(stream) => {
-                let taken = stream.send(&self.bytes);
-                self.bytes.clear();
-                return taken;
-            }
+    fn reading(ear: Ear, format: &str) -> (Reading, Pool) {
+        let reading = Reading {
+            name: "net".to_owned(),
+            ear,
+            format: FormatChoice::named(format).build(),
+            signals: Signal::numbered(1, Kind::Float),
+            bytes: vec![0; DATAGRAM_BYTES],
+            had_peer: false,
+            has_told: false,
+            log: Log::new(|_| {}),
+            counts: NodeCounts::default(),
         };
-        self.bytes.clear();
-        match sent {
-            Ok(()) => true,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
-            Err(error) => {
-                self.tell(error.to_string());
-                false
-            }
-        }
-    }
-}
-
-impl Sink for Writing {
-    fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
-        let form = if matches!(self.mouth, Mouth::Stream(_)) { Form::File } else { Form::Message };
-        let sample = [pool.get(sample)];
-        if let Err(why) = self.format.encode(form, &self.signals, &sample, &mut self.bytes) {
-            self.tell(why.to_string());
-            return Ok(false);
-        }
-        self.gathered += 1;
-        Ok(self.gathered < self.vectorize || self.send())
+        (reading, Pool::new(2 * VECTORIZE_MAX, 1))
     }
 
-    fn is_ready(&self) -> bool {
-        !matches!(&self.mouth, Mouth::Stream(stream) if stream.peer.is_none())
+    #[test]
+    fn a_flood_of_garbage_does_not_keep_a_read() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        here.set_nonblocking(true).unwrap();
+        let to = here.local_addr().unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..DATAGRAMS_MAX + 8 {
+            peer.send_to(&[0xff], to).unwrap();
+        }
+        let ear = Ear::Datagrams(Arc::new(Datagrams::Udp(here)));
+        let (mut reading, mut pool) = reading(ear, "villas.binary");
+        let mut to = Vec::new();
+        assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(State::Open));
+        assert_eq!(reading.counts.garbage.get(), u64::from(DATAGRAMS_MAX));
+        assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(State::Open));
+        assert_eq!(reading.counts.garbage.get(), u64::from(DATAGRAMS_MAX) + 8);
     }
 
-    fn flush(&mut self) -> Result<(), String> {
-        if self.gathered > 0 {
-            self.send();
-        }
-        if let Mouth::Stream(stream) = &mut self.mouth {
-            stream.send(&[]);
-        }
-        Ok(())
+    /// A stream with a peer.
+    fn stream(format: &str) -> (Reading, Pool, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let ear = Ear::Stream { listener, peer: Some(peer), bytes: Vec::new() };
+        let (reading, pool) = reading(ear, format);
+        (reading, pool, sender)
     }
 
-    fn close(&mut self, limit: Duration) -> Result<u64, String> {
-        self.flush()?;
-        let until = Instant::now() + limit;
-        let Mouth::Stream(stream) = &mut self.mouth else { return Ok(0) };
-        while !stream.waiting.is_empty() && stream.peer.is_some() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-            stream.send(&[]);
+    #[test]
+    fn a_stream_without_an_end_of_line_ends() {
+        let (mut reading, mut pool, mut sender) = stream("villas.human");
+        let mut to = Vec::new();
+        let writes = std::thread::spawn(move || while sender.write_all(&[b'1'; 4096]).is_ok() {});
+        while reading.counts.disconnected.get() == 0 {
+            assert!(reading.read(&mut pool, &mut to, Duration::from_millis(10)).is_ok());
+            let Ear::Stream { bytes, .. } = &reading.ear else { panic!("a stream") };
+            assert!(bytes.len() < UNDECODED_BYTES + DATAGRAM_BYTES, "{}", bytes.len());
         }
-        Ok(u64::from(!stream.waiting.is_empty()))
-    }
-}
-
-/// A TCP connection that a thread makes anew when it is lost.
-struct Stream {
-    peer: Option<TcpStream>,
-    /// What the thread has connected, and whether it shall.
-    shared: Arc<Connecting>,
-    waiting: Vec<u8>,
-    node: String,
-    log: Log,
-    counts: NodeCounts,
-}
-
-#[derive(Default)]
-struct Connecting {
-    found: Mutex<Option<TcpStream>>,
-    is_over: std::sync::atomic::AtomicBool,
-    is_wanted: std::sync::atomic::AtomicBool,
-}
-
-use std::sync::atomic::Ordering::Relaxed;
-
-impl Stream {
-    fn to(there: SocketAddr, node: &str, world: &World, counts: &NodeCounts) -> Self {
-        let shared = Arc::new(Connecting::default());
-        shared.is_wanted.store(true, Relaxed);
-        let own = shared.clone();
-        let work = move || {
-            while !own.is_over.load(Relaxed) {
-                if own.is_wanted.load(Relaxed)
-                    && let Ok(stream) = TcpStream::connect_timeout(&there, PAUSE)
-                {
-                    let _ = (stream.set_nodelay(true), stream.set_nonblocking(true));
-                    own.is_wanted.store(false, Relaxed);
-                    *own.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-                    continue;
-                }
-                std::thread::sleep(PAUSE / 10);
-            }
-        };
-        // Without the thread nothing is ever connected, which the counts show.
-        let _ = std::thread::Builder::new().name(format!("{node}-connect")).spawn(work);
-        let (node, log, counts) = (node.to_owned(), world.log.clone(), counts.clone());
-        Self { peer: None, shared, waiting: Vec::new(), node, log, counts }
+        writes.join().unwrap();
+        assert_eq!((reading.counts.garbage.get(), to.len()), (1, 0));
     }
 
-    /// Sends bytes after those that wait; whether they were taken.
-    fn send(&mut self, bytes: &[u8]) -> bool {
-        if self.peer.is_none() {
-            let found = self.shared.found.try_lock().ok().and_then(|mut found| found.take());
-            let Some(stream) = found else { return bytes.is_empty() };
-            self.counts.connected.add(1);
-            self.log.say(format_args!("{}: connected", self.node));
-            self.peer = Some(stream);
-            self.waiting.clear();
+    #[test]
+    fn a_stream_is_read_no_faster_than_it_is_decoded() {
+        let (mut reading, mut pool, mut sender) = stream("villas.human");
+        let line = b"1.000000000(7)\t2.5\n";
+        const LINES: usize = 20_000;
+        let writes = std::thread::spawn(move || sender.write_all(&line.repeat(LINES)));
+        let (mut to, mut samples) = (Vec::new(), 0);
+        while samples < LINES {
+            assert!(reading.read(&mut pool, &mut to, Duration::from_millis(10)).is_ok());
+            let Ear::Stream { bytes, .. } = &reading.ear else { panic!("a stream") };
+            assert!(bytes.len() < 2 * DATAGRAM_BYTES, "{}", bytes.len());
+            samples += to.len();
+            to.drain(..).for_each(|sample| pool.give(sample));
         }
-        let takes = self.waiting.len() + bytes.len() <= WAITING_BYTES;
-        if takes {
-            self.waiting.extend_from_slice(bytes);
-        }
-        while let (Some(peer), false) = (&mut self.peer, self.waiting.is_empty()) {
-            match peer.write(&self.waiting) {
-                Ok(sent) if sent > 0 => drop(self.waiting.drain(..sent)),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                _ => {
-                    self.peer = None;
-                    self.waiting.clear();
-                    self.counts.disconnected.add(1);
-                    self.log.say(format_args!("{}: the receiver is gone", self.node));
-                    self.shared.is_wanted.store(true, Relaxed);
-                    return false;
-                }
-            }
-        }
-        takes
+        writes.join().unwrap().unwrap();
+        assert_eq!(reading.counts.garbage.get(), 0);
     }
-}
 
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Relaxed);
+    #[test]
+    fn only_sockets_that_nobody_has_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let (file, left, used) = (path("file"), path("left"), path("used"));
+        std::fs::write(&file, "text").unwrap();
+        drop(UnixDatagram::bind(&left).unwrap());
+        let _socket = UnixDatagram::bind(&used).unwrap();
+        [&file, &left, &used].into_iter().for_each(|path| remove_left(path));
+        let exist = [&file, &left, &used].map(|path| std::path::Path::new(path).exists());
+        assert_eq!(exist, [true, false, true]);
     }
 }
