@@ -68,10 +68,11 @@ impl IdleYield {
         let before = (crate::clock::now_ns(), calls());
         let used_ns = self.was_long.load(Ordering::Relaxed).then(crate::clock::process_cpu_ns);
         std::thread::yield_now();
-        let is_long = crate::clock::now_ns() - before.0 > LONG_NS;
+        let is_long = crate::clock::now_ns().saturating_sub(before.0) > LONG_NS;
         self.was_long.store(is_long, Ordering::Relaxed);
         // This thread did not run meanwhile.
-        let others_ns = used_ns.map_or(0, |used_ns| crate::clock::process_cpu_ns() - used_ns);
+        let others_ns =
+            used_ns.map_or(0, |used_ns| crate::clock::process_cpu_ns().saturating_sub(used_ns));
         self.judge(others_ns, calls() != before.1);
     }
 

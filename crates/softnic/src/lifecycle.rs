@@ -116,7 +116,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             if let Some(hooks) = inner.links.hooks {
                 hooks.queue_pair_reset(qp.1);
             }
-            process.paging.forget_qp(qp.1);
+            process.paging.forget_qp(qp.1, qp.0.index);
         }
         // SQD: an ACK may have to be requested.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -154,7 +154,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);
         }
-        process.paging.forget_qp(qp.1);
+        process.paging.forget_qp(qp.1, qp.0.index);
         if links.lost > 0 {
             crate::debug(&format!(
                 "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \

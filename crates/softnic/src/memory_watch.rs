@@ -6,15 +6,17 @@
 //! (`userfaultfd(2)`). The memory is registered for write protection, but no page is protected, so
 //! page faults of the processor stay as they are. A thread waits for the events. Before it reads
 //! one, it waits for the copies into on-demand memory that are under way, and keeps new ones from
-//! beginning. So when the call returns, no such copy is under way, and the next access finds the
-//! page missing.
+//! beginning. So when the call returns, no copy that began before it is under way, and the next
+//! access finds the page missing. A copy whose pages were looked up before the call may begin after
+//! it: it reaches what is mapped there then.
 //!
 //! The thread that made the change may hold any lock of this device or of `malloc`. So the thread
-//! that reads takes none of these, and allocates nothing.
+//! that reads waits for none of these without a limit, and allocates nothing.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
 
 use crate::signals::{block_signals, restore_signals};
 
@@ -44,17 +46,22 @@ pub(crate) struct Change {
     pub(crate) bytes: u64,
     /// What is mapped there now is not watched.
     pub(crate) is_unwatched: bool,
+    /// Where what was mapped there is now, and is still watched.
+    pub(crate) moved_to: Option<u64>,
 }
 
 impl Change {
-    const EVERYTHING: Change = Change { start: 0, bytes: u64::MAX, is_unwatched: false };
+    const NOTHING: Change = Change { start: 0, bytes: 0, is_unwatched: false, moved_to: None };
+    const EVERYTHING: Change = Change { bytes: u64::MAX, ..Change::NOTHING };
+    const EVERYTHING_UNWATCHED: Change = Change { is_unwatched: true, ..Change::EVERYTHING };
 }
 
 /// Changes that are kept one by one; if there are more, everything counts as changed.
 const MOST_CHANGES: usize = 64;
 
-/// How long a change waits for copies that are under way, ns. The thread that makes the change may
-/// itself have interrupted a copy by a signal handler.
+/// How long a change waits for copies that are under way, and for the list of changes, ns. The
+/// thread that makes the change may itself have interrupted a copy, or have locked the list, and
+/// make the change in a signal handler.
 const COPY_WAIT_NS: u64 = 100_000_000;
 
 #[derive(Clone, Copy)]
@@ -63,14 +70,33 @@ struct Changes {
     count: usize,
 }
 
-const NO_CHANGES: Changes =
-    Changes { kept: [Change { start: 0, bytes: 0, is_unwatched: false }; MOST_CHANGES], count: 0 };
+const NO_CHANGES: Changes = Changes { kept: [Change::NOTHING; MOST_CHANGES], count: 0 };
+
+/// Whether the user forbids to ask the kernel for events.
+pub(crate) fn is_forbidden() -> bool {
+    std::env::var_os("RDMALAB_ODP_WATCH").is_some_and(|it| it == "scan")
+}
+
+/// Waits while a condition holds. After some turns it sleeps: the thread that is waited for may
+/// need this processor and have a lower priority.
+fn wait_while(holds: impl FnMut() -> bool) {
+    const YIELDS: usize = 100;
+    let turns = std::iter::repeat_with(holds).take_while(|holds| *holds);
+    for (turn, _) in turns.enumerate() {
+        match turn < YIELDS {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
 
 /// Watches memory of this process.
 pub(crate) struct MemoryWatch {
     gate: CopyGate,
     changes: Mutex<Changes>,
     has_changes: AtomicBool,
+    /// A change could not be noted, because the list was locked for too long.
+    lost: AtomicBool,
     /// `None`: the kernel does not tell about changes.
     fd: OnceLock<Option<OwnedFd>>,
     /// The descriptor is no longer what it was: the program closed it.
@@ -83,6 +109,7 @@ impl Default for MemoryWatch {
             gate: CopyGate::default(),
             changes: Mutex::new(NO_CHANGES),
             has_changes: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             fd: OnceLock::new(),
             is_broken: AtomicBool::new(false),
         }
@@ -92,19 +119,34 @@ impl Default for MemoryWatch {
 impl MemoryWatch {
     /// Whether events tell of changes.
     pub(crate) fn works(&self) -> bool {
-        self.fd.get().is_some_and(Option::is_some) && !self.is_broken.load(Ordering::Relaxed)
+        self.fd().is_some()
+    }
+
+    fn fd(&self) -> Option<&OwnedFd> {
+        let is_usable = !self.is_broken.load(Ordering::Relaxed);
+        self.fd.get().and_then(Option::as_ref).filter(|_| is_usable)
+    }
+
+    /// Closes the descriptor in a forked child, whose copy would keep alive what no thread reads.
+    pub(crate) fn close_in_child(&self) {
+        if let Some(fd) = self.fd() {
+            // SAFETY: the descriptor is ours. Its owner is never dropped, and nothing uses it after
+            // the flag is set.
+            unsafe { libc::close(fd.as_raw_fd()) };
+            self.is_broken.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Begins to watch, if the kernel can do that and the user did not forbid it. Returns whether
     /// it does. The first call starts the thread.
     pub(crate) fn start(&'static self) -> bool {
         let open = || {
-            let is_forbidden = std::env::var_os("RDMALAB_ODP_WATCH").is_some_and(|it| it == "scan");
-            let fd = if is_forbidden { None } else { open() }?;
+            let fd = if is_forbidden() { None } else { open() }?;
             let raw = fd.as_raw_fd();
+            let file = file_of(raw)?;
             let before = block_signals();
             let thread = std::thread::Builder::new().name("rdmalab-odp".into());
-            let spawned = thread.stack_size(64 * 1024).spawn(move || self.watch(raw));
+            let spawned = thread.stack_size(64 * 1024).spawn(move || self.watch(raw, file));
             restore_signals(&before);
             spawned.is_ok().then_some(fd)
         };
@@ -114,7 +156,7 @@ impl MemoryWatch {
 
     /// Watches a range of whole pages; `false` if that is not possible.
     pub(crate) fn add(&self, start: u64, end: u64) -> bool {
-        let Some(fd) = self.fd.get().and_then(Option::as_ref) else { return false };
+        let Some(fd) = self.fd() else { return false };
         let mut range = [start, end - start, kernel::REGISTER_MODE_WP, 0];
         // SAFETY: a live `struct uffdio_register`; the kernel checks the range. Without a protected
         // page the registration changes nothing of what the program sees.
@@ -123,7 +165,7 @@ impl MemoryWatch {
 
     /// Watches a range no longer, whatever is mapped there now.
     pub(crate) fn remove(&self, start: u64, end: u64) {
-        let Some(fd) = self.fd.get().and_then(Option::as_ref) else { return };
+        let Some(fd) = self.fd() else { return };
         let mut range = [start, end - start];
         // SAFETY: a live `struct uffdio_range`.
         unsafe { libc::ioctl(fd.as_raw_fd(), kernel::UNREGISTER, range.as_mut_ptr()) };
@@ -143,7 +185,10 @@ impl MemoryWatch {
         };
         match taken.kept.get(..taken.count) {
             Some(changes) => changes.iter().for_each(|change| forget(*change)),
-            None => forget(Change { is_unwatched: true, ..Change::EVERYTHING }),
+            None => forget(Change::EVERYTHING_UNWATCHED),
+        }
+        if self.lost.swap(false, Ordering::Relaxed) {
+            forget(Change::EVERYTHING_UNWATCHED);
         }
     }
 
@@ -159,17 +204,31 @@ impl MemoryWatch {
     }
 
     fn note(&self, change: Change) {
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = changes.count;
-        if let Some(place) = changes.kept.get_mut(at) {
-            *place = change;
+        let give_up_ns = crate::clock::now_ns() + COPY_WAIT_NS;
+        let mut locked = None;
+        wait_while(|| {
+            locked = match self.changes.try_lock() {
+                Ok(changes) => Some(changes),
+                Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            locked.is_none() && crate::clock::now_ns() < give_up_ns
+        });
+        match locked {
+            Some(mut changes) => {
+                let at = changes.count;
+                if let Some(place) = changes.kept.get_mut(at) {
+                    *place = change;
+                }
+                changes.count = (at + 1).min(MOST_CHANGES + 1);
+            }
+            None => self.lost.store(true, Ordering::Relaxed),
         }
-        changes.count = (at + 1).min(MOST_CHANGES + 1);
         self.has_changes.store(true, Ordering::Release);
     }
 
     /// Reads events until the process ends, or the descriptor is not what it was.
-    fn watch(&self, fd: i32) {
+    fn watch(&self, fd: i32, file: (u64, u64)) {
         let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         loop {
             // SAFETY: one live pollfd.
@@ -178,10 +237,10 @@ impl MemoryWatch {
                 continue;
             }
             self.gate.close();
-            let goes_on = poll.revents & !libc::POLLIN == 0 && self.read_events(fd);
+            let goes_on = poll.revents & !libc::POLLIN == 0 && self.read_events(fd, file);
             if !goes_on {
                 self.is_broken.store(true, Ordering::Relaxed);
-                self.note(Change { is_unwatched: true, ..Change::EVERYTHING });
+                self.note(Change::EVERYTHING_UNWATCHED);
             }
             self.gate.open();
             if !goes_on {
@@ -190,10 +249,16 @@ impl MemoryWatch {
         }
     }
 
-    /// Reads what is there; each read lets the thread go on that made the change. `false` if the
-    /// descriptor cannot be read any more.
-    fn read_events(&self, fd: i32) -> bool {
-        loop {
+    /// Reads what is there; each read lets the thread go on that made the change. It stops after
+    /// some events, so that threads that make one change after the other do not keep copies out.
+    /// `false` if the descriptor cannot be read any more, or is another file's.
+    fn read_events(&self, fd: i32, file: (u64, u64)) -> bool {
+        for _ in 0..MOST_CHANGES {
+            // The program may have closed the descriptor, and its number may be that of another
+            // file, whose bytes are the program's.
+            if file_of(fd) != Some(file) {
+                return false;
+            }
             // A `struct uffd_msg`: the event in the first byte, then up to three numbers.
             let mut event = [0u64; 4];
             let bytes = size_of_val(&event);
@@ -212,24 +277,31 @@ impl MemoryWatch {
                 return false;
             }
             let [kind, first, second, third] = event;
+            let range =
+                Change { start: first, bytes: second.saturating_sub(first), ..Change::NOTHING };
             match kind & 0xff {
-                kernel::EVENT_UNMAP => self.note(Change {
-                    start: first,
-                    bytes: second.saturating_sub(first),
+                kernel::EVENT_UNMAP => self.note(Change { is_unwatched: true, ..range }),
+                kernel::EVENT_REMAP => self.note(Change {
+                    bytes: third,
                     is_unwatched: true,
+                    moved_to: Some(second),
+                    ..range
                 }),
-                kernel::EVENT_REMAP => {
-                    self.note(Change { start: first, bytes: third, is_unwatched: true });
-                }
-                kernel::EVENT_REMOVE => self.note(Change {
-                    start: first,
-                    bytes: second.saturating_sub(first),
-                    is_unwatched: false,
-                }),
+                kernel::EVENT_REMOVE => self.note(range),
                 _ => {}
             }
         }
+        true
     }
+}
+
+/// The device and inode of a descriptor's file.
+fn file_of(fd: i32) -> Option<(u64, u64)> {
+    // SAFETY: a structure of numbers, which may be 0.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a live `struct stat`.
+    let result = unsafe { libc::fstat(fd, &raw mut stat) };
+    (result == 0).then_some((stat.st_dev, stat.st_ino))
 }
 
 /// A userfaultfd with the events of this module; `None` if the kernel has none, or the process may
@@ -284,18 +356,16 @@ impl CopyGate {
     }
 
     fn wait_until_open(&self) {
-        while self.is_closed.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
+        wait_while(|| self.is_closed.load(Ordering::SeqCst));
     }
 
     /// Returns when no copy is under way, or after [`COPY_WAIT_NS`].
     fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let give_up_ns = crate::clock::now_ns() + COPY_WAIT_NS;
-        while self.inside.load(Ordering::SeqCst) > 0 && crate::clock::now_ns() < give_up_ns {
-            std::thread::yield_now();
-        }
+        wait_while(|| {
+            self.inside.load(Ordering::SeqCst) > 0 && crate::clock::now_ns() < give_up_ns
+        });
     }
 
     fn open(&self) {
@@ -305,6 +375,8 @@ impl CopyGate {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
 
     const PAGE: usize = 4096;
@@ -339,6 +411,7 @@ mod tests {
             start: address + page * PAGE as u64,
             bytes: pages * PAGE as u64,
             is_unwatched,
+            moved_to: None,
         };
         // SAFETY: memory of this test alone, here and below.
         unsafe { libc::madvise(base, 2 * PAGE, libc::MADV_DONTNEED) };
@@ -350,7 +423,8 @@ mod tests {
         let moved = unsafe {
             libc::mremap(base.byte_add(4 * PAGE), 4 * PAGE, 8 * PAGE, libc::MREMAP_MAYMOVE)
         };
-        assert!(taken(watch).contains(&change(4, 4, true)));
+        let moved_to = Some(moved as u64);
+        assert!(taken(watch).contains(&Change { moved_to, ..change(4, 4, true) }));
         // SAFETY: see above.
         unsafe { libc::munmap(base, 16 * PAGE) };
         assert!(taken(watch).iter().all(|change| change.is_unwatched));
@@ -361,12 +435,69 @@ mod tests {
     #[test]
     fn more_changes_than_are_kept_are_a_change_of_everything() {
         let watch = MemoryWatch::default();
-        let change = Change { start: 4096, bytes: 1, is_unwatched: false };
+        let change = Change { start: 4096, bytes: 1, ..Change::NOTHING };
         (0..MOST_CHANGES).for_each(|_| watch.note(change));
         assert_eq!(taken(&watch), [change; MOST_CHANGES]);
         (0..MOST_CHANGES + 5).for_each(|_| watch.note(change));
-        assert_eq!(taken(&watch), [Change { is_unwatched: true, ..Change::EVERYTHING }]);
+        assert_eq!(taken(&watch), [Change::EVERYTHING_UNWATCHED]);
         assert!(taken(&watch).is_empty());
+    }
+
+    #[test]
+    fn a_change_during_a_lock_of_the_list_is_a_change_of_everything() {
+        let watch = MemoryWatch::default();
+        let locked = watch.changes.lock().unwrap();
+        watch.note(Change { start: 4096, bytes: 1, ..Change::NOTHING });
+        drop(locked);
+        assert_eq!(taken(&watch), [Change::EVERYTHING_UNWATCHED]);
+        assert!(taken(&watch).is_empty());
+    }
+
+    #[test]
+    fn a_forked_child_has_no_descriptor() {
+        let watch: &'static MemoryWatch = Box::leak(Box::default());
+        if !watch.start() {
+            return rdmalab_testing::skipped("a forked child", "the kernel refuses userfaultfd");
+        }
+        let raw = watch.fd().unwrap().as_raw_fd();
+        // SAFETY: the child makes system calls only, and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            watch.close_in_child();
+            // SAFETY: takes no pointers.
+            unsafe { libc::_exit(i32::from(watch.works() || libc::fcntl(raw, libc::F_GETFD) >= 0)) }
+        }
+        let mut status = 1;
+        // SAFETY: waits for the child of this test.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0);
+        assert!(watch.works());
+    }
+
+    #[test]
+    fn a_file_of_the_program_is_not_read() {
+        let watch: &'static MemoryWatch = Box::leak(Box::default());
+        if !watch.start() {
+            return rdmalab_testing::skipped(
+                "a closed descriptor",
+                "the kernel refuses userfaultfd",
+            );
+        }
+        let base = map(std::ptr::null_mut(), PAGE, 0);
+        assert!(watch.add(base as u64, base as u64 + PAGE as u64));
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(&[7]).unwrap();
+        // SAFETY: the program of this test takes the number for a file of its own.
+        unsafe { libc::dup2(reader.as_raw_fd(), watch.fd().unwrap().as_raw_fd()) };
+        // SAFETY: memory of this test alone.
+        unsafe { libc::madvise(base, PAGE, libc::MADV_DONTNEED) };
+        wait_while(|| watch.works());
+        wait_while(|| !watch.has_changes.load(Ordering::Acquire));
+        assert!(taken(watch).contains(&Change::EVERYTHING_UNWATCHED));
+        drop(writer);
+        let mut left = [0];
+        reader.read_exact(&mut left).unwrap();
+        assert_eq!(left, [7]);
     }
 
     #[test]

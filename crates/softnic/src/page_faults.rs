@@ -1,5 +1,6 @@
 //! Page faults of queue pairs, and what happens when pages come.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -8,6 +9,7 @@ use rdmalab_engine::odp::{self, Advice, Side, Span};
 use rdmalab_engine::vocab::{PdId, Sge};
 use rdmalab_wire::ids::Qpn;
 
+use crate::memory_watch;
 use crate::paging::{Due, PagingState};
 use crate::peer::key_entry;
 use crate::process::Process;
@@ -134,7 +136,7 @@ impl Process {
     /// A region begins, without pages if it is an on-demand one.
     pub(crate) fn begin_paging(&'static self, entry: &KeyEntry) {
         if entry.on_demand {
-            if !self.paging.watch.start() {
+            if !self.paging.watch.start() && !memory_watch::is_forbidden() {
                 say_that_changes_are_seen_late();
             }
             let mut state = self.paging.lock();
@@ -187,14 +189,14 @@ impl Process {
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.naks))
         };
         let mut busy = Vec::new();
-        for index in waiting.union(&naks) {
+        for index in waiting.iter().chain(&naks).collect::<BTreeSet<_>>() {
             let Some(object) = self.qps.at(*index as usize) else { continue };
             let Some(mut guard) = object.inner.try_lock() else {
                 busy.push(*index);
                 continue;
             };
             if let Some(inner) = guard.as_mut() {
-                if naks.contains(index) {
+                for _ in naks.iter().filter(|nak| *nak == index) {
                     inner.qp.release_fault_nak();
                 }
                 if waiting.contains(index) {
@@ -206,7 +208,7 @@ impl Process {
         }
         let mut state = self.paging.lock();
         if !busy.is_empty() {
-            state.naks.extend(busy.iter().filter(|index| naks.contains(index)));
+            state.naks.extend(naks.iter().filter(|index| busy.contains(index)));
             state.waiting.extend(busy.iter().filter(|index| waiting.contains(index)));
             state.schedule(now_ns + RETRY_NS, Due::Retry);
         }

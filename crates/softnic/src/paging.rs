@@ -43,14 +43,16 @@ pub(crate) struct PagingState {
     numbered: u64,
     /// Indices of the queue pairs that wait for pages.
     pub(crate) waiting: BTreeSet<u32>,
-    /// Indices of the queue pairs whose RNR NAK for a page fault may leave.
-    pub(crate) naks: BTreeSet<u32>,
+    /// Indices of the queue pairs whose RNR NAK for a page fault may leave, once for each NAK.
+    pub(crate) naks: Vec<u32>,
     /// When the device can tell the next queue pair that its page has come.
     resume_free_ns: u64,
     random: Random,
-    /// The memory that has pages of the device, as it was mapped at the last look.
+    /// The memory that may have pages of the device, as it was mapped at the last look.
     mapped: Vec<Mapping>,
-    /// Pages that the process had at the last look; only kept if no events tell of changes.
+    /// Some of it cannot be watched.
+    has_unwatched: bool,
+    /// Pages that the process had at the last look; only kept if events do not tell all changes.
     seen: BTreeSet<u64>,
     /// When that look was.
     looked_ns: u64,
@@ -77,10 +79,11 @@ impl ProcessPaging {
                 due: BTreeMap::new(),
                 numbered: 0,
                 waiting: BTreeSet::new(),
-                naks: BTreeSet::new(),
+                naks: Vec::new(),
                 resume_free_ns: 0,
                 random: Random::new(u64::from(slot)),
                 mapped: Vec::new(),
+                has_unwatched: false,
                 seen: BTreeSet::new(),
                 looked_ns: 0,
             }),
@@ -107,7 +110,8 @@ impl ProcessPaging {
         let now_ns = crate::clock::coarse_ns();
         if now_ns.saturating_sub(state.looked_ns) > LOOK_NS {
             state.looked_ns = now_ns;
-            state.look(self.watch.works());
+            let has_events = self.watch.works() && !state.has_unwatched;
+            state.look(has_events);
         }
         state
     }
@@ -140,9 +144,12 @@ impl ProcessPaging {
     }
 
     /// A queue pair was reset or destroyed.
-    pub(crate) fn forget_qp(&self, qpn: Qpn) {
-        if self.is_active() {
-            self.lock().pages.forget_qp(qpn);
+    pub(crate) fn forget_qp(&self, qpn: Qpn, index: u32) {
+        if self.has_work() {
+            let mut state = self.lock();
+            state.pages.forget_qp(qpn);
+            state.due.retain(|_, due| !matches!(due, Due::Nak(nak) if *nak == index));
+            state.naks.retain(|nak| *nak != index);
         }
     }
 }
@@ -159,6 +166,11 @@ impl PagingState {
         if change.is_unwatched {
             let end = change.start.saturating_add(change.bytes);
             memory_map::subtract(&mut self.mapped, change.start, end);
+        }
+        if let Some(address) = change.moved_to
+            && let Some(mapping) = memory_map::at(&memory_map::mappings(), address)
+        {
+            memory_map::insert(&mut self.mapped, *mapping);
         }
     }
 
@@ -186,7 +198,7 @@ impl PagingState {
         }
         if let Some(mapping) = memory_map::at(&memory_map::mappings(), address) {
             // What cannot be watched is only looked at.
-            watch.add(mapping.start, mapping.end);
+            self.has_unwatched |= !watch.add(mapping.start, mapping.end);
             memory_map::insert(&mut self.mapped, *mapping);
         }
     }
@@ -196,6 +208,7 @@ impl PagingState {
         if self.pages.is_empty() {
             self.mapped.drain(..).for_each(|mapping| watch.remove(mapping.start, mapping.end));
             self.seen.clear();
+            self.has_unwatched = false;
         }
     }
 
@@ -226,8 +239,87 @@ impl PagingState {
                 }
                 Due::Resume(qpn) => self.pages.resume(qpn),
                 Due::Retry => {}
-                Due::Nak(index) => drop(self.naks.insert(index)),
+                Due::Nak(index) => self.naks.push(index),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 4 * PAGE_BYTES as usize;
+
+    /// New memory between pages without rights, so that it is a mapping of its own.
+    fn memory() -> *mut libc::c_void {
+        let page = PAGE_BYTES as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, which no one else knows.
+        unsafe {
+            let base = libc::mmap(std::ptr::null_mut(), BYTES + 2 * page, 0, flags, -1, 0);
+            assert!(base != libc::MAP_FAILED);
+            let base = base.byte_add(page);
+            assert_eq!(libc::mprotect(base, BYTES, libc::PROT_READ | libc::PROT_WRITE), 0);
+            base
+        }
+    }
+
+    fn page_at(address: *mut libc::c_void) -> Page {
+        Page { key: 1, number: address as u64 / PAGE_BYTES }
+    }
+
+    #[test]
+    fn moved_memory_is_watched_until_no_region_is_left() {
+        let paging: &'static ProcessPaging = Box::leak(Box::new(ProcessPaging::new(0)));
+        if !paging.watch.start() {
+            return rdmalab_testing::skipped("moved memory", "the kernel refuses userfaultfd");
+        }
+        let base = memory();
+        paging.lock().watch_around(page_at(base), &paging.watch);
+        // SAFETY: memory of this test alone, here and below.
+        let moved = unsafe { libc::mremap(base, BYTES, 2 * BYTES, libc::MREMAP_MAYMOVE) };
+        assert!(moved != libc::MAP_FAILED && moved != base);
+        let mut state = paging.lock();
+        let found = memory_map::at(&state.mapped, moved as u64).expect("it is still watched");
+        assert_eq!(found.end, moved as u64 + 2 * BYTES as u64);
+        state.end_watch(&paging.watch);
+        // SAFETY: see above.
+        unsafe { libc::madvise(moved, 2 * BYTES, libc::MADV_DONTNEED) };
+        paging.watch.take_changes(|change| panic!("{change:?}"));
+    }
+
+    #[test]
+    fn memory_that_cannot_be_watched_is_looked_at() {
+        let [paging, other]: [&'static ProcessPaging; 2] =
+            [0, 1].map(|slot| &*Box::leak(Box::new(ProcessPaging::new(slot))));
+        if !paging.watch.start() || !other.watch.start() {
+            return rdmalab_testing::skipped("unwatched memory", "the kernel refuses userfaultfd");
+        }
+        let base = memory();
+        // The kernel lets one descriptor only watch it.
+        assert!(other.watch.add(base as u64, base as u64 + BYTES as u64));
+        let mut state = paging.lock();
+        state.watch_around(page_at(base), &paging.watch);
+        assert!(state.has_unwatched);
+        state.end_watch(&paging.watch);
+        assert!(!state.has_unwatched);
+    }
+
+    #[test]
+    fn a_nak_that_is_due_ends_with_the_life_of_its_queue_pair() {
+        let paging = ProcessPaging::new(0);
+        let mut state = paging.lock();
+        for (at_ns, index) in [(1, 4), (1, 5), (2, 4), (9, 4), (9, 5)] {
+            state.schedule(at_ns, Due::Nak(index));
+        }
+        state.advance(2);
+        assert_eq!(state.naks, [4, 5, 4]);
+        paging.note(&state);
+        drop(state);
+        paging.forget_qp(Qpn::new(0x40), 4);
+        let mut state = paging.lock();
+        state.advance(9);
+        assert_eq!(state.naks, [5, 5]);
     }
 }

@@ -174,6 +174,7 @@ extern "C" fn after_fork_in_child() {
             hooks.close_in_child();
         }
         deferred::close_in_child();
+        process.paging.watch.close_in_child();
         if let Some(network) = process.network() {
             network.close_in_child();
         }
