@@ -145,8 +145,10 @@ impl Diagnosis {
             side.trim_answered(KEPT);
         }
         if self.remembered + side.remembered() > most {
-            self.is_forgetful |= side.trim(KEPT);
+            side.trim(KEPT);
         }
+        // UC has no answers.
+        self.is_forgetful |= pair.transport == Transport::Rc && side.is_forgetful();
         self.remembered = self.remembered + side.remembered() - before;
     }
 
@@ -361,5 +363,41 @@ mod tests {
         let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
         assert!(!kinds.contains(&Kind::Duplicates), "{report:#?}");
         assert!(report.doubts.iter().any(|doubt| doubt.contains("more unanswered")));
+    }
+
+    #[test]
+    fn one_requester_with_more_unanswered_requests_than_are_remembered_is_a_doubt() {
+        let has_doubt = |requests: usize| {
+            let packets = (0..requests as u32).map(|psn| packet(0, psn, u64::from(psn), false));
+            let packets: Vec<Seen> = packets.collect();
+            let mut first = FirstPass::default();
+            packets.iter().for_each(|packet| first.take(1, packet));
+            let mut second = first.finish();
+            packets.iter().for_each(|packet| second.take(1, packet));
+            let report = second.finish(Vec::new(), &[Tally::default()]);
+            report.doubts.iter().any(|doubt| doubt.contains("more unanswered"))
+        };
+        assert!(!has_doubt(side::WAITING_MAX));
+        assert!(has_doubt(side::WAITING_MAX + 1));
+    }
+
+    #[test]
+    fn only_what_was_forgotten_may_be_a_repetition_of_it() {
+        let first = 1000;
+        let last = first + side::WAITING_MAX as u32;
+        let is_new = |psn| {
+            let mut side = Side::default();
+            let now = |at_ns| Stamp { at_ns, ..Stamp::default() };
+            for psn in first..=last {
+                side.request(&packet(0, psn, 0, false), now(0), &mut |_| {});
+            }
+            side.answer(&packet(0, last, 1, true), now(1), &mut |_| {});
+            let mut is_new = false;
+            let sink = &mut |event: Event<'_>| is_new |= matches!(event, Event::Sent(_));
+            side.request(&packet(0, psn, 2, false), now(2), sink);
+            is_new
+        };
+        assert!(!is_new(first));
+        assert!(is_new(first - 1));
     }
 }

@@ -69,8 +69,8 @@ pub struct Side {
     refusals: Option<(Psn, Refusals)>,
     round: Option<Round>,
     hole: Option<Hole>,
-    /// The last request that was forgotten without an answer.
-    forgotten: Option<Psn>,
+    /// The first and last PSN of the requests that were forgotten without an answer.
+    forgotten: Option<(Psn, Psn)>,
     /// A NAK that names a PSN before the first one of the capture: if the requester repeats another
     /// one, it does not have that PSN.
     early_nak: Option<Psn>,
@@ -116,17 +116,27 @@ impl Side {
         self.asks.drain(..answered.saturating_sub(keep));
     }
 
-    /// Forgets all but the last requests. Says whether one of them waited for an answer.
-    pub fn trim(&mut self, keep: usize) -> bool {
+    /// Forgets all but the last requests.
+    pub fn trim(&mut self, keep: usize) {
         let too_many = self.asks.len().saturating_sub(keep);
-        let lost = self.asks.drain(..too_many).rfind(|ask| ask.answer.is_none());
-        self.forgotten = lost.map(|ask| ask.last_psn()).or(self.forgotten);
-        lost.is_some()
+        let mut lost = self.asks.drain(..too_many).filter(|ask| ask.answer.is_none());
+        let Some(first) = lost.next() else { return };
+        let to = lost.next_back().unwrap_or(first).last_psn();
+        // Of PSNs that are half of all apart, none is the earlier one.
+        let before = self.forgotten.filter(|(from, _)| to.distance_from(*from) >= 0);
+        self.forgotten = Some((before.map_or(first.psn, |(from, _)| from), to));
+    }
+
+    /// Whether a request was forgotten without an answer.
+    #[must_use]
+    pub fn is_forgetful(&self) -> bool {
+        self.forgotten.is_some()
     }
 
     /// Whether a request may be one that was forgotten without an answer.
     fn is_forgotten(&self, psn: Psn) -> bool {
-        self.forgotten.is_some_and(|last| psn.distance_from(last) <= 0)
+        let is_within = |(from, to)| psn.distance_from(from) >= 0 && psn.distance_from(to) <= 0;
+        self.forgotten.is_some_and(is_within)
     }
 
     fn psns(&self, packet: &Seen) -> u32 {
