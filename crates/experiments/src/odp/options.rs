@@ -151,10 +151,10 @@ pub(super) const WORK_AROUND: Field<Odp> = word_field!(
     WorkAround,
     work_around,
     "what is done against losses and repetitions: fetch all pages before the trial (prefetch), \
-     or, if nothing is completed for --work-around-after, post a WRITE of no bytes (dummy) or the \
-     oldest operation once more (repeat) on each queue pair that waits"
+     or, after the last post, if nothing is completed for --work-around-after, post a WRITE of no \
+     bytes (dummy) or the oldest operation once more (repeat) on each queue pair that waits"
 );
 pub(super) const WORK_AROUND_AFTER: Field<Odp> = number_field!(
     "work-around-after", None, work_around_after_ns: u64, 1_000..=AFTER_MAX_NS, "TIME", "ns",
-    "how long nothing is completed before --work-around dummy or repeat posts"
+    "how long nothing is completed, after the last post, before --work-around dummy or repeat posts"
 );

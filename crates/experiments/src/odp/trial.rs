@@ -148,11 +148,12 @@ impl<'a, R: Rank> Client<'a, R> {
         }
         let (after_ns, mut waited_ns) = (self.plan.work_around_after_ns, 0);
         while waited_ns < self.limit_ns {
-            let found = self.wait(after_ns, wcs)?;
+            let next_ns = after_ns.min(self.limit_ns - waited_ns);
+            let found = self.wait(next_ns, wcs)?;
             if found.is_some() {
                 return Ok(found);
             }
-            waited_ns += after_ns;
+            waited_ns += next_ns;
             self.probe()?;
         }
         Ok(None)
