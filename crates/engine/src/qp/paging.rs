@@ -12,7 +12,7 @@
 
 use super::inbound::FaultedRead;
 use super::responder::PlacementTarget;
-use super::responder_state::NotReady;
+use super::responder_state::{NotReady, Pending};
 use super::{Accept, CopyError, Env, Qp};
 use crate::mr::{self, KeyEntry};
 use crate::odp::{Side, Span};
@@ -81,10 +81,16 @@ impl Qp {
         }
     }
 
-    /// The RNR NAK for a page fault may leave: see [`Env::holds_fault_nak`]. Afterwards there may
-    /// be something to send.
+    /// The first RNR NAK for a page fault that is held back may leave: see [`Env::holds_fault_nak`].
+    /// Afterwards there may be something to send.
     pub fn release_fault_nak(&mut self) {
-        self.resp.holds_nak = false;
+        let released = self.resp.pending.iter_mut().find_map(|pending| match pending {
+            Pending::HeldNak(train) => Some((*train, pending)),
+            _ => None,
+        });
+        if let Some((train, pending)) = released {
+            *pending = Pending::Nak(train);
+        }
     }
 
     /// Answers a READ, of which only so many bytes are present, with an RNR NAK.
@@ -234,5 +240,30 @@ impl Part {
         debug_assert!(bytes <= piece.length, "an access leaves its piece");
         let span = Span { host_addr, bytes: bytes.into(), message_bytes: u64::from(piece.length) };
         env.access_pages(&entry, &span, self.side) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_wire::ids::Psn;
+
+    use super::*;
+    use crate::qp::single_tests::{Recorder, qp};
+
+    #[test]
+    fn each_release_lets_one_nak_leave() {
+        let (mut qp, mut recorder) = (qp(false), Recorder::default());
+        recorder.holds_naks = true;
+        let psns = [0xff_ffe0, 0xff_ffe1, 0xff_ffe2].map(Psn::new);
+        for psn in psns {
+            qp.push_rnr_nak(psn, NotReady::NoPage { is_read: true }, &mut recorder);
+        }
+        for psn in psns {
+            assert!(qp.next_response(256, &mut recorder).is_none());
+            qp.release_fault_nak();
+            let response = qp.next_response(256, &mut recorder).expect("it may leave");
+            assert_eq!(response.train.first_psn, psn);
+        }
+        assert!(qp.next_response(256, &mut recorder).is_none());
     }
 }

@@ -64,11 +64,11 @@ impl Qp {
     }
 
     fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
-        if self.resp.holds_nak && matches!(self.resp.pending.front(), Some(Pending::Nak(_))) {
+        if let Some(Pending::HeldNak(_)) = self.resp.pending.front() {
             return None;
         }
         match self.resp.pending.pop_front()? {
-            Pending::Nak(train) | Pending::Atomic { train, .. } => {
+            Pending::Nak(train) | Pending::HeldNak(train) | Pending::Atomic { train, .. } => {
                 Some(Response { train, data: None })
             }
             Pending::Read(read) => self.next_of_read(read, max_payload, env),

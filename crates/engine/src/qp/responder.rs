@@ -181,12 +181,17 @@ impl Qp {
         train
     }
 
-    /// Queues a NAK. It implies the pending acknowledgement, which is dropped.
+    /// Queues a NAK.
     pub(super) fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
-        self.resp.ack = None;
         let nak = self.response(TrainKind::Ack, psn, syndrome);
+        self.push_pending_nak(Pending::Nak(nak));
+    }
+
+    /// A NAK implies the pending acknowledgement, which is dropped.
+    fn push_pending_nak(&mut self, nak: Pending) {
+        self.resp.ack = None;
         if self.resp.pending.len() < MAX_PENDING_RESPONSES {
-            self.resp.pending.push_back(Pending::Nak(nak));
+            self.resp.pending.push_back(nak);
         }
         debug_assert!(
             self.resp.pending.len() <= MAX_PENDING_RESPONSES,
@@ -196,12 +201,11 @@ impl Qp {
 
     /// Queues an RNR NAK.
     pub(super) fn push_rnr_nak<E: Env>(&mut self, psn: Psn, reason: NotReady, env: &mut E) {
-        let syndrome = self.rnr_syndrome();
-        self.push_nak(psn, syndrome);
-        self.resp.holds_nak |= match reason {
-            NotReady::NoReceive => false,
-            NotReady::NoPage { is_read } => env.holds_fault_nak(is_read),
-        };
+        let nak = self.response(TrainKind::Ack, psn, self.rnr_syndrome());
+        self.push_pending_nak(match reason {
+            NotReady::NoPage { is_read } if env.holds_fault_nak(is_read) => Pending::HeldNak(nak),
+            _ => Pending::Nak(nak),
+        });
     }
 
     /// Answers the request at `psn` with an RNR NAK in place of [`Qp::accept`], for a device that

@@ -50,7 +50,12 @@ pub(super) enum NotReady {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
     Nak(Train),
-    Atomic { train: Train, repeated: bool },
+    /// Waits for [`super::Qp::release_fault_nak`].
+    HeldNak(Train),
+    Atomic {
+        train: Train,
+        repeated: bool,
+    },
     Read(PendingRead),
 }
 
@@ -73,7 +78,7 @@ impl Pending {
     /// Whether it occupies one of `max_dest_rd_atomic`; repeated requests share the first one's.
     pub(super) fn takes_resource(&self) -> bool {
         match self {
-            Pending::Nak(_) => false,
+            Pending::Nak(_) | Pending::HeldNak(_) => false,
             Pending::Atomic { repeated, .. } => !repeated,
             Pending::Read(read) => !read.repeated,
         }
@@ -98,8 +103,6 @@ pub(super) struct Responder {
     pub(super) reads: VecDeque<ServedRead>,
     /// The next response waits for a page.
     pub(super) waits_for_page: bool,
-    /// The NAK that is the next response is held back.
-    pub(super) holds_nak: bool,
     /// The READ at `epsn` that was answered with an RNR NAK, if it is served without being
     /// repeated.
     pub(super) faulted_read: Option<Box<FaultedRead>>,
@@ -120,7 +123,6 @@ impl Default for Responder {
             atomics: VecDeque::new(),
             reads: VecDeque::new(),
             waits_for_page: false,
-            holds_nak: false,
             faulted_read: None,
         }
     }
@@ -144,7 +146,6 @@ impl Responder {
         self.pending.clear();
         self.ack = None;
         self.waits_for_page = false;
-        self.holds_nak = false;
         self.faulted_read = None;
     }
 

@@ -13,6 +13,8 @@ use rdmalab_wire::ids::{Psn, RKey};
 pub(super) struct Recorder {
     calls: Vec<String>,
     shared: Option<RecvQueue>,
+    /// RNR NAKs for page faults are held back.
+    pub(super) holds_naks: bool,
 }
 
 impl Env for Recorder {
@@ -44,6 +46,9 @@ impl Env for Recorder {
     }
     fn event(&mut self, event: AsyncEventType) {
         self.calls.push(format!("{event:?}"));
+    }
+    fn holds_fault_nak(&mut self, _: bool) -> bool {
+        self.holds_naks
     }
 }
 

@@ -19,8 +19,8 @@ pub struct PagedMemory {
     due: Vec<(u64, Due)>,
     /// The queue pairs that found a page missing: nobody else is told that one has come.
     pub(super) waiting: BTreeSet<Qpn>,
-    /// The queue pairs that hold back an RNR NAK for a fault until now.
-    pub(super) naks: BTreeSet<Qpn>,
+    /// The queue pairs that hold back an RNR NAK for a fault until now, once for each NAK.
+    pub(super) naks: Vec<Qpn>,
     /// Those that began to do so since the last call of [`PagedMemory::work`].
     held: Vec<Qpn>,
     random: Random,
@@ -41,7 +41,7 @@ impl PagedMemory {
             pages: Paging::new(contexts),
             due: Vec::new(),
             waiting: BTreeSet::new(),
-            naks: BTreeSet::new(),
+            naks: Vec::new(),
             held: Vec::new(),
             random,
         }
@@ -68,7 +68,7 @@ impl PagedMemory {
         for (_, due) in &due {
             match *due {
                 Due::Resume(qpn) => self.pages.resume(qpn),
-                Due::Nak(qpn) => drop(self.naks.insert(qpn)),
+                Due::Nak(qpn) => self.naks.push(qpn),
                 Due::Page(page) => {
                     for qpn in self.pages.resolve(page) {
                         let at_ns = self.draw_ns(now_ns);

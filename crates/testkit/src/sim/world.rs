@@ -17,7 +17,7 @@ use rdmalab_engine::vocab::*;
 use rdmalab_link::quirk::{Answer, Reply};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A queue pair of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -239,10 +239,10 @@ impl World {
             worked = true;
             let (naks, waiting) =
                 (std::mem::take(&mut paged.naks), std::mem::take(&mut paged.waiting));
-            for qpn in naks.union(&waiting) {
+            for qpn in naks.iter().chain(&waiting).collect::<BTreeSet<_>>() {
                 let index = (qpn.get() & 0xff) as usize - 1;
                 let (qp, mut env) = device.split(index);
-                if naks.contains(qpn) {
+                for _ in naks.iter().filter(|nak| *nak == qpn) {
                     qp.release_fault_nak();
                 }
                 if waiting.contains(qpn) {
