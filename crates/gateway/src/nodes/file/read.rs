@@ -204,7 +204,7 @@ impl Source for Reading {
         self.half.epoch_mode != EpochMode::Original
     }
 
-    fn begin(&mut self, _: &mut Pool) -> Result<(), String> {
+    fn start(&mut self) -> Result<(), String> {
         if self.half.rate > 0.0 && self.is_paced() {
             let timer = Timer::start(TimerKind::Timerfd, self.half.rate, &self.world.clock)?;
             self.timer = Some(timer);
