@@ -157,6 +157,27 @@ fn what_is_wrong_is_told_with_its_place() {
             "a.conf:2:26: bb and aa cannot be sources of one path",
         ),
         (&format!("{nodes}\npaths = ()"), "there is no path"),
+        (&format!("{nodes}\npaths = ( {{ in = [], out = \"bb\" }} )"), "a.conf:2:11: the path has"),
+        (
+            &format!(
+                "{}\npaths = ( {path} )",
+                nodes.replace("null\"", "null\", out = { enabled = false }")
+            ),
+            "bb is no destination: its out is not enabled",
+        ),
+    ] {
+        assert_refused(text, what);
+    }
+}
+
+fn assert_refused(text: &str, what: &str) {
+    let Err(errors) = plan(text) else { panic!("accepted: {text}") };
+    assert!(errors.iter().any(|error| error.contains(what)), "{what}: {errors:#?}");
+}
+
+#[test]
+fn keys_that_are_wrong_are_told_with_the_right_ones() {
+    for (text, what) in [
         (
             "nodes = { ib = { type = \"infiniband\", rdma_port_space = \"RDMA_PS_TCP\" } }\n\
              paths = ()",
@@ -173,23 +194,12 @@ fn what_is_wrong_is_told_with_its_place() {
             "a.conf:1:71: ",
         ),
         (
-            &format!(
-                "{nodes}\npaths = ( {{ in = \"aa\", hooks = ( {{ type = \"decimate\", \
-                 ratoi = 2 }} ) }} )"
-            ),
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"decimate\", ratoi = 2 } ) } )",
             "a.conf:2:55: ",
         ),
-        (&format!("{nodes}\npaths = ( {{ in = [], out = \"bb\" }} )"), "a.conf:2:11: the path has"),
-        (
-            &format!(
-                "{}\npaths = ( {path} )",
-                nodes.replace("null\"", "null\", out = { enabled = false }")
-            ),
-            "bb is no destination: its out is not enabled",
-        ),
     ] {
-        let Err(errors) = plan(text) else { panic!("accepted: {text}") };
-        assert!(errors.iter().any(|error| error.contains(what)), "{what}: {errors:#?}");
+        assert_refused(text, what);
     }
 }
 

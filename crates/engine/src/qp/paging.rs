@@ -81,8 +81,8 @@ impl Qp {
         }
     }
 
-    /// The first RNR NAK for a page fault that is held back may leave: see [`Env::holds_fault_nak`].
-    /// Afterwards there may be something to send.
+    /// The first RNR NAK for a page fault that is held back may leave
+    /// ([`Env::holds_fault_nak`]). Afterwards there may be something to send.
     pub fn release_fault_nak(&mut self) {
         let released = self.resp.pending.iter_mut().find_map(|pending| match pending {
             Pending::HeldNak(train) => Some((*train, pending)),

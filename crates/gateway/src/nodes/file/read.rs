@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal, Timestamp};
+use rdmalab_sample::{Collector, DecodeError, Form, Format, Handle, Pool, Signal, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::config::{Eof, EpochMode, In};
@@ -86,36 +86,17 @@ struct Reading {
 impl Reading {
     /// Decodes some samples, if none is ready. Waits at most `patience` for others to write some.
     fn fill(&mut self, pool: &mut Pool, patience: Duration) -> Result<State, String> {
-        let failed = |path: &PathBuf, what: String| format!("{}: {what}", path.display());
         let mut decoded = Vec::with_capacity(AHEAD);
         while self.ready.is_empty() && !self.world.stop.is_set() {
-            let form = if self.is_start { Form::FileStart } else { Form::File };
-            let mut into = Collector::new(pool, &mut decoded, AHEAD);
-            let used = self.format.decode(form, &self.bytes, &self.signals, &mut into);
-            drop(into);
-            let (used, trouble) = match used {
-                Ok(used) => (used, None),
-                Err(why) => (why.resume().unwrap_or(self.bytes.len()), Some(why.to_string())),
-            };
-            self.is_start &= used == 0;
-            self.bytes.drain(..used);
-            for sample in decoded.drain(..) {
-                match self.skip {
-                    0 => self.ready.push_back(sample),
-                    _ => {
-                        self.skip -= 1;
-                        pool.give(sample);
-                    }
+            match self.decode(pool, &mut decoded) {
+                Ok(0) if self.ready.is_empty() => {}
+                Ok(_) => continue,
+                Err(_) => {
+                    self.counts.garbage.add(1);
+                    continue;
                 }
             }
-            if trouble.is_some() {
-                self.counts.garbage.add(1);
-                continue;
-            }
             // More is read only when what is there has no whole sample.
-            if used > 0 || !self.ready.is_empty() {
-                continue;
-            }
             if self.bytes.len() >= UNDECODED_BYTES {
                 self.counts.garbage.add(1);
                 self.bytes.clear();
@@ -130,36 +111,72 @@ impl Reading {
             let had = self.bytes.len();
             self.bytes.resize(had + CHUNK_BYTES, 0);
             let read = self.file.read(&mut self.bytes[had..]);
-            let read = read.map_err(|error| failed(&self.path, error.to_string()))?;
+            let read = read.map_err(|error| format!("{}: {error}", self.path.display()))?;
             self.bytes.truncate(had + read);
             if read > 0 {
                 continue;
             }
-            match self.half.eof {
-                // A last line without its end is a line.
-                _ if had > 0 && self.bytes.last() != Some(&b'\n') && self.half.eof != Eof::Wait => {
-                    self.bytes.push(b'\n');
-                    if self.is_end {
-                        self.bytes.clear();
-                        return Ok(State::Open);
-                    }
-                    self.is_end = true;
-                }
-                Eof::Stop => {
-                    self.is_end = true;
-                    return Ok(State::Open);
-                }
-                Eof::Wait => return Ok(State::Open),
-                Eof::Rewind => {
-                    let rewound = self.file.seek(SeekFrom::Start(0));
-                    rewound.map_err(|error| failed(&self.path, error.to_string()))?;
-                    (self.is_start, self.is_end, self.offset_ns) = (true, false, None);
-                    self.bytes.clear();
-                    return Ok(State::Restarted);
-                }
+            if let Some(state) = self.at_end(had)? {
+                return Ok(state);
             }
         }
         Ok(State::Open)
+    }
+
+    /// Decodes what was read, and keeps the samples that are not skipped. Gives the bytes used.
+    ///
+    /// # Errors
+    /// Something is no sample. Its bytes are used.
+    fn decode(&mut self, pool: &mut Pool, decoded: &mut Vec<Handle>) -> Result<usize, DecodeError> {
+        let form = if self.is_start { Form::FileStart } else { Form::File };
+        let mut into = Collector::new(pool, decoded, AHEAD);
+        let result = self.format.decode(form, &self.bytes, &self.signals, &mut into);
+        drop(into);
+        let used = match &result {
+            Ok(used) => *used,
+            Err(why) => why.resume().unwrap_or(self.bytes.len()),
+        };
+        self.is_start &= used == 0;
+        self.bytes.drain(..used);
+        for sample in decoded.drain(..) {
+            match self.skip {
+                0 => self.ready.push_back(sample),
+                _ => {
+                    self.skip -= 1;
+                    pool.give(sample);
+                }
+            }
+        }
+        result
+    }
+
+    /// The file ended, after `had` bytes that are no whole sample. Gives what the read has found,
+    /// unless these bytes are to be decoded once more.
+    fn at_end(&mut self, had: usize) -> Result<Option<State>, String> {
+        match self.half.eof {
+            // A last line without its end is a line.
+            _ if had > 0 && self.bytes.last() != Some(&b'\n') && self.half.eof != Eof::Wait => {
+                self.bytes.push(b'\n');
+                if self.is_end {
+                    self.bytes.clear();
+                    return Ok(Some(State::Open));
+                }
+                self.is_end = true;
+                Ok(None)
+            }
+            Eof::Stop => {
+                self.is_end = true;
+                Ok(Some(State::Open))
+            }
+            Eof::Wait => Ok(Some(State::Open)),
+            Eof::Rewind => {
+                let rewound = self.file.seek(SeekFrom::Start(0));
+                rewound.map_err(|error| format!("{}: {error}", self.path.display()))?;
+                (self.is_start, self.is_end, self.offset_ns) = (true, false, None);
+                self.bytes.clear();
+                Ok(Some(State::Restarted))
+            }
+        }
     }
 
     /// How far the samples are moved, by the first one.
