@@ -232,12 +232,12 @@ fn variables_of_the_environment_stand_in_strings() {
         text(&format!("<{name}|{name}>"))
     );
     assert_eq!(kind("\"$x ${\""), text("$x ${"));
-    let errors = parse("a.conf", "a = \"${RDMALAB_NOT_SET}\"\nb = (\"${RDMALAB_NOT_SET}\")");
+    let errors = parse("a.conf", "a = \"${CONFIG_NOT_SET}\"\nb = (\"${CONFIG_NOT_SET}\")");
     assert_eq!(
         lines(&errors.unwrap_err()),
         [
-            "a.conf:1:5: the environment variable RDMALAB_NOT_SET is not set",
-            "a.conf:2:6: the environment variable RDMALAB_NOT_SET is not set"
+            "a.conf:1:5: the environment variable CONFIG_NOT_SET is not set",
+            "a.conf:2:6: the environment variable CONFIG_NOT_SET is not set"
         ]
     );
 }

@@ -448,9 +448,9 @@ mod tests {
         assert!(places(Some("SEND 32 B")).iter().all(|testbed| *testbed == Testbed::OneHost));
         assert_eq!(places(Some("SEND 32 B over")), [Testbed::TwoHosts]);
         assert!(places(Some("no such row")).is_empty());
-        assert_eq!(chosen(None, true).len(), 8);
+        assert_eq!(chosen(None, true).len(), 11);
         let shared = |row: &Row| row.memory(true) == Memory::Shared;
-        assert_eq!(chosen(None, true).iter().filter(|row| shared(row)).count(), 4);
+        assert_eq!(chosen(None, true).iter().filter(|row| shared(row)).count(), 5);
         let foreign = chosen(Some("foreign"), false);
         assert!(!foreign.is_empty() && !foreign.iter().any(shared));
         assert!(chosen(Some("memfd"), false).iter().all(shared));

@@ -21,7 +21,7 @@ const SECTIONS: [(&str, &[Variable]); 4] = [
     ("TESTS OF THE PROJECT", &TESTS),
 ];
 
-const PROGRAMS: [Variable; 11] = [
+const PROGRAMS: [Variable; 12] = [
     variable(
         "RDMALAB_DEBUG",
         "1",
@@ -64,6 +64,12 @@ const PROGRAMS: [Variable; 11] = [
         "a profile's name, or a file's path",
         "The profile of the soft device: its limits, and the delays of packets. rdmalab devices \
          --profiles lists them. The option --profile sets it.",
+    ),
+    variable(
+        "RDMALAB_ODP_WATCH",
+        "scan",
+        "On-demand paging looks for changes of the memory map, and asks the kernel for no events: \
+         for tests.",
     ),
     variable(
         "RDMALAB_FAULT_GUARD",
