@@ -69,6 +69,23 @@ fn a_limit_of_the_device_is_swept() {
     assert_eq!(ping(&most[2..]).code, Some(2));
 }
 
+/// A request that is lost to damming is noticed by the time-out, and earlier by a work-around.
+#[test]
+fn a_work_around_helps_against_damming() {
+    let time_outs = |work_around: &str| {
+        let fixed = ["run", "odp", "--device", "sim:connectx4", "--fault", "server", "--runs", "3"];
+        let more = ["--interval", "1ms", "--timeout", "1", "--work-around-after", "2ms"];
+        let ended = run(&[&fixed[..], &more, &["--work-around", work_around]].concat());
+        assert_eq!(ended.code, Some(0), "{work_around}: {}", ended.stderr);
+        let rows = ended.stdout.lines().skip_while(|line| !line.contains("share of trials"));
+        let row = rows.skip(1).find(|line| !line.trim().is_empty()).expect("a row").to_owned();
+        // The columns: execution time, share of trials with a time-out, processor time.
+        row.trim().split("  ").filter(|column| !column.is_empty()).nth(1).unwrap().trim().to_owned()
+    };
+    assert_eq!(time_outs("none"), "100 %");
+    assert_eq!(time_outs("dummy"), "0 %");
+}
+
 #[test]
 fn the_steps_of_a_message_are_shown() {
     let shown = ping(&["--inline", "off", "--timeline", "100"]);

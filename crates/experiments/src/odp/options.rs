@@ -155,6 +155,6 @@ pub(super) const WORK_AROUND: Field<Odp> = word_field!(
      bytes (dummy) or the oldest operation once more (repeat) on each queue pair that waits"
 );
 pub(super) const WORK_AROUND_AFTER: Field<Odp> = number_field!(
-    "work-around-after", None, work_around_after_ns: u64, 1_000..=AFTER_MAX_NS, "TIME", "ns",
+    "work-around-after", None, work_around_after_ns: u64, 1..=AFTER_MAX_NS, "TIME", "ns",
     "how long nothing is completed, after the last post, before --work-around dummy or repeat posts"
 );

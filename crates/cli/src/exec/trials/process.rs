@@ -235,6 +235,10 @@ impl Supervisor {
     }
 }
 
+/// How often the environment of a process is read while it is empty, and the time between.
+const EXEC_LOOKS: u32 = 20;
+const EXEC_PAUSE: Duration = Duration::from_millis(1);
+
 /// The variable of the environment by which processes of a trial are known.
 struct Mark(Vec<u8>);
 
@@ -245,8 +249,17 @@ impl Mark {
 
     /// Whether a process began with it.
     fn is_on(&self, pid: i32) -> bool {
-        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        variables.split(|byte| *byte == 0).any(|variable| variable == self.0)
+        for _ in 0..EXEC_LOOKS {
+            match std::fs::read(format!("/proc/{pid}/environ")) {
+                // While the kernel executes another program, the process has no environment.
+                Ok(variables) if variables.is_empty() => std::thread::sleep(EXEC_PAUSE),
+                Ok(variables) => {
+                    return variables.split(|byte| *byte == 0).any(|variable| variable == self.0);
+                }
+                Err(_) => return false,
+            }
+        }
+        false
     }
 }
 
