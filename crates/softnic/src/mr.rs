@@ -150,7 +150,7 @@ fn guard_copies() -> VerbsResult<()> {
     static FIRST: std::sync::Once = std::sync::Once::new();
     let mut result = Ok(());
     FIRST.call_once(|| result = guard::install_if_default(wait_for_own_copies).map(drop));
-    if guard::recheck() == Mode::Syscall {
+    if guard::recheck() == Some(Mode::Syscall) {
         crate::debug_once(
             "copies are made by system calls, about a microsecond each: the program has a handler \
              for SIGSEGV or SIGBUS that rdmalab did not see being set, or RDMALAB_FAULT_GUARD asks \

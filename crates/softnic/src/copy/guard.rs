@@ -134,9 +134,11 @@ pub(crate) fn install(policy: Policy) -> Mode {
 }
 
 /// Checks again which handlers are installed; called at each registration of memory. Makes two
-/// system calls, or none if the policy needs none. Does nothing before [`install`].
-pub(crate) fn recheck() -> Mode {
-    held().apply()
+/// system calls, or none if the policy needs none. Does nothing before [`install`]. `None` while the
+/// program makes a child, for which our handler steps aside: then it is not known.
+pub(crate) fn recheck() -> Option<Mode> {
+    let mut held = held();
+    (!held.makes_child()).then(|| held.apply())
 }
 
 /// Removes our handlers if they are still installed, and lets the kernel make all copies; called
@@ -221,13 +223,17 @@ impl Held {
         true
     }
 
+    fn makes_child(&self) -> bool {
+        self.children > 0 && self.process == std::process::id()
+    }
+
     fn end_child(&mut self) {
         self.children = self.children.saturating_sub(1);
         self.apply();
     }
 
     fn apply(&mut self) -> Mode {
-        if self.children > 0 && self.process == std::process::id() {
+        if self.makes_child() {
             return Mode::Syscall;
         }
         #[cfg(target_arch = "x86_64")]

@@ -108,7 +108,7 @@ fn crash() -> ! {
 fn assert_guarded_then_crash() {
     assert_eq!(guard::install_if_default(|| {}), Ok(Mode::Signal));
     assert_faults_are_errors();
-    assert_eq!(guard::recheck(), Mode::Signal);
+    assert_eq!(guard::recheck(), Some(Mode::Signal));
     crash();
 }
 
@@ -132,15 +132,15 @@ fn with_a_handler_that_comes_late() {
     assert_eq!(guard::install(Policy::Auto), Mode::Signal);
     let ours = handler_of(libc::SIGBUS);
     set_handler(libc::SIGBUS, own_handler());
-    assert_eq!(guard::recheck(), Mode::Syscall);
+    assert_eq!(guard::recheck(), Some(Mode::Syscall));
     assert_eq!(handler_of(libc::SIGBUS), own_handler());
     assert_faults_are_errors();
     set_handler(libc::SIGBUS, libc::SIG_DFL);
-    assert_eq!(guard::recheck(), Mode::Signal);
+    assert_eq!(guard::recheck(), Some(Mode::Signal));
     assert_eq!(handler_of(libc::SIGBUS), ours);
     assert_faults_are_errors();
     set_handler(libc::SIGSEGV, own_handler());
-    assert_eq!(guard::recheck(), Mode::Syscall);
+    assert_eq!(guard::recheck(), Some(Mode::Syscall));
     assert_faults_are_errors();
     crash();
 }
@@ -188,7 +188,7 @@ fn uninstalled() {
     guard::uninstall();
     assert_eq!(handler_of(libc::SIGSEGV), libc::SIG_DFL);
     assert_eq!(handler_of(libc::SIGBUS), libc::SIG_DFL);
-    assert_eq!(guard::recheck(), Mode::Syscall);
+    assert_eq!(guard::recheck(), Some(Mode::Syscall));
     assert_eq!(handler_of(libc::SIGSEGV), libc::SIG_DFL);
     assert_faults_are_errors();
     std::process::exit(OWN_HANDLER);
