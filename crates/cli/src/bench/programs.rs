@@ -28,7 +28,7 @@ const RATE_OPERATIONS: u32 = 1_000_000;
 /// Bytes that such a run moves at the most.
 const MOST_BYTES: u64 = 8 << 30;
 /// The same of a run between two hosts.
-const MOST_BYTES_FAR: u64 = 4 << 30;
+const MOST_BYTES_FAR: u64 = 1 << 30;
 
 /// A benchmark with two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,13 +194,13 @@ impl Program {
         let (mut server, server_text) = start("server", 0)?;
         let until = Instant::now() + LISTENS_WITHIN;
         loop {
-            // A client that starts before the server listens is refused, and is started again.
+            // A client that starts before the server listens is refused, and is started again. That
+            // is no failure of iperf3, but it has no result then.
             let (mut client, text) = start("client", 1)?;
             let has_succeeded = client.succeeds_within(ENDS_WITHIN)?;
             let said = read(&text)?;
-            if has_succeeded {
-                let value = self.value(pair, &said);
-                return value.ok_or_else(|| format!("{file}: no result in its output"));
+            if let (true, Some(value)) = (has_succeeded, self.value(pair, &said)) {
+                return Ok(value);
             }
             if server.has_ended() || Instant::now() > until {
                 let lines = [last_words(&said), last_words(&read(&server_text)?)];
