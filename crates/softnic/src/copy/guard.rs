@@ -134,8 +134,8 @@ pub(crate) fn install(policy: Policy) -> Mode {
 }
 
 /// Checks again which handlers are installed; called at each registration of memory. Makes two
-/// system calls, or none if the policy needs none. Does nothing before [`install`]. `None` while the
-/// program makes a child, for which our handler steps aside: then it is not known.
+/// system calls, or none if the policy needs none. Does nothing before [`install`]. `None` while
+/// the program makes a child, for which our handler steps aside: then it is not known.
 pub(crate) fn recheck() -> Option<Mode> {
     let mut held = held();
     (!held.makes_child()).then(|| held.apply())
