@@ -6,7 +6,6 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::error::ConfigError;
 use crate::reader::{Described, Group, Reader};
-use crate::value::{Kind, Value};
 
 /// A type whose fields are keys of a group. All have defaults, which its own `Default` gives: so
 /// what it serializes to names the keys.
@@ -19,7 +18,7 @@ impl<T: Default + Serialize + DeserializeOwned> Group for BySerde<T> {
         let mut is_right = true;
         for key in defaults::<T>().keys() {
             let Some(value) = reader.any(key) else { continue };
-            let json = to_json(value);
+            let json = value.to_json();
             // Each key alone, so that an error belongs to its value.
             let alone = Json::Object([(key.clone(), json.clone())].into_iter().collect());
             match serde_json::from_value::<T>(alone) {
@@ -65,20 +64,4 @@ fn by_default(default: &Json) -> Json {
         Json::Object(_) => "object",
     };
     json!({ "type": name, "default": default })
-}
-
-/// The value as JSON.
-fn to_json(value: &Value) -> Json {
-    match &value.kind {
-        Kind::Null => Json::Null,
-        Kind::Bool(is) => json!(is),
-        Kind::Int(number) => json!(number),
-        Kind::Float(number) => json!(number),
-        Kind::Text(text) => json!(text),
-        Kind::Array(all) | Kind::List(all) => all.iter().map(to_json).collect(),
-        Kind::Group(entries) => {
-            let pairs = entries.iter().map(|e| (e.key.clone(), to_json(&e.value)));
-            Json::Object(pairs.collect())
-        }
-    }
 }

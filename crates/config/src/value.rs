@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::{Value as Json, json};
+
 use crate::position::Position;
 
 /// Most characters of a value that an error quotes.
@@ -61,6 +63,22 @@ impl PartialEq for Value {
 }
 
 impl Value {
+    /// The value as JSON, without its places.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        match &self.kind {
+            Kind::Null => Json::Null,
+            Kind::Bool(is) => json!(is),
+            Kind::Int(number) => json!(number),
+            Kind::Float(number) => json!(number),
+            Kind::Text(text) => json!(text),
+            Kind::Array(all) | Kind::List(all) => all.iter().map(Value::to_json).collect(),
+            Kind::Group(entries) => {
+                entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()
+            }
+        }
+    }
+
     /// The value of a key of a group.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {

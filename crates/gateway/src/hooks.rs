@@ -9,21 +9,6 @@ use crate::node::{Log, wall_time};
 /// The place of a hook that says none: hooks run by rising numbers.
 const PRIORITY: i64 = 99;
 
-/// A value as JSON, for types that read their options from it.
-fn to_json(value: &Value) -> serde_json::Value {
-    match &value.kind {
-        Kind::Null => serde_json::Value::Null,
-        Kind::Bool(is) => json!(is),
-        Kind::Int(number) => json!(number),
-        Kind::Float(number) => json!(number),
-        Kind::Text(text) => json!(text),
-        Kind::Array(all) | Kind::List(all) => all.iter().map(to_json).collect(),
-        Kind::Group(entries) => {
-            entries.iter().map(|entry| (entry.key.clone(), to_json(&entry.value))).collect()
-        }
-    }
-}
-
 /// A hook as configured.
 #[derive(Clone, Debug)]
 pub struct HookChoice {
@@ -34,7 +19,7 @@ pub struct HookChoice {
 
 impl FromValue for HookChoice {
     fn from_value(value: &Value, key: &str, findings: &mut Findings) -> Option<Self> {
-        let mut json = to_json(value);
+        let mut json = value.to_json();
         let mut take = |key: &str| json.as_object_mut().and_then(|keys| keys.remove(key));
         let (enabled, priority) = (take("enabled"), take("priority"));
         let options = serde_json::from_value(json).map_err(|why| format!("{key}: {why}"));

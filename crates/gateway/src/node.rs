@@ -155,7 +155,7 @@ pub trait Node: Send {
 
 /// What a read has found besides samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SourceState {
     /// There may be more later.
     Open,
     /// The peer began anew: these and later numbers have nothing to do with those before.
@@ -223,7 +223,7 @@ pub trait Source: Send {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String>;
+    ) -> Result<SourceState, String>;
 }
 
 /// The writing half of a node.

@@ -9,7 +9,7 @@ use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
 use crate::hooks::Chain;
 use crate::mapping::Part;
-use crate::node::{Count, Log, NodeCounts, Sink, Source, State, Stop, World, wall_time};
+use crate::node::{Count, Log, NodeCounts, Sink, Source, SourceState, Stop, World, wall_time};
 use crate::queue;
 use crate::summary::{InputReport, OutputReport, PathReport};
 use crate::timer::{Timer, TimerKind};
@@ -297,12 +297,12 @@ impl Path {
                 continue;
             }
             match self.inputs[at].source.read(&mut work.pool, arrived, patience) {
-                Ok(State::Open) => {}
-                Ok(State::Restarted) => {
+                Ok(SourceState::Open) => {}
+                Ok(SourceState::Restarted) => {
                     work.trackers[at].restart();
                     self.inputs[at].hooks.restart();
                 }
-                Ok(State::Ended) => work.ended[at] = true,
+                Ok(SourceState::Ended) => work.ended[at] = true,
                 Err(why) => {
                     self.world.log.say(format_args!("{}: {why}", self.inputs[at].name));
                     (work.ended[at], work.failed_inputs[at]) = (true, true);

@@ -30,6 +30,12 @@ pub enum Shape {
     Pulse,
 }
 
+impl Shape {
+    /// The names of all shapes.
+    pub const NAMES: [&str; 9] =
+        ["random", "sine", "square", "triangle", "ramp", "counter", "constant", "mixed", "pulse"];
+}
+
 /// The shapes of mixed signals, in order.
 const MIXED: [Shape; 7] = [
     Shape::Random,

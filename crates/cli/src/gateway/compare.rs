@@ -8,7 +8,7 @@ use rdmalab_sample::{
     CompareOptions, Format, FormatOptions, Handle, Pool, SampleRef, Signal, compare,
 };
 
-use super::samples::{FORMAT_HELP, Found, Reader, format_options, signals};
+use super::samples::{FORMAT_HELP, ReadResult, Reader, format_options, signals};
 use crate::failure::{Failure, Outcome};
 
 /// The exit code of files that cannot be compared, as of VILLASnode's compare.
@@ -86,9 +86,9 @@ fn samples(path: &Path, format: &dyn Format, signals: &[Signal]) -> Result<Sampl
             all.push((reader.take_pool(), handles));
         }
         match found {
-            Found::More => {}
-            Found::End => return Ok(all),
-            Found::Wrong(what) => return Err(wrong(&what)),
+            ReadResult::More => {}
+            ReadResult::End => return Ok(all),
+            ReadResult::Wrong(what) => return Err(wrong(&what)),
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::io;
 
 use clap::Args;
-use rdmalab_sample::{FormatOptions, SampleRef, Signal};
+use rdmalab_sample::{FormatOptions, Signal};
 
-use super::samples::{FORMAT_HELP, Found, Reader, Writer, format_options, signals};
+use super::samples::{FORMAT_HELP, Reader, Writer, copy, format_options, signals};
 use crate::failure::{Outcome, run as failed, usage};
 
 /// Convert samples from standard input to standard output
@@ -34,22 +34,7 @@ pub fn run(args: &ConvertArgs) -> Outcome {
     let signals: Vec<Signal> = signals(&args.types).map_err(|e| usage(format!("--types: {e}")))?;
     let mut reader = Reader::new(io::stdin().lock(), input.as_ref(), &signals);
     let mut writer = Writer::new(output.as_ref(), &signals);
-    let mut handles = Vec::new();
-    let mut wrong = 0;
-    loop {
-        let found = reader.read(&mut handles).map_err(|why| failed(format!("input: {why}")))?;
-        let samples: Vec<SampleRef<'_>> = handles.iter().map(|h| reader.pool.get(h)).collect();
-        let is_read = writer.write(&samples).map_err(|why| failed(format!("output: {why}")))?;
-        handles.drain(..).for_each(|handle| reader.pool.give(handle));
-        match found {
-            Found::More if is_read => {}
-            Found::Wrong(what) if is_read => {
-                errln!("input: {what}");
-                wrong += 1;
-            }
-            _ => break,
-        }
-    }
+    let wrong = copy(&mut reader, &mut writer, |_, _| 0)?;
     match wrong {
         0 => Ok(()),
         _ => Err(failed(format!("input: {wrong} places are no samples"))),

@@ -3,10 +3,10 @@
 use std::io;
 
 use clap::Args;
-use rdmalab_sample::{FormatOptions, Handle, Hook, HookOptions, Pool, SampleRef, Signal, Verdict};
+use rdmalab_sample::{FormatOptions, Handle, Hook, HookOptions, Pool, Signal, Verdict};
 use serde_json::{Map, Value};
 
-use super::samples::{FORMAT_HELP, Found, Reader, Writer, format_options, now, signals};
+use super::samples::{FORMAT_HELP, Reader, Writer, copy, format_options, now, signals};
 use crate::failure::{Outcome, run as failed, usage};
 
 /// Pass samples from standard input through a hook to standard output
@@ -46,23 +46,11 @@ pub fn run(args: &HookArgs) -> Outcome {
     let room = before.len().max(behind.len());
     let mut reader = Reader::with_room(io::stdin().lock(), format.as_ref(), &before, room);
     let mut writer = Writer::new(format.as_ref(), &behind);
-    let (mut handles, mut wrong) = (Vec::new(), 0);
-    loop {
-        let found = reader.read(&mut handles).map_err(|why| failed(format!("input: {why}")))?;
-        wrong += passed(hook.as_mut(), &mut reader.pool, &mut handles);
-        let samples: Vec<SampleRef<'_>> = handles.iter().map(|h| reader.pool.get(h)).collect();
+    let wrong = copy(&mut reader, &mut writer, |pool, handles| {
+        let wrong = passed(hook.as_mut(), pool, handles);
         out!("{}", String::from_utf8_lossy(&hook.take_text(false)));
-        let is_read = writer.write(&samples).map_err(|why| failed(format!("output: {why}")))?;
-        handles.drain(..).for_each(|handle| reader.pool.give(handle));
-        match found {
-            Found::More if is_read => {}
-            Found::Wrong(what) if is_read => {
-                errln!("input: {what}");
-                wrong += 1;
-            }
-            _ => break,
-        }
-    }
+        wrong
+    })?;
     out!("{}", String::from_utf8_lossy(&hook.take_text(true)));
     match wrong {
         0 => Ok(()),

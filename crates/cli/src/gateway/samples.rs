@@ -7,6 +7,8 @@ use rdmalab_sample::{
     Collector, DecodeError, Form, Format, FormatOptions, Handle, Pool, SampleRef, Signal, Timestamp,
 };
 
+use crate::failure::{Outcome, run as failed};
+
 /// Samples that are decoded at a time.
 const BATCH: usize = 256;
 /// Bytes that are read at a time.
@@ -55,7 +57,7 @@ pub struct Reader<'a, R> {
 }
 
 /// What a read has found besides samples.
-pub enum Found {
+pub enum ReadResult {
     /// Samples, or none, and more may follow.
     More,
     /// The end.
@@ -83,7 +85,7 @@ impl<'a, R: Read> Reader<'a, R> {
     }
 
     /// Appends samples to `to`, which must not hold handles of the pool.
-    pub fn read(&mut self, to: &mut Vec<Handle>) -> io::Result<Found> {
+    pub fn read(&mut self, to: &mut Vec<Handle>) -> io::Result<ReadResult> {
         let mut piece = vec![0; PIECE_BYTES];
         while !self.is_over && (self.is_short || self.bytes.len() < PIECE_BYTES) {
             match self.from.read(&mut piece) {
@@ -97,7 +99,7 @@ impl<'a, R: Read> Reader<'a, R> {
             }
         }
         if self.bytes.is_empty() {
-            return Ok(if self.is_over { Found::End } else { Found::More });
+            return Ok(if self.is_over { ReadResult::End } else { ReadResult::More });
         }
         let decoded = {
             let free = self.pool.free();
@@ -116,7 +118,7 @@ impl<'a, R: Read> Reader<'a, R> {
         std::mem::replace(&mut self.pool, next)
     }
 
-    fn used(&mut self, used: usize, is_empty: bool) -> Found {
+    fn used(&mut self, used: usize, is_empty: bool) -> ReadResult {
         if used > 0 {
             self.form = Form::File;
         }
@@ -125,18 +127,18 @@ impl<'a, R: Read> Reader<'a, R> {
         self.is_short = used == 0 && is_empty;
         let left = self.bytes.len();
         if self.is_short && (self.is_over || left >= UNDECODED_BYTES) {
-            let said = Found::Wrong(format!("byte {}: {left} bytes are no sample", self.at));
+            let said = ReadResult::Wrong(format!("byte {}: {left} bytes are no sample", self.at));
             self.bytes.clear();
             self.at += left;
             return said;
         }
-        Found::More
+        ReadResult::More
     }
 
-    fn wrong(&mut self, error: &DecodeError) -> Found {
+    fn wrong(&mut self, error: &DecodeError) -> ReadResult {
         let what = error.to_string();
         let what = what.split_once(": ").map_or(what.as_str(), |(_, what)| what);
-        let said = Found::Wrong(format!("byte {}: {what}", self.at + error.at()));
+        let said = ReadResult::Wrong(format!("byte {}: {what}", self.at + error.at()));
         let resume = error.resume().unwrap_or_else(|| {
             // Nothing more can be read.
             self.is_over = true;
@@ -177,6 +179,31 @@ impl<'a> Writer<'a> {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Copies all samples of `reader`, after `treat` has changed or dropped those of a read and counted
+/// what it could not treat. Bytes that are no sample are told. Gives the number of both.
+pub fn copy<R: Read>(
+    reader: &mut Reader<'_, R>,
+    writer: &mut Writer<'_>,
+    mut treat: impl FnMut(&mut Pool, &mut Vec<Handle>) -> u64,
+) -> Outcome<u64> {
+    let (mut handles, mut wrong) = (Vec::new(), 0);
+    loop {
+        let result = reader.read(&mut handles).map_err(|why| failed(format!("input: {why}")))?;
+        wrong += treat(&mut reader.pool, &mut handles);
+        let samples: Vec<SampleRef<'_>> = handles.iter().map(|h| reader.pool.get(h)).collect();
+        let is_read = writer.write(&samples).map_err(|why| failed(format!("output: {why}")))?;
+        handles.drain(..).for_each(|handle| reader.pool.give(handle));
+        match result {
+            ReadResult::More if is_read => {}
+            ReadResult::Wrong(what) if is_read => {
+                errln!("input: {what}");
+                wrong += 1;
+            }
+            _ => return Ok(wrong),
         }
     }
 }

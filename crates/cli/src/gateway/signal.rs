@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rdmalab_sample::{FormatOptions, Generator, Kind, Pool, Shape, Signal, Value, Waveform};
 
 use super::samples::{FORMAT_HELP, Writer, format_options, now};
@@ -17,9 +18,8 @@ const NS_PER_S: f64 = 1e9;
 /// A sample for each tick of a rate, in real time unless --no-realtime is given. Ctrl-C ends it.
 #[derive(Args, Clone, Debug)]
 pub struct SignalArgs {
-    /// The shape: random, sine, square, triangle, ramp, counter, constant, pulse, or mixed, with
-    /// which each value has another one
-    #[arg(value_name = "TYPE", value_parser = shape)]
+    /// The shape; with mixed, each value has another one
+    #[arg(value_name = "TYPE", value_parser = shapes())]
     shape: Shape,
     /// Values of a sample
     #[arg(short, long, value_name = "N", default_value_t = 1,
@@ -57,8 +57,8 @@ pub struct SignalArgs {
     seed: u64,
 }
 
-fn shape(name: &str) -> Result<Shape, String> {
-    serde_json::from_value(name.into()).map_err(|why| why.to_string())
+fn shapes() -> impl TypedValueParser<Value = Shape> {
+    PossibleValuesParser::new(Shape::NAMES).try_map(|name| serde_json::from_value(name.into()))
 }
 
 /// Prints samples until the limit, or until nobody reads them.

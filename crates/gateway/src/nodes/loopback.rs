@@ -6,7 +6,7 @@ use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Handle, Pool, Signal};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, VALUES_MAX, signals_or_default};
-use crate::node::{Node, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
 use crate::queue::{self, Overflow, queue};
 
 one_of! {
@@ -123,7 +123,7 @@ impl Source for Copied {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
+    ) -> Result<SourceState, String> {
         Ok(read(&mut self.queue, pool, to, patience, false, true))
     }
 }
@@ -137,7 +137,7 @@ impl Source for Reading {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
+    ) -> Result<SourceState, String> {
         Ok(read(&mut self.queue, pool, to, patience, self.spins, false))
     }
 }
@@ -150,9 +150,9 @@ fn read(
     patience: Duration,
     spins: bool,
     with_arrival: bool,
-) -> State {
+) -> SourceState {
     let begin = (!patience.is_zero()).then(std::time::Instant::now);
-    let Some(mut one) = pool.take() else { return State::Open };
+    let Some(mut one) = pool.take() else { return SourceState::Open };
     loop {
         for _ in 0..LOOKS {
             let mut sample = pool.get_mut(&mut one);
@@ -161,7 +161,7 @@ fn read(
                     sample.set_received(wall_time());
                 }
                 to.push(one);
-                return State::Open;
+                return SourceState::Open;
             }
             if begin.is_none() || !spins {
                 break;
@@ -169,12 +169,12 @@ fn read(
         }
         if queue.is_over() {
             pool.give(one);
-            return State::Ended;
+            return SourceState::Ended;
         }
         let left = begin.map_or(Duration::ZERO, |begin| patience.saturating_sub(begin.elapsed()));
         if left.is_zero() {
             pool.give(one);
-            return State::Open;
+            return SourceState::Open;
         }
         if !spins {
             queue.sleep(left);

@@ -10,7 +10,7 @@ use rdmalab_ring::named::{BROKEN, Change, MESSAGE_WORDS_MAX, Reader, Writer};
 use rdmalab_sample::{Flags, Handle, Pool, SampleMut, SampleRef, Signal, Timestamp, Value};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
-use crate::node::{Log, Node, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
 
 /// Words before the values: sequence number, seconds, nanoseconds, flags.
 const HEADER: usize = 4;
@@ -235,7 +235,7 @@ impl Reading {
     }
 
     /// Looks for the writer; whether it is a new one.
-    fn look(&mut self) -> State {
+    fn look(&mut self) -> SourceState {
         let node = &self.node;
         match looked(self.reader.look(), node, &mut self.has_failed, &self.log, &self.counts) {
             Change::None => {}
@@ -243,7 +243,7 @@ impl Reading {
                 self.counts.connected.add(1);
                 self.log.say(format_args!("{node}: process {pid} writes"));
                 if std::mem::replace(&mut self.had_peer, true) {
-                    return State::Restarted;
+                    return SourceState::Restarted;
                 }
             }
             Change::Gone(_) => {
@@ -251,7 +251,7 @@ impl Reading {
                 self.log.say(format_args!("{node}: the writer is gone"));
             }
         }
-        State::Open
+        SourceState::Open
     }
 }
 
@@ -261,13 +261,13 @@ impl Source for Reading {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
+    ) -> Result<SourceState, String> {
         let begin = self.clock.now();
         loop {
             for _ in 0..if self.spins { LOOKS } else { 1 } {
                 self.take(pool, to);
                 if !to.is_empty() {
-                    return Ok(State::Open);
+                    return Ok(SourceState::Open);
                 }
                 if patience.is_zero() {
                     break;
@@ -277,13 +277,13 @@ impl Source for Reading {
             if now.0 >= self.next_look || !self.spins {
                 self.next_look = self.clock.after_ns(now, LOOK_NS).0;
                 let state = self.look();
-                if state == State::Restarted {
+                if state == SourceState::Restarted {
                     return Ok(state);
                 }
             }
             let left_ns = patience.as_nanos() as f64 - self.clock.ns_between(begin, now);
             if left_ns <= 0.0 {
-                return Ok(State::Open);
+                return Ok(SourceState::Open);
             }
             if !self.spins {
                 self.reader.sleep(Duration::from_nanos(left_ns as u64));

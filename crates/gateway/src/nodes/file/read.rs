@@ -11,7 +11,7 @@ use rdmalab_sample::{Collector, DecodeError, Form, Format, Handle, Pool, Signal,
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::config::{Eof, EpochMode, In};
-use crate::node::{NodeCounts, Source, State, World, wall_time};
+use crate::node::{NodeCounts, Source, SourceState, World, wall_time};
 use crate::timer::{Timer, TimerKind};
 
 /// Samples that are read ahead.
@@ -85,7 +85,7 @@ struct Reading {
 
 impl Reading {
     /// Decodes some samples, if none is ready. Waits at most `patience` for others to write some.
-    fn fill(&mut self, pool: &mut Pool, patience: Duration) -> Result<State, String> {
+    fn fill(&mut self, pool: &mut Pool, patience: Duration) -> Result<SourceState, String> {
         let mut decoded = Vec::with_capacity(AHEAD);
         while self.ready.is_empty() && !self.world.stop.is_set() {
             match self.decode(pool, &mut decoded) {
@@ -105,7 +105,7 @@ impl Reading {
                 let limit = Timespec::try_from(patience).unwrap_or_default();
                 let ready = poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&limit));
                 if ready.unwrap_or(0) == 0 {
-                    return Ok(State::Open);
+                    return Ok(SourceState::Open);
                 }
             }
             let had = self.bytes.len();
@@ -120,7 +120,7 @@ impl Reading {
                 return Ok(state);
             }
         }
-        Ok(State::Open)
+        Ok(SourceState::Open)
     }
 
     /// Decodes what was read, and keeps the samples that are not skipped. Gives the bytes used.
@@ -152,29 +152,29 @@ impl Reading {
 
     /// The file ended, after `had` bytes that are no whole sample. Gives what the read has found,
     /// unless these bytes are to be decoded once more.
-    fn at_end(&mut self, had: usize) -> Result<Option<State>, String> {
+    fn at_end(&mut self, had: usize) -> Result<Option<SourceState>, String> {
         match self.half.eof {
             // A last line without its end is a line.
             _ if had > 0 && self.bytes.last() != Some(&b'\n') && self.half.eof != Eof::Wait => {
                 self.bytes.push(b'\n');
                 if self.is_end {
                     self.bytes.clear();
-                    return Ok(Some(State::Open));
+                    return Ok(Some(SourceState::Open));
                 }
                 self.is_end = true;
                 Ok(None)
             }
             Eof::Stop => {
                 self.is_end = true;
-                Ok(Some(State::Open))
+                Ok(Some(SourceState::Open))
             }
-            Eof::Wait => Ok(Some(State::Open)),
+            Eof::Wait => Ok(Some(SourceState::Open)),
             Eof::Rewind => {
                 let rewound = self.file.seek(SeekFrom::Start(0));
                 rewound.map_err(|error| format!("{}: {error}", self.path.display()))?;
                 (self.is_start, self.is_end, self.offset_ns) = (true, false, None);
                 self.bytes.clear();
-                Ok(Some(State::Restarted))
+                Ok(Some(SourceState::Restarted))
             }
         }
     }
@@ -234,19 +234,19 @@ impl Source for Reading {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
+    ) -> Result<SourceState, String> {
         if self.world.stop.is_set() {
-            return Ok(State::Ended);
+            return Ok(SourceState::Ended);
         }
-        if self.ready.is_empty() && self.fill(pool, patience)? == State::Restarted {
-            return Ok(State::Restarted);
+        if self.ready.is_empty() && self.fill(pool, patience)? == SourceState::Restarted {
+            return Ok(SourceState::Restarted);
         }
         let Some(mut next) = self.ready.pop_front() else {
             if self.is_end && self.half.eof == Eof::Stop {
-                return Ok(State::Ended);
+                return Ok(SourceState::Ended);
             }
             std::thread::sleep(patience.min(Duration::from_millis(10)));
-            return Ok(State::Open);
+            return Ok(SourceState::Open);
         };
         let origin = pool.get(&next).origin().unwrap_or_default();
         let offset_ns = match self.offset_ns {
@@ -257,7 +257,7 @@ impl Source for Reading {
         let due = origin.plus_ns(offset_ns);
         if !self.is_due(due, patience)? {
             self.ready.push_front(next);
-            return Ok(State::Open);
+            return Ok(SourceState::Open);
         }
         let mut sample = pool.get_mut(&mut next);
         sample.remove_flags(rdmalab_sample::Flags::RECEIVED);
@@ -267,6 +267,6 @@ impl Source for Reading {
             sample.set_origin(due);
         }
         to.push(next);
-        Ok(State::Open)
+        Ok(SourceState::Open)
     }
 }

@@ -22,7 +22,7 @@ use rdmalab_sample::{Flags, Handle, META_BYTES, Pool, Signal, Storage, record_by
 use rdmalab_verbs::{Buffer, CmAddress, Library, QpType};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
-use crate::node::{Node, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
 use connect::{Connector, Ends};
 use hello::Hello;
 use link::{Failed, PoolMemory, Receives, Receiving, Sending, Wish};
@@ -387,16 +387,16 @@ impl Source for Reading {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
-        let mut state = State::Open;
+    ) -> Result<SourceState, String> {
+        let mut state = SourceState::Open;
         if self.current.is_none() {
             let Some(link) = self.shared.receiving.take() else {
                 std::thread::sleep(patience.min(Duration::from_millis(1)));
-                return Ok(State::Open);
+                return Ok(SourceState::Open);
             };
             self.current = Some(Receiving::of(link, pool.samples()));
             if std::mem::replace(&mut self.had_link, true) {
-                state = State::Restarted;
+                state = SourceState::Restarted;
             }
         }
         let Some(current) = &mut self.current else { return Ok(state) };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rdmalab_config::one_of;
 use rdmalab_sample::{Generator, Handle, Pool, SampleMut, Signal, Timestamp, Value};
 
-use crate::node::{Node, NodeCounts, Sink, Source, State, Stop, World, wall_time};
+use crate::node::{Node, NodeCounts, Sink, Source, SourceState, Stop, World, wall_time};
 use crate::timer::{Timer, TimerKind};
 
 one_of! {
@@ -154,24 +154,24 @@ impl Source for Reading {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
+    ) -> Result<SourceState, String> {
         if self.next >= self.limit || self.stop.is_set() {
-            return Ok(State::Ended);
+            return Ok(SourceState::Ended);
         }
         let tick = match &mut self.timer {
             Some(timer) => timer.wait(patience)?,
             None => Some(self.next),
         };
-        let Some(tick) = tick else { return Ok(State::Open) };
+        let Some(tick) = tick else { return Ok(SourceState::Open) };
         self.counts.missed.add(tick.min(self.limit) - self.next);
         self.next = tick + 1;
         if tick >= self.limit {
-            return Ok(State::Ended);
+            return Ok(SourceState::Ended);
         }
         if let Some(mut one) = pool.take() {
             self.fill(tick, &mut pool.get_mut(&mut one));
             to.push(one);
         }
-        Ok(State::Open)
+        Ok(SourceState::Open)
     }
 }

@@ -21,7 +21,7 @@ use write::{Mouth, Stream, Writing};
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
-use crate::node::{Log, Node, NodeCounts, Sink, Source, State, World, wall_time};
+use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
 
 /// The longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
@@ -274,9 +274,9 @@ impl Reading {
     }
 
     /// Takes what a stream has.
-    fn stream(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> State {
-        let Ear::Stream { listener, peer, bytes } = &mut self.ear else { return State::Open };
-        let mut state = State::Open;
+    fn stream(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> SourceState {
+        let Ear::Stream { listener, peer, bytes } = &mut self.ear else { return SourceState::Open };
+        let mut state = SourceState::Open;
         if peer.is_none() {
             if let Ok((stream, from)) = listener.accept() {
                 let _ = stream.set_nonblocking(true);
@@ -285,7 +285,7 @@ impl Reading {
                 self.log.say(format_args!("{}: {from} sends", self.name));
                 *peer = Some(stream);
                 if std::mem::replace(&mut self.had_peer, true) {
-                    state = State::Restarted;
+                    state = SourceState::Restarted;
                 }
             }
             return state;
@@ -344,9 +344,9 @@ impl Source for Reading {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
         patience: Duration,
-    ) -> Result<State, String> {
+    ) -> Result<SourceState, String> {
         let mut waited = patience.is_zero();
-        let mut state = State::Open;
+        let mut state = SourceState::Open;
         loop {
             match &self.ear {
                 Ear::Datagrams(_) => {
@@ -359,7 +359,7 @@ impl Source for Reading {
                 }
                 Ear::Stream { .. } => state = self.stream(pool, to),
             }
-            if !to.is_empty() || waited || state != State::Open {
+            if !to.is_empty() || waited || state != SourceState::Open {
                 break;
             }
             match &self.ear {
@@ -419,9 +419,9 @@ mod tests {
         let ear = Ear::Datagrams(Arc::new(Datagrams::Udp(here)));
         let (mut reading, mut pool) = reading(ear, "villas.binary");
         let mut to = Vec::new();
-        assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(State::Open));
+        assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(SourceState::Open));
         assert_eq!(reading.counts.garbage.get(), u64::from(DATAGRAMS_MAX));
-        assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(State::Open));
+        assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(SourceState::Open));
         assert_eq!(reading.counts.garbage.get(), u64::from(DATAGRAMS_MAX) + 8);
     }
 
