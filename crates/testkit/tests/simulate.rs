@@ -16,6 +16,9 @@ const SEEDS: u64 = 500;
 /// Seeds that once found a bug.
 const REGRESSIONS: &[u64] = &[3229, 1745];
 
+/// Seeds of paged scenarios that once failed.
+const PAGED_REGRESSIONS: &[u64] = &[1494];
+
 /// Plays a scenario; a failure prints the command that plays it again.
 fn play(scenario: &Scenario) {
     let seed = scenario.seed;
@@ -44,6 +47,9 @@ fn random_workloads_with_on_demand_paging() {
 fn seeds_that_found_bugs() {
     for seed in regressions(REGRESSIONS) {
         play(&Scenario::new(seed));
+    }
+    for seed in regressions(PAGED_REGRESSIONS) {
+        play(&Scenario::paged(seed));
     }
 }
 

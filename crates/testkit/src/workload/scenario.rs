@@ -170,8 +170,9 @@ impl Scenario {
         // A page fault is answered like a receive that is missing.
         scenario.config.attr.rnr_retry = 7;
         scenario.config.attr.min_rnr_timer = random.pick(&[1, 5, 12]);
-        if scenario.lossless() {
-            // Longer than all pages of a READ take: a fault alone spends no retry.
+        if !scenario.is_harsh() {
+            // Longer than all pages of a READ take: a fault alone spends no retry. Where the link
+            // may exhaust `retry_cnt`, faults may too.
             scenario.config.attr.timeout = 17;
         }
         scenario.knobs.lane = 0;
