@@ -53,7 +53,7 @@ pub enum NotSent {
     Absent,
     /// The reader has not taken enough of the messages before.
     Full,
-    /// More than [`MESSAGE_WORDS_MAX`] words.
+    /// More than [`MESSAGE_WORDS_MAX`] words, or than the reader has room for.
     TooLong,
 }
 
@@ -303,6 +303,9 @@ impl Writer {
         if words.len() <= BODY_WORDS {
             body[..words.len()].copy_from_slice(words);
         } else {
+            if words.len() * 8 > link.producer.geometry().max_reservation() {
+                return Err(NotSent::TooLong);
+            }
             if !link.producer.can_push(1) {
                 return Err(NotSent::Full);
             }
@@ -475,6 +478,9 @@ mod tests {
         assert_eq!(reader.receive(&mut small), Some(20), "cut, and says so");
         assert_eq!(small, [7; 3]);
         assert_eq!(writer.send(&[0; MESSAGE_WORDS_MAX + 1]), Err(NotSent::TooLong));
+        // Not `Full`: such a message never has room, so trying again is in vain.
+        let (mut writer, _reader) = ends("long", 4, 8);
+        assert_eq!(writer.send(&[0; MESSAGE_WORDS_MAX]), Err(NotSent::TooLong));
     }
 
     #[test]
