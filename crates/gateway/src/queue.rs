@@ -19,7 +19,7 @@ rdmalab_config::one_of! {
     }
 }
 
-/// A sample outside of a pool. When it arrived at the writer is left out: the reader stamps anew.
+/// A sample outside of a pool. When it arrived at the writer is kept for readers that pass it on.
 #[derive(Debug)]
 struct Record {
     flags: Flags,
@@ -72,6 +72,8 @@ struct Shared {
 pub struct Writer {
     shared: Arc<Shared>,
     reader: Arc<std::sync::OnceLock<Thread>>,
+    /// So many samples that wait wake the reader.
+    wakes_from: usize,
 }
 
 /// The reading end.
@@ -106,10 +108,19 @@ pub fn queue(samples: usize, values: usize, overflow: Overflow) -> (Writer, Read
         is_deaf: AtomicBool::new(false),
     });
     let reader = Arc::default();
-    (Writer { shared: shared.clone(), reader: Arc::clone(&reader) }, Reader { shared, reader })
+    let writer = Writer { shared: shared.clone(), reader: Arc::clone(&reader), wakes_from: 1 };
+    (writer, Reader { shared, reader })
 }
 
 impl Writer {
+    /// Wakes the reader only when so many samples wait, which saves a system call for each sample.
+    /// The reader looks by itself when its sleep is over.
+    #[must_use]
+    pub fn waking_from(mut self, samples: usize) -> Self {
+        self.wakes_from = samples;
+        self
+    }
+
     /// Adds a sample. Returns how many samples were dropped: this one or the oldest, if the queue
     /// was full.
     pub fn push(&mut self, sample: SampleRef<'_>) -> u64 {
@@ -124,7 +135,9 @@ impl Writer {
         if let Some(evicted) = evicted {
             let _ = shared.free.push(evicted);
         }
-        self.wake();
+        if shared.full.len() >= self.wakes_from {
+            self.wake();
+        }
         dropped
     }
 
@@ -229,6 +242,23 @@ mod tests {
         assert_eq!(through(4, Overflow::Newest, 4), (vec![0, 1, 2, 3], 0));
         assert_eq!(through(4, Overflow::Newest, 6), (vec![0, 1, 2, 3], 2));
         assert_eq!(through(4, Overflow::Oldest, 6), (vec![2, 3, 4, 5], 2));
+    }
+
+    #[test]
+    fn a_reader_sleeps_until_enough_samples_wait() {
+        let (writer, reader) = queue(8, 1, Overflow::Newest);
+        let mut writer = writer.waking_from(3);
+        let mut pool = Pool::new(1, 1);
+        let one = pool.take().unwrap();
+        reader.shared.is_asleep.store(true, Ordering::SeqCst);
+        let mut push = || {
+            writer.push(pool.get(&one));
+            reader.shared.is_asleep.load(Ordering::SeqCst)
+        };
+        assert_eq!([push(), push(), push()], [true, true, false]);
+        reader.shared.is_asleep.store(true, Ordering::SeqCst);
+        drop(writer);
+        assert!(!reader.shared.is_asleep.load(Ordering::SeqCst), "the writer is gone");
     }
 
     #[test]

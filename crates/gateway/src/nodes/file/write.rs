@@ -47,6 +47,7 @@ pub fn open(
     let bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
     let samples = (bytes / record_bytes(signals.len())).clamp(*WAITING.start(), *WAITING.end());
     let (writer, reader) = queue(samples, signals.len(), Overflow::Newest);
+    let writer = if flush { writer } else { writer.waking_from(samples / 2) };
     let (trouble, settled) = (Arc::new(Mutex::new(None)), Count::default());
     let work = Work {
         reader,
