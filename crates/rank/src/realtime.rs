@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity};
 
 /// The priorities of `SCHED_FIFO`, from the least urgent one.
 pub const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=99;
@@ -68,11 +68,8 @@ pub fn lock_memory() -> Result<(), String> {
 
 /// Whether this process has CAP_IPC_LOCK, which no limit binds.
 fn has_ipc_lock() -> bool {
-    const CAP_IPC_LOCK: u32 = 14;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
-        .is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1)
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
 }
 
 #[cfg(test)]
