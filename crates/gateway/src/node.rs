@@ -123,6 +123,14 @@ pub fn wall_time() -> Timestamp {
     Timestamp::new(since.as_secs() as i64, since.subsec_nanos().into())
 }
 
+/// The samples have arrived now.
+pub(crate) fn stamp(pool: &mut Pool, samples: &mut [Handle]) {
+    if !samples.is_empty() {
+        let now = wall_time();
+        samples.iter_mut().for_each(|sample| pool.get_mut(sample).set_received(now));
+    }
+}
+
 /// A checked node.
 pub trait Node: Send {
     /// The signals of the samples that it reads.

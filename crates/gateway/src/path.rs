@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdmalab_rank::realtime;
-use rdmalab_sample::{Flags, Handle, Pool, Signal};
+use rdmalab_sample::{Flags, Handle, Pool, Signal, Value};
 
 use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
@@ -155,6 +155,8 @@ struct Work {
     /// The sample that is put together.
     last: Option<Handle>,
     has_last: bool,
+    /// The values that a source's sample gives it.
+    found: Vec<Option<Value>>,
     next_number: u64,
     counters: Vec<u64>,
     written: Vec<u64>,
@@ -266,6 +268,7 @@ impl Path {
             seen: vec![false; self.inputs.len()],
             last,
             has_last: false,
+            found: vec![None; self.signals.len()],
             next_number: 0,
             counters: vec![0; self.inputs.len()],
             written: vec![0; self.outputs.len()],
@@ -368,20 +371,19 @@ impl Path {
         if self.taken.is_empty() {
             work.pool.copy(sample, &mut last);
         } else {
-            let mut found = [None; crate::keys::VALUES_MAX];
             let view = work.pool.get(sample);
             for part in self.taken.iter().filter(|part| part.input == at) {
                 part.part.take(view, part.values.clone(), |to, value| {
-                    if let Some(place) = found.get_mut(part.at + to) {
+                    if let Some(place) = work.found.get_mut(part.at + to) {
                         *place = Some(value);
                     }
                 });
             }
             let (number, origin, received) = (view.sequence(), view.origin(), view.received());
             let mut view = work.pool.get_mut(&mut last);
-            for (to, value) in found.iter().enumerate() {
-                if let Some(value) = value {
-                    view.set_value(to, *value);
+            for (to, slot) in work.found.iter_mut().enumerate() {
+                if let Some(value) = slot.take() {
+                    view.set_value(to, value);
                 }
             }
             if let Some(number) = number.filter(|_| self.keeps_numbers) {
@@ -454,16 +456,16 @@ impl Path {
         }
     }
 
-    /// All its chains of hooks.
-    fn chains(&mut self) -> impl Iterator<Item = &mut Chain> {
+    /// Tells what its hooks have written.
+    fn tell_hooks(&mut self, end: bool) {
         let inputs = self.inputs.iter_mut().map(|input| &mut input.hooks);
         let outputs = self.outputs.iter_mut().map(|output| &mut output.hooks);
-        inputs.chain(std::iter::once(&mut self.hooks)).chain(outputs)
+        let chains = inputs.chain(std::iter::once(&mut self.hooks)).chain(outputs);
+        chains.for_each(|chain| chain.tell(end, &self.world.log));
     }
 
     fn flush(&mut self, work: &mut Work) {
-        let log = self.world.log.clone();
-        self.chains().filter(|chain| !chain.is_empty()).for_each(|chain| chain.tell(false, &log));
+        self.tell_hooks(false);
         for (at, output) in self.outputs.iter_mut().enumerate() {
             if work.failed[at] {
                 continue;
@@ -480,8 +482,7 @@ impl Path {
         for input in &mut self.inputs {
             input.copies.clear();
         }
-        let log = self.world.log.clone();
-        self.chains().for_each(|chain| chain.tell(true, &log));
+        self.tell_hooks(true);
         for (at, output) in self.outputs.iter_mut().enumerate() {
             let closed = match work.failed[at] {
                 true => Ok(output.sink.lost()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rdmalab_config::{At, ConfigError, Notice, Position, Value};
+use rdmalab_measure::text::count_of;
 use rdmalab_sample::Signal;
 
 use crate::config::{Gateway, PathConfig};
@@ -141,10 +142,7 @@ impl Plan {
     /// How many nodes and paths there are.
     #[must_use]
     pub fn describe(&self) -> String {
-        let some = |count: usize, what: &str| {
-            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-        };
-        format!("{}, {}", some(self.nodes.len(), "node"), some(self.paths.len(), "path"))
+        format!("{}, {}", count_of(self.nodes.len(), "node"), count_of(self.paths.len(), "path"))
     }
 
     /// Whether a node uses a device of RDMA.

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Args;
 use rdmalab_config::{ConfigError, Notice, Value, fixed, parse, schema};
 use rdmalab_gateway::{Gateway, Plan};
+use rdmalab_measure::text::count_of;
 
 use crate::failure::{Failure, Outcome, usage};
 
@@ -83,6 +84,5 @@ pub(super) fn told(file: &str, errors: &[ConfigError]) -> Failure {
     }
     let stale = errors.iter().filter(|error| error.fix.is_some()).count();
     let hint = if stale > 0 { "; `check --fix` replaces the stale keys" } else { "" };
-    let plural = if errors.len() == 1 { "" } else { "s" };
-    usage(format!("{file} has {} error{plural}{hint}", errors.len()))
+    usage(format!("{file} has {}{hint}", count_of(errors.len(), "error")))
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use rdmalab_sample::{FormatOptions, Handle, Hook, HookOptions, Pool, Signal, Verdict};
 use serde_json::{Map, Value};
 
@@ -12,9 +13,8 @@ use crate::failure::{Outcome, run as failed, usage};
 /// Pass samples from standard input through a hook to standard output
 #[derive(Args, Clone, Debug)]
 pub struct HookArgs {
-    /// The hook: average, cast, decimate, drop, limit_rate, limit_value, print, round, scale,
-    /// shift_seq, shift_ts, skip_first, stats or ts
-    #[arg(value_name = "NAME")]
+    /// The hook
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(HookOptions::NAMES))]
     name: String,
     /// An option of the hook, as ratio=10; the value is JSON, or else a string
     #[arg(short, long = "option", value_name = "KEY=VALUE", value_parser = option)]

@@ -16,8 +16,9 @@ use crate::soft;
 
 /// Run a gateway: its nodes and paths
 ///
-/// Ends when all sources have ended and everything was handed over. Ctrl-C and SIGTERM end it too,
-/// after what is under way; a second signal ends it at once. The exit code is 1 if a node failed.
+/// Ends when all sources have ended and everything was handed over. Ctrl-C, SIGTERM and SIGHUP end
+/// it too, after what is under way; a second signal ends it at once. The exit code is 1 if a node
+/// failed.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// The configuration

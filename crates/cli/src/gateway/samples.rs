@@ -54,6 +54,8 @@ pub struct Reader<'a, R> {
     is_over: bool,
     /// Whether what is there has no whole sample.
     is_short: bool,
+    /// What a read fills.
+    piece: Vec<u8>,
 }
 
 /// What a read has found besides samples.
@@ -81,17 +83,18 @@ impl<'a, R: Read> Reader<'a, R> {
     ) -> Self {
         let pool = Pool::new(BATCH, values);
         let (bytes, form) = (Vec::new(), Form::FileStart);
-        Self { from, format, signals, pool, bytes, form, at: 0, is_over: false, is_short: false }
+        let piece = vec![0; PIECE_BYTES];
+        let (at, is_over, is_short) = (0, false, false);
+        Self { from, format, signals, pool, bytes, form, at, is_over, is_short, piece }
     }
 
     /// Appends samples to `to`, which must not hold handles of the pool.
     pub fn read(&mut self, to: &mut Vec<Handle>) -> io::Result<ReadResult> {
-        let mut piece = vec![0; PIECE_BYTES];
         while !self.is_over && (self.is_short || self.bytes.len() < PIECE_BYTES) {
-            match self.from.read(&mut piece) {
+            match self.from.read(&mut self.piece) {
                 Ok(0) => self.is_over = true,
                 Ok(count) => {
-                    self.bytes.extend_from_slice(&piece[..count]);
+                    self.bytes.extend_from_slice(&self.piece[..count]);
                     break;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

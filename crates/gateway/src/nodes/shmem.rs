@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_measure::Clock;
-use rdmalab_ring::named::{BROKEN, Change, MESSAGE_WORDS_MAX, Reader, Writer};
+use rdmalab_ring::named::{BROKEN, Change, MESSAGE_WORDS_MAX, NotSent, Reader, Writer};
 use rdmalab_sample::{Flags, Handle, Pool, SampleMut, SampleRef, Signal, Timestamp, Value};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
@@ -123,6 +123,7 @@ impl Node for Shmem {
             clock: world.clock,
             next_look: world.clock.now().0,
             has_failed: false,
+            is_full: false,
             log: world.log.clone(),
             counts: self.counts.clone(),
         }))
@@ -274,7 +275,7 @@ impl Source for Reading {
                 }
             }
             let now = self.clock.now();
-            if now.0 >= self.next_look || !self.spins {
+            if now.0 >= self.next_look || !(self.spins || patience.is_zero()) {
                 self.next_look = self.clock.after_ns(now, LOOK_NS).0;
                 let state = self.look();
                 if state == SourceState::Restarted {
@@ -300,6 +301,8 @@ struct Writing {
     clock: Clock,
     next_look: u64,
     has_failed: bool,
+    /// The ring had no room for the last sample.
+    is_full: bool,
     log: Log,
     counts: NodeCounts,
 }
@@ -333,7 +336,13 @@ impl Sink for Writing {
     fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
         self.look();
         to_words(pool.get(sample), &mut self.words);
-        Ok(self.writer.send(&self.words).is_ok())
+        let sent = self.writer.send(&self.words);
+        self.is_full = sent == Err(NotSent::Full);
+        Ok(sent.is_ok())
+    }
+
+    fn may_retry(&self) -> bool {
+        self.is_full && self.is_ready()
     }
 
     fn is_ready(&self) -> bool {

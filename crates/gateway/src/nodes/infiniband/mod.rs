@@ -22,7 +22,7 @@ use rdmalab_sample::{Flags, Handle, META_BYTES, Pool, Signal, Storage, record_by
 use rdmalab_verbs::{Buffer, CmAddress, Library, QpType};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
-use crate::node::{Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
+use crate::node::{Node, NodeCounts, Sink, Source, SourceState, World, stamp};
 use connect::{Connector, Ends};
 use hello::Hello;
 use link::{Failed, PoolMemory, Receives, Receiving, Sending, Wish};
@@ -327,14 +327,6 @@ impl Reading {
         current.link.set_failed(why);
         let samples = current.into_samples();
         self.shared.give(Receives { memory, samples });
-    }
-}
-
-/// They have arrived now.
-fn stamp(pool: &mut Pool, samples: &mut [Handle]) {
-    if !samples.is_empty() {
-        let now = wall_time();
-        samples.iter_mut().for_each(|sample| pool.get_mut(sample).set_received(now));
     }
 }
 

@@ -21,7 +21,7 @@ use write::{Mouth, Stream, Writing};
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
-use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
+use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, World, stamp};
 
 /// The longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
@@ -376,10 +376,7 @@ impl Source for Reading {
             }
             waited = true;
         }
-        let now = wall_time();
-        for sample in to.iter_mut() {
-            pool.get_mut(sample).set_received(now);
-        }
+        stamp(pool, to);
         Ok(state)
     }
 }
