@@ -10,6 +10,7 @@ use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, MIN_RUNS, Timed};
 use rdmalab_record::{Point, Record};
 
+use crate::delivery;
 use crate::model::{Model, Row, group_name, headline};
 use crate::value::{fmt_count, percentile};
 use crate::warnings::place;
@@ -495,11 +496,7 @@ impl Expectation {
 
 /// Messages that were lost in the runs of a point.
 fn lost(row: &Row) -> u64 {
-    let of = |point: &&Point| {
-        let of_series = point.series.iter().map(|series| series.summary.lost).max();
-        point.count("lost").or(of_series).unwrap_or(0)
-    };
-    row.points.iter().map(of).fold(0, u64::saturating_add)
+    row.points.iter().map(|point| delivery::lost(point)).fold(0, u64::saturating_add)
 }
 
 /// Names, each once.

@@ -13,6 +13,7 @@ pub mod compare;
 mod contents;
 mod csv_text;
 mod curves;
+mod delivery;
 mod diagnosis;
 pub mod expect;
 mod grid;

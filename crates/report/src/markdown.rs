@@ -4,7 +4,7 @@ use rdmalab_record::{Finding, Record, shell_word};
 
 use crate::chart::sentence;
 use crate::model::{Model, device_line, group_name};
-use crate::table::{parameter_cells, parameter_heads, time_cells, time_heads};
+use crate::table::{message_rows, parameter_cells, parameter_heads, time_cells, time_heads};
 use crate::value::{finding_value, heading, shown};
 use crate::warnings::warnings;
 
@@ -41,6 +41,10 @@ pub fn markdown(record: &Record) -> String {
             parameter_cells(&model, row).into_iter().chain(cells).collect()
         });
         out += &table(&heads, parameters.len(), rows);
+    }
+    if let Some((heads, rows)) = message_rows(&model) {
+        out += "\n### Messages\n\n";
+        out += &table(&heads, parameters.len(), rows.into_iter());
     }
     if !model.findings.is_empty() {
         out += "\n### Found\n\n";

@@ -12,7 +12,9 @@ use crate::chart::{Chart, Scope, sentence};
 use crate::charts;
 use crate::contents::{began, contents_page};
 use crate::model::{Group, Model, group_name, is_disturbed, unlike_ends};
-use crate::table::{TOO_SMALL, parameter_cells, parameter_heads, time_cells, time_heads};
+use crate::table::{
+    TOO_SMALL, message_rows, parameter_cells, parameter_heads, time_cells, time_heads,
+};
 use crate::value::{finding_value, fmt_bytes, fmt_count, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
 
@@ -64,6 +66,7 @@ fn article(record: &Record, id: &str) -> Markup {
             (times(&model, group, &format!("{id}g{i}")))
         }
         (figures(&model, id))
+        (messages(&model))
         (skipped(&model))
         (setup(&model))
         (repeat(record))
@@ -314,6 +317,27 @@ pub fn figures_table(model: &Model) -> Option<Markup> {
         cells
     });
     (!figures.is_empty()).then(|| table("Rates and processor time", &heads, parameters, rows))
+}
+
+fn messages(model: &Model) -> Markup {
+    html! {
+        @if let Some(table) = messages_table(model) {
+            section {
+                h2 { "Messages" }
+                p.meaning {
+                    "How many messages of all runs of a point were lost, came late, twice or in \
+                     another order, or belong to no message of the run."
+                }
+                (table)
+            }
+        }
+    }
+}
+
+/// What became of the messages; `None` if all arrived once and in order.
+pub fn messages_table(model: &Model) -> Option<Markup> {
+    let (heads, rows) = message_rows(model)?;
+    Some(table("Messages", &heads, model.varying.len(), rows.into_iter()))
 }
 
 pub fn figures_of(charts: &[Chart]) -> Markup {

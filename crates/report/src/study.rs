@@ -11,7 +11,7 @@ use rdmalab_study::{
 use crate::chart::{Chart, Scope, sentence};
 use crate::charts;
 use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
-use crate::page::{caution, figures_of, figures_table, setup, table, whole};
+use crate::page::{caution, figures_of, figures_table, messages_table, setup, table, whole};
 use crate::published::PublishedValue;
 use crate::side_by_side::side_by_side;
 use crate::study_terms::{behind, condition_of, record};
@@ -376,6 +376,10 @@ fn rates_table(model: &Model) -> Markup {
     html! {
         @if let Some(table) = figures_table(model) {
             h4 { "Rates and processor time" }
+            (table)
+        }
+        @if let Some(table) = messages_table(model) {
+            h4 { "Messages" }
             (table)
         }
     }

@@ -8,6 +8,7 @@ use rdmalab_measure::group::distinct_by_key;
 use rdmalab_measure::text::first_few;
 use rdmalab_record::{Record, Skipped};
 
+use crate::delivery::delivery;
 use crate::grid::Grid;
 use crate::model::{Group, Merged, Model, PAGE, PEER, Row, TAIL, TENTH, device_line, group_name};
 use crate::value::{fmt_count, heading, named, percentile, shown, unbreakable};
@@ -37,8 +38,8 @@ impl Default for Style {
     }
 }
 
-/// A record as text: what was measured, one table for each quantity, one for the figures, skipped
-/// points, and warnings.
+/// A record as text: what was measured, one table for each quantity, one for the figures, one for
+/// messages that did not arrive once and in order, skipped points, and warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     text: String,
@@ -52,6 +53,7 @@ impl Table {
         let mut parts = vec![head(&model)];
         parts.extend(tables(&model));
         parts.extend(figures(&model));
+        parts.extend(messages(&model));
         if !record.skipped.is_empty() {
             parts.push(skipped(&model));
         }
@@ -361,6 +363,23 @@ fn figures(model: &Model) -> Option<String> {
         table.push(cells);
     }
     Some(table.text())
+}
+
+/// The columns and rows of the table of messages, with the parameters; `None` if all arrived once
+/// and in order.
+pub fn message_rows(model: &Model) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let (heads, cells) = delivery(model)?;
+    let row = |(row, cells)| [parameter_cells(model, row), cells].concat();
+    let rows = model.rows.iter().zip(cells).map(row).collect();
+    Some(([parameter_heads(model), heads].concat(), rows))
+}
+
+/// What became of the messages.
+fn messages(model: &Model) -> Option<String> {
+    let (heads, rows) = message_rows(model)?;
+    let mut table = Grid::new(heads, model.varying.len(), text_columns(model));
+    rows.into_iter().for_each(|cells| table.push(cells));
+    Some(format!("messages\n{}", table.text()))
 }
 
 /// One line for each reason, with the first few points that were skipped for it.

@@ -5,7 +5,7 @@ mod common;
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_random::Random;
 use rdmalab_record::{DeviceKind, Environment, Record, Writer};
-use rdmalab_report::{Table, contents_markdown, contents_text, page, pages, warnings};
+use rdmalab_report::{Table, contents_markdown, contents_text, markdown, page, pages, warnings};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -90,6 +90,49 @@ fn a_warning_is_said_once_with_all_that_it_holds_for() {
     assert!(hidden.starts_with("t_lat and t_lat_send are not shown: its median, 0 ns"), "{hidden}");
     assert!(hidden.ends_with(said), "{hidden}");
     assert_eq!(page(&record).matches("median is imprecise").count(), 1);
+}
+
+/// Two runs of a point that lost messages, and one of a point that lost none.
+fn lossy() -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = common::header("blast", DeviceKind::Soft, &["rdmalab", "run", "blast"]);
+    let mut writer =
+        Writer::create_at(&dir.path().join("r"), header, &common::environment("6.1.0")).unwrap();
+    for (order, (size, lost, late)) in [(64, 150, 0), (64, 34, 2), (1024, 0, 0)].iter().enumerate()
+    {
+        let mut outcome = Outcome::default();
+        outcome.push_figure(Quantity::Rate, "", 1e6);
+        for (name, value) in [("sent", 10_000), ("received", 10_000 - lost), ("lost", *lost)] {
+            outcome.push_count(name, value);
+        }
+        outcome.push_count("duplicated", 0);
+        outcome.push_count("late", *late);
+        let parameters = common::object(json!({ "transport": "uc", "size_bytes": size }));
+        writer.append(&common::id(parameters, order as u64, order as u32 % 2), &outcome).unwrap();
+    }
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
+
+#[test]
+fn every_view_shows_lost_messages() {
+    let (_dir, record) = lossy();
+    let text = Table::of(&record).to_string();
+    let lines: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split_whitespace().collect()).collect();
+    for line in [
+        &["size", "sent", "received", "lost", "late"][..],
+        &["64", "B", "20", "000", "19", "816", "184", "(0.92", "%)", "2"],
+        &["1", "KiB", "10", "000", "10", "000", "0", "0"],
+    ] {
+        assert!(lines.iter().any(|cells| cells == line), "{line:?}: {text}");
+    }
+    for view in [page(&record), markdown(&record)] {
+        assert!(view.contains("Messages") && view.contains("184 (0.92 %)"), "{view}");
+    }
+    let (_dir, whole) = common::blast();
+    assert!(!Table::of(&whole).to_string().contains("\nmessages\n"));
+    assert!(!page(&whole).contains("Messages</h2>"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use rdmalab_record::{Device, Record};
 
 use super::comparison::{self, Comparison, Row, SideSummary};
 use super::head::{OR, all};
+use crate::delivery::lost;
 use crate::model::group_name;
 use crate::value::fmt_count;
 
@@ -74,18 +75,23 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     found.extend(clocks(comparison));
     found.extend(obstacles(comparison));
     found.extend(dependence(comparison));
-    for (letter, lost) in [
-        ("A", comparison.rows.iter().map(|r| r.a.lost).fold(0, u64::saturating_add)),
-        ("B", comparison.rows.iter().map(|r| r.b.lost).fold(0, u64::saturating_add)),
-    ] {
-        if lost > 0 {
-            let n = usize::try_from(lost).unwrap_or(usize::MAX);
-            let messages = plural(n, "message", "messages");
-            let were = plural(n, "was lost: it has", "were lost: they have");
-            found.push(format!("{} {messages} of {letter} {were} no time", fmt_count(lost)));
-        }
-    }
+    found.extend(losses(a, "A"));
+    found.extend(losses(b, "B"));
     found
+}
+
+/// How many messages of a side were lost.
+fn losses(records: &[Record], letter: &str) -> Option<String> {
+    let points = || records.iter().flat_map(Record::whole_points);
+    let lost = points().map(lost).fold(0, u64::saturating_add);
+    let n = usize::try_from(lost).unwrap_or(usize::MAX);
+    let (messages, were) = (plural(n, "message", "messages"), plural(n, "was", "were"));
+    (lost > 0).then(|| {
+        format!(
+            "{} {messages} of {letter} {were} lost: its numbers are of those that arrived",
+            fmt_count(lost)
+        )
+    })
 }
 
 /// Whether one side as a whole was measured before the other: a change of the machine between them
