@@ -24,6 +24,8 @@
 //! * A pattern of period 16 also shows at 32, 48 and, weaker, at 8. Of all these the most unlikely
 //!   is taken; then each divisor replaces it of which it is a mere repetition, and then each
 //!   multiple that says significantly more than it.
+//! * Two causes of periods 16 and 10 repeat together every 80. If one of them is much higher, its
+//!   period alone is the answer: a divisor replaces the period if what it leaves is low beside it.
 //! * Heights are differences of medians, in the unit of the samples.
 
 mod chance;
@@ -43,6 +45,10 @@ pub const MAX_PERIOD: usize = 4096;
 pub const MAX_SAMPLES: usize = 1 << 15;
 /// With what probability a repetition may be taken for a period of its own.
 const REPETITION: f64 = 0.001;
+/// A shorter period is enough if no place differs from it by more than this share of its height.
+const LOW: f64 = 0.1;
+/// Multiples of a period whose divisors may replace it.
+const MULTIPLES: usize = 4;
 /// The share of neighbouring periods that are taken to hold noise alone.
 const CALM: f64 = 0.1;
 
@@ -94,7 +100,7 @@ pub fn find_with(samples: &[f64], first: usize, false_alarm: f64) -> Option<Patt
     if ln_chance > false_alarm.ln() {
         return None;
     }
-    let period = search.multiple(search.divisor(best));
+    let period = principal(samples, search.multiple(search.divisor(best)));
     let (base, peaks) = search.peaks(samples, period, first)?;
     Some(Pattern { period, false_alarm: ln_chance.exp(), base, peaks })
 }
@@ -213,21 +219,7 @@ impl<'a> Search<'a> {
     /// The value of most places, and the places that differ from it.
     fn peaks(&self, samples: &[f64], period: usize, first: usize) -> Option<(f64, Vec<Peak>)> {
         let folded = self.fold(&fold::scores(samples)?, period);
-        let mut at: Vec<Vec<f64>> = vec![Vec::new(); period];
-        for (i, sample) in samples.iter().enumerate().filter(|(_, s)| !s.is_nan()) {
-            at[i % period].push(*sample);
-        }
-        let median = |samples: &mut Vec<f64>| {
-            stats::sort(samples);
-            stats::median(samples)
-        };
-        let medians: Vec<f64> = at.iter_mut().map(median).collect();
-        let middle = |values: &[f64]| {
-            let mut values: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
-            stats::sort(&mut values);
-            // The lower one of two: peaks are what is slow.
-            values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
-        };
+        let medians = medians(samples, period);
         let (base, level) = (middle(&medians), middle(&folded.means));
         let deviation = folded.deviation_within(self.excess_of(period));
         let peak = |place: usize| {
@@ -243,6 +235,51 @@ impl<'a> Search<'a> {
         });
         Some((base, peaks))
     }
+}
+
+/// The shortest divisor of a period, or of a few times it, that is enough, see [`LOW`]; the period
+/// itself if none is. By ranks alone, causes of periods 16 and 3 may look like one of period 24.
+fn principal(samples: &[f64], period: usize) -> usize {
+    let longest = (samples.len() / MIN_CYCLES).min(MAX_PERIOD);
+    let mut multiples = (1..=MULTIPLES).map(|times| times * period).filter(|m| *m <= longest);
+    multiples.find_map(|whole| enough(samples, whole)).unwrap_or(period)
+}
+
+/// The shortest divisor of a period that is enough.
+fn enough(samples: &[f64], period: usize) -> Option<usize> {
+    let whole = medians(samples, period);
+    let is_enough = |shorter: &usize| {
+        let part = medians(samples, *shorter);
+        let base = middle(&part);
+        let largest = |values: &mut dyn Iterator<Item = f64>| {
+            values.filter(|v| !v.is_nan()).map(f64::abs).fold(0.0, f64::max)
+        };
+        let height = largest(&mut part.iter().map(|median| median - base));
+        let places = whole.iter().enumerate();
+        let left = largest(&mut places.map(|(at, median)| median - part[at % shorter]));
+        left <= LOW * height
+    };
+    (2..period).filter(|shorter| period.is_multiple_of(*shorter)).find(is_enough)
+}
+
+/// The median at each place of a period; NaN where there is no sample.
+fn medians(samples: &[f64], period: usize) -> Vec<f64> {
+    let mut at: Vec<Vec<f64>> = vec![Vec::new(); period];
+    for (i, sample) in samples.iter().enumerate().filter(|(_, s)| !s.is_nan()) {
+        at[i % period].push(*sample);
+    }
+    let median = |samples: &mut Vec<f64>| {
+        stats::sort(samples);
+        stats::median(samples)
+    };
+    at.iter_mut().map(median).collect()
+}
+
+/// The middle value; the lower one of two, because peaks are what is slow.
+fn middle(values: &[f64]) -> f64 {
+    let mut values: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
+    stats::sort(&mut values);
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// By how much the variance of noise exceeds that of white noise, for each period: the smallest
