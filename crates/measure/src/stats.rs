@@ -29,7 +29,7 @@ pub use samples::{
     quantile_interval, sort, supports_quantile,
 };
 pub use share::{few_trials, many_trials};
-pub(crate) use timed::effective_n;
+pub(crate) use timed::known;
 pub use timed::{MIN_RUNS, Timed, TimedQuantile, Units};
 pub use two_sample::{hodges_lehmann, hodges_lehmann_ratio};
 

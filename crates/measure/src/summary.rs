@@ -17,7 +17,8 @@ pub struct Quantile {
     pub q: f64,
     /// A sample (for the median of an even number, the mean of two), in the series' unit.
     pub value: f64,
-    /// By order statistics; `None` when no sample lies far enough out.
+    /// It holds although neighbouring samples depend on each other, see [`stats::Timed`], and is at
+    /// least a step of the clock wide. `None` when no sample lies far enough out.
     pub interval: Option<Interval>,
     /// Whether there are samples enough to speak of it, see [`stats::supports_quantile`]. A value
     /// that is not supported is an accident of this run: show "n too small" instead.
@@ -92,10 +93,10 @@ impl Summary {
             max_index: max_index.map(|(i, _)| i as u64),
             mean,
             stdev: if n > 1 { (squares / (n - 1) as f64).sqrt() } else { f64::NAN },
-            effective_n: stats::effective_n(&in_time, &sorted, 0.5),
+            effective_n: stats::known(&in_time, &sorted, 0.5, CONFIDENCE).map(|k| k.effective_n),
             largest: largest(series),
             lag1_autocorrelation: stats::lag1_autocorrelation(&in_time),
-            quantiles: quantiles(&sorted),
+            quantiles: quantiles(&in_time, &sorted),
         }
     }
 
@@ -129,14 +130,14 @@ fn largest(series: &Series) -> Vec<Outlier> {
     series.largest().into_iter().map(one).collect()
 }
 
-fn quantiles(sorted: &[f64]) -> Vec<Quantile> {
+fn quantiles(in_time: &[f64], sorted: &[f64]) -> Vec<Quantile> {
     if sorted.is_empty() {
         return Vec::new();
     }
     let one = |q| Quantile {
         q,
         value: if q == 0.5 { stats::median(sorted) } else { stats::quantile(sorted, q) },
-        interval: stats::quantile_interval(sorted, q, CONFIDENCE),
+        interval: stats::known(in_time, sorted, q, CONFIDENCE).and_then(|known| known.interval),
         supported: stats::supports_quantile(sorted.len() as u64, q),
     };
     QUANTILES.into_iter().map(one).collect()
@@ -178,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_quantile_beyond_the_samples_is_marked() {
-        let thousand = summary(0, (0..1000).map(f64::from).collect());
+        // In an order without a trend, and without memory.
+        let thousand = summary(0, (0..1000).map(|i| f64::from(i * 7919 % 1000)).collect());
         let is_supported = |q| thousand.quantile(q).unwrap().supported;
         assert!(is_supported(0.5) && is_supported(0.99) && !is_supported(0.999));
         assert_eq!(thousand.quantile(0.99).unwrap().value, 989.0);

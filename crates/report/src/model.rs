@@ -100,6 +100,8 @@ pub struct Merged {
     pub lag1: Option<f64>,
     /// Effective samples of a run's median over its samples; the least of all runs.
     pub worth: Option<f64>,
+    /// Effective samples of the medians of all runs; `None` if a run has too few samples.
+    pub effective_n: Option<f64>,
     summaries: Vec<Summary>,
 }
 
@@ -317,6 +319,7 @@ impl Merged {
             run_spread: run_spread(&summaries),
             lag1: lag1.max_by(|a, b| a.abs().total_cmp(&b.abs())),
             worth: worth(&summaries),
+            effective_n: summaries.iter().map(|s| s.effective_n).sum(),
             summaries,
         }
     }

@@ -20,6 +20,14 @@ pub const TOO_SMALL: &str = "n too small";
 /// Quantiles of the body, shown if a table of times has room for them.
 const BODY: [f64; 1] = [TENTH];
 
+/// The column of the effective number of samples. A table has it if a row's samples know less than
+/// [`WORTH`] of what as many independent ones would.
+const EFFECTIVE: &str = "effective n";
+const WORTH: f64 = 0.5;
+
+/// An interval of times whose ends differ by this factor, or that begins at 0, says nothing.
+const MEANINGLESS: f64 = 100.0;
+
 /// Most parameters in the head of a table: experiments name the most important ones first.
 const MAX_CONSTANT: usize = 8;
 
@@ -188,7 +196,11 @@ pub fn heads_of(group: &Group, quantiles: Quantiles) -> Vec<String> {
     if any(|m| m.runs > 1) {
         heads.push("runs".to_owned());
     }
-    heads.extend(["n", "min", "median", "95 % interval"].map(str::to_owned));
+    heads.push("n".to_owned());
+    if any(|m| m.worth.is_some_and(|share| share < WORTH)) {
+        heads.push(EFFECTIVE.to_owned());
+    }
+    heads.extend(["min", "median", "95 % interval"].map(str::to_owned));
     if any(|m| m.run_spread.is_some()) {
         heads.push("between runs".to_owned());
     }
@@ -219,6 +231,7 @@ pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<Str
     let cell = |head: &String| match head.as_str() {
         "runs" => merged.runs.to_string(),
         "n" => fmt_count(merged.n),
+        EFFECTIVE => merged.effective_n.map_or("-".to_owned(), |n| fmt_count(n.round() as u64)),
         "lost" => fmt_count(merged.lost),
         _ if merged.n == 0 => "-".to_owned(),
         "min" => format(merged.min),
@@ -245,8 +258,12 @@ pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<Str
     heads.iter().map(cell).collect()
 }
 
-/// `1.02 - 1.05 us`: the unit only once if both ends have the same.
+/// `1.02 - 1.05 us`: the unit only once if both ends have the same. An interval that says nothing
+/// about the size of a time is "unknown".
 fn interval(quantity: Quantity, low: f64, high: f64) -> String {
+    if quantity.unit() == "ns" && low < high && high >= MEANINGLESS * low {
+        return "unknown".to_owned();
+    }
     let (low, high) = (quantity.format(low), quantity.format(high));
     match (low.rsplit_once(' '), high.rsplit_once(' ')) {
         (Some((number, a)), Some((_, b))) if a == b => format!("{number} - {high}"),

@@ -17,7 +17,7 @@ use crate::value::{fmt_count, named, percentile};
 /// A median is well known if its interval is at most this share of it.
 const WIDE: f64 = 0.05;
 
-/// From this correlation of successive samples on, intervals are too narrow by a fifth or more: the
+/// From this correlation of successive samples on, intervals are wider by a fifth or more: the
 /// variance of a mean grows by (1 + r) / (1 - r).
 const DEPENDENT: f64 = 0.2;
 
@@ -206,7 +206,8 @@ fn dependent(model: &Model, groups: &[Group]) -> Option<String> {
         let merged = found.worst.2;
         format!(
             "{}: successive samples depend on each other{} (rank correlation up to {:.2}{}{}), \
-             so intervals are too narrow: compare the medians of repeated runs",
+             so intervals are wider; what changes more slowly than a run shows only between \
+             repeated runs",
             names(struck.iter().map(|one| one.group)),
             share(&struck),
             merged.lag1.unwrap_or(0.0),

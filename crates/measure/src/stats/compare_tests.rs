@@ -1,6 +1,6 @@
 //! Comparisons: published values, and how often they err on made-up runs. Fixed seeds.
 
-use super::tests::{Random, mann_whitney};
+use super::tests::{Random, mann_whitney, sorted};
 use super::*;
 use crate::Better;
 
@@ -169,6 +169,38 @@ fn a_side_compared_with_its_like_differs_as_seldom_as_it_may() {
             }
         }
     }
+}
+
+/// The intervals of a record's summaries, over 1000 series of each kind.
+#[test]
+fn intervals_of_a_summary_cover_although_samples_depend_on_each_other() {
+    const SERIES: u32 = 1000;
+    let mut random = Random::new(15);
+    for (n, memory, q) in
+        [(1000, 0.0, 0.5), (1000, 0.8, 0.5), (2000, 0.9, 0.5), (2000, 0.9, 0.9), (100, 0.5, 0.5)]
+    {
+        // The state of the series is standard normal.
+        let truth = 1000.0 * (0.1 * normal::upper_quantile(1.0 - q)).exp();
+        let (mut covered, mut naive) = (0, 0);
+        for _ in 0..SERIES {
+            let samples = random.run(n, memory);
+            let sorted = sorted(samples.clone());
+            let known = known(&samples, &sorted, q, 0.95).unwrap();
+            covered += u32::from(known.interval.unwrap().covers(truth));
+            naive += u32::from(quantile_interval(&sorted, q, 0.95).unwrap().covers(truth));
+        }
+        // 3.5 standard deviations below 95 %.
+        assert!(covered >= 926, "{n} samples, memory {memory}, {q}: {covered} of {SERIES}");
+        assert!(memory < 0.8 || naive < 750, "as if independent: {naive} of {SERIES}");
+    }
+}
+
+/// Of times of which all but a few are equal, the clock's step is the least that is unknown.
+#[test]
+fn an_interval_is_a_step_of_the_clock_wide() {
+    let samples: Vec<f64> = (0..100).map(|i| if i % 10 == 3 { 590.0 } else { 580.0 }).collect();
+    let interval = known(&samples, &sorted(samples.clone()), 0.5, 0.95).unwrap().interval.unwrap();
+    assert_eq!((interval.low, interval.high), (575.0, 585.0));
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-fn sorted(mut samples: Vec<f64>) -> Vec<f64> {
+pub(super) fn sorted(mut samples: Vec<f64>) -> Vec<f64> {
     sort(&mut samples);
     samples
 }

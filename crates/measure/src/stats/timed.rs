@@ -244,13 +244,47 @@ impl Timed {
     }
 }
 
-/// The effective number of samples for quantile `q` of one run: as many independent samples would
-/// give it as precisely. The samples are given in the order of measurement, and ascending. `None`
-/// from a single block.
-pub(crate) fn effective_n(in_time: &[f64], sorted: &[f64], q: f64) -> Option<f64> {
+/// What one run of samples that may depend on each other knows of a quantile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// The effective number of samples: as many independent samples would give the quantile as
+    /// precisely.
+    pub(crate) effective_n: f64,
+    /// As of [`TimedQuantile::interval`], and at least a step of the clock wide.
+    pub(crate) interval: Option<Interval>,
+}
+
+/// What the samples of one run know of quantile `q`. They are given in the order of measurement,
+/// and ascending. `None` from a single block.
+pub(crate) fn known(in_time: &[f64], sorted: &[f64], q: f64, confidence: f64) -> Option<Known> {
     let layout = Layout::of(&[vec![in_time.len()]]);
     let spread = layout.share_spread(in_time, q, value_of(sorted, q))?;
-    Some(q * (1.0 - q) / spread.variance)
+    let effective_n = q * (1.0 - q) / spread.variance;
+    let interval = interval(sorted, q, effective_n, spread.freedom, confidence);
+    let short = |i: &Interval| (step(sorted).unwrap_or(0.0) - (i.high - i.low)).max(0.0) / 2.0;
+    let widened = |i: Interval| Interval { low: i.low - short(&i), high: i.high + short(&i), ..i };
+    Some(Known { effective_n, interval: interval.map(widened) })
+}
+
+/// The interval of a quantile of ascending samples that know as much as `effective_n` independent
+/// ones; `freedom` tells how well that number is known.
+fn interval(
+    sorted: &[f64],
+    q: f64,
+    effective_n: f64,
+    freedom: f64,
+    confidence: f64,
+) -> Option<Interval> {
+    let tail = (1.0 - confidence) / 2.0;
+    // The spread between few blocks is itself uncertain: the cost of Student's t, in samples.
+    let cost = normal::upper_quantile(tail) / student::upper_quantile(tail, freedom);
+    let n = sorted.len() as f64;
+    let known = (effective_n * cost * cost).min(n).floor().max(0.0);
+    let ranks = binomial::ranks(known as u64, q, tail)?;
+    let scale = n / known;
+    let low = (ranks.low as f64 * scale).floor().max(1.0) as usize;
+    let high = ((ranks.high as f64 * scale).ceil() as usize).min(sorted.len());
+    Some(Interval { low: sorted[low - 1], high: sorted[high - 1], confidence })
 }
 
 fn value_of(sorted: &[f64], q: f64) -> f64 {
@@ -304,18 +338,7 @@ impl TimedQuantile<'_> {
     #[must_use]
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
         assert_confidence(confidence);
-        let tail = (1.0 - confidence) / 2.0;
-        // The spread between few blocks is itself uncertain: the cost of Student's t, in samples.
-        let z = normal::upper_quantile(tail);
-        let cost = z / student::upper_quantile(tail, self.freedom);
-        let sorted = self.timed.sorted();
-        let n = sorted.len() as f64;
-        let known = (self.effective_n * cost * cost).min(n).floor().max(0.0);
-        let ranks = binomial::ranks(known as u64, self.q, tail)?;
-        let scale = n / known;
-        let low = (ranks.low as f64 * scale).floor().max(1.0) as usize;
-        let high = ((ranks.high as f64 * scale).ceil() as usize).min(sorted.len());
-        Some(Interval { low: sorted[low - 1], high: sorted[high - 1], confidence })
+        interval(self.timed.sorted(), self.q, self.effective_n, self.freedom, confidence)
     }
 
     /// The least sample.
