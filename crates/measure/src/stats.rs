@@ -19,8 +19,8 @@ mod two_sample;
 
 pub use between::{RunRatio, Runs, hidden_by, run_shift};
 pub use compare::{
-    Dominance, QuantileRatio, Verdict, Welch, dominance, is_regression, mean_interval,
-    mean_interval_of, shift_at, welch, welch_ratio,
+    Dominance, QuantileRatio, Verdict, Welch, dominance, geometric_mean, is_regression,
+    mean_interval, mean_interval_of, shift_at, welch, welch_ratio,
 };
 pub use difference::LEAST_P;
 pub use paired::{PairedRatio, paired_ratio, paired_shift};

@@ -135,7 +135,7 @@ fn what_is_slower_is_found_where_it_is() {
     assert_eq!(found.regressions(), 2);
     let text = found.text(false);
     for part in [
-        "median of round trip, with 95 % intervals for all 4 comparisons together",
+        "geometric mean over runs of median of round trip, with 95 % intervals for all 4 comparisons",
         "slower (beyond 5 %)",
         "no difference seen",
         "shift of the deciles of round trip",
@@ -145,6 +145,17 @@ fn what_is_slower_is_found_where_it_is() {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+    // The change is that of the two numbers beside it.
+    let json: Value = serde_json::from_str(&found.json()).unwrap();
+    for row in json["rows"].as_array().unwrap() {
+        let side = |name: &str| {
+            let values = row[name].as_object().unwrap().iter();
+            let mut values = values.filter(|(key, _)| key.starts_with("value_"));
+            values.next().unwrap().1.as_f64().unwrap()
+        };
+        let ratio = row["ratio"]["value"].as_f64().unwrap();
+        assert!((side("b") / side("a") / ratio - 1.0).abs() < 1e-9, "{row}");
+    }
     // In the other direction it is faster.
     let back = compared(&slow, &USUAL, &Options::default()).unwrap();
     assert_eq!(verdicts(&back)[1], Verdict::Faster);
@@ -484,13 +495,15 @@ fn the_head_names_where_and_how_each_side_ran() {
 
 #[test]
 fn an_obstacle_that_was_none_is_not_named() {
-    // Two runs are enough for a verdict on the p90. The interval of each side needs more.
+    // Two runs are enough for a verdict on the p90, although their samples together are not.
     let tail = Options { quantile: 0.9, only: Some("round trip".to_owned()), ..Options::default() };
     let two = Made { runs: 2, n: 150, spread: 0.02, ..USUAL };
     let found = compared(&two, &Made { seed: 5, factor: 3.0, ..two }, &tail).unwrap();
     let json: Value = serde_json::from_str(&found.json()).unwrap();
     assert_eq!(json["rows"][1]["verdict"], "slower", "{}", found.text(true));
-    assert_eq!(json["rows"][1]["a"]["low_ns"], Value::Null);
+    let side = &json["rows"][1]["a"];
+    let [low, value, high] = ["low_ns", "value_ns", "high_ns"].map(|key| side[key].as_f64());
+    assert!(low < value && value < high, "{side}");
     assert_eq!(json["rows"][1]["obstacle"], Value::Null);
 }
 

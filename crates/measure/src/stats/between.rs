@@ -53,8 +53,12 @@ impl Runs {
         Self::new(vec![runs.to_vec()])
     }
 
-    /// Quantile `q` of each run.
-    fn quantiles(&self, q: f64) -> Vec<Vec<f64>> {
+    /// Quantile `q` of each run of each session.
+    ///
+    /// # Panics
+    /// When `q` is not strictly between 0 and 1.
+    #[must_use]
+    pub fn quantiles(&self, q: f64) -> Vec<Vec<f64>> {
         assert!(q > 0.0 && q < 1.0, "a quantile with an interval lies within 0 .. 1, not {q}");
         let of = |run: &Vec<f64>| if q == 0.5 { median(run) } else { quantile(run, q) };
         self.sessions.iter().map(|runs| runs.iter().map(of).collect()).collect()

@@ -192,6 +192,26 @@ pub fn welch_ratio(a: &[Vec<f64>], b: &[Vec<f64>], confidence: f64) -> Option<(E
     Some((Estimate { value: found.difference.exp(), interval }, found.p_value))
 }
 
+/// The geometric mean of single numbers of whole runs, which stand together as for [`welch_ratio`],
+/// so that the ratio of two such means is that ratio; with the interval of Student's t (1908) of
+/// the logarithms. `None` with fewer than two numbers, or values that are not positive.
+///
+/// # Panics
+/// When `confidence` is not strictly between 0 and 1.
+#[must_use]
+pub fn geometric_mean(sessions: &[Vec<f64>], confidence: f64) -> Option<Estimate> {
+    assert_confidence(confidence);
+    if !sessions.iter().flatten().all(|v| *v > 0.0 && v.is_finite()) {
+        return None;
+    }
+    let found = RunMeans::of(&logarithms(sessions), 0.0)?;
+    let t = student::upper_quantile((1.0 - confidence) / 2.0, found.spread.freedom);
+    let reach = t * found.spread.variance.sqrt();
+    let (low, high) = ((found.mean - reach).exp(), (found.mean + reach).exp());
+    let interval = Some(Interval { low, high, confidence }).filter(|i| i.high.is_finite());
+    Some(Estimate { value: found.mean.exp(), interval })
+}
+
 /// The interval of the mean of independent numbers, by Student's t (1908). `None` below two.
 ///
 /// # Panics

@@ -86,7 +86,8 @@ pub(super) struct SideSummary {
     pub(super) runs: usize,
     pub(super) n: usize,
     pub(super) lost: u64,
-    /// NaN if there is none.
+    /// Of several runs, the geometric mean of their numbers, so that the quotient of two sides is
+    /// their ratio; else the number of all. NaN if there is none.
     pub(super) value: f64,
     pub(super) interval: Option<Interval>,
     pub(super) effective_n: Option<f64>,

@@ -6,7 +6,8 @@ use rdmalab_measure::stats::{Estimate, Interval, Verdict};
 
 use super::comparison::{CONFIDENCE, Comparison, Row, SideSummary};
 use super::text::{
-    at, change, changes, counts, interval, percent, places, probability, verdict as verdict_word,
+    at, change, changes, counts, interval, is_meaningful, is_of_means, percent, places,
+    probability, verdict as verdict_word,
 };
 use crate::chart::{Chart, sentence, tick};
 use crate::model::group_name;
@@ -100,7 +101,10 @@ fn group(comparison: &Comparison, rows: &[Row], index: usize) -> Markup {
     let name = sentence(&group_name(first.quantity, &first.label));
     let what = match first.a.units {
         None => "One number a run.".to_owned(),
-        Some(_) => format!("The {} of all runs.", at(comparison.options.quantile)),
+        Some(_) if rows.iter().any(is_of_means) => {
+            format!("The geometric mean over runs of the {}.", at(comparison.options.quantile))
+        }
+        Some(_) => format!("The {} of all samples.", at(comparison.options.quantile)),
     };
     let effects = rows.chunks(MAX_EFFECTS).enumerate();
     let effects = effects.filter_map(|(i, part)| effect_chart(comparison, part, (index, i)));
@@ -164,6 +168,9 @@ pub fn in_words(comparison: &Comparison, row: &Row) -> String {
     let ends = row.ratio.and_then(|ratio| ratio.interval);
     let sure = percent(CONFIDENCE);
     let certain = |i: Interval| {
+        if !is_meaningful(&i) {
+            return format!("{}, with an interval that says nothing", change(ratio));
+        }
         let [value, low, high] = changes([ratio, i.low, i.high]);
         format!("{value} ({low} to {high}, together with all others with {sure} certainty)")
     };
@@ -205,7 +212,7 @@ pub fn in_words(comparison: &Comparison, row: &Row) -> String {
 fn effect_chart(comparison: &Comparison, rows: &[Row], id: (usize, usize)) -> Option<Chart> {
     let ends = |row: &Row| {
         let ratio = row.ratio?;
-        let interval = ratio.interval.or(row.within);
+        let interval = ratio.interval.or(row.within).filter(is_meaningful);
         Some((interval.map_or(ratio.value, |i| i.low), interval.map_or(ratio.value, |i| i.high)))
     };
     let bound = 1.0 + comparison.options.threshold;

@@ -58,11 +58,13 @@ fn figures(mut row: Row, pair: &Pair, confidence: f64) -> Row {
     let known = |records: &[Vec<f64>]| {
         let mut sorted = records.concat();
         stats::sort(&mut sorted);
+        let mean = stats::geometric_mean(records, CONFIDENCE);
         SideSummary {
             records: records.len(),
             runs: sorted.len(),
             n: sorted.len(),
-            value: stats::median(&sorted),
+            value: mean.map_or_else(|| stats::median(&sorted), |mean| mean.value),
+            interval: mean.and_then(|mean| mean.interval),
             ..SideSummary::default()
         }
     };
@@ -188,6 +190,9 @@ fn ratio(
             let between = RunRatio::of(&a.runs, &b.runs, q);
             row.ratio = between.map(|ratio| ratio.estimate(confidence));
             row.p_value = between.map(|ratio| ratio.p_value());
+            if between.is_some() {
+                (row.a, row.b) = (over_runs(row.a, a, q), over_runs(row.b, b, q));
+            }
             let ratio = row.ratio.as_mut();
             // The interval has no finite end.
             if let Some(r) = ratio.filter(|r| r.interval.is_some_and(|i| i.high.is_infinite())) {
@@ -243,6 +248,15 @@ fn known(side: &SideSamples, q: f64, lost: u64) -> SideSummary {
         units: Some(timed.units()),
         clock_error_ns: side.error_ns,
     }
+}
+
+/// The side with the geometric mean of its runs' quantiles, of which the ratio is.
+fn over_runs(known: SideSummary, side: &SideSamples, q: f64) -> SideSummary {
+    let Some(mean) = stats::geometric_mean(&side.runs.quantiles(q), CONFIDENCE) else {
+        return known;
+    };
+    let interval = mean.interval.map(|interval| wider(interval, side.error_ns));
+    SideSummary { value: mean.value, interval, ..known }
 }
 
 fn series<'a>(point: &'a Point, pair: &Pair) -> Option<&'a SeriesSummary> {

@@ -66,6 +66,11 @@ fn grid_of(comparison: &Comparison, heads: &[&str]) -> Grid {
     Grid::new(all, keys, words)
 }
 
+/// Whether an interval of ratios says something: its ends differ by less than a factor of 100.
+pub fn is_meaningful(interval: &Interval) -> bool {
+    interval.high / interval.low < 100.0
+}
+
 /// Columns that are left out if a table is too wide, in this order: JSON and the page have all.
 const SPARED: [&str; 3] = ["worth", "n", "delta"];
 
@@ -94,6 +99,7 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
         with(&heads)
     };
     let grid = (0..=SPARED.len()).map(without).find(Grid::fits).unwrap_or_else(|| without(0));
+    let mean = if rows.iter().any(is_of_means) { "geometric mean over runs of " } else { "" };
     let what =
         if is_figure { String::new() } else { format!("{} of ", at(comparison.options.quantile)) };
     let name = group_name(first.quantity, &first.label);
@@ -101,7 +107,12 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
         1 => "with its 95 % interval".to_owned(),
         n => format!("with 95 % intervals for all {n} comparisons together"),
     };
-    format!("{what}{name}, {count}\n{}", grid.text())
+    format!("{mean}{what}{name}, {count}\n{}", grid.text())
+}
+
+/// Whether a row compares means of runs, and not two numbers.
+pub fn is_of_means(row: &Row) -> bool {
+    row.ratio.is_some_and(|ratio| ratio.interval.is_some())
 }
 
 /// The cell of a row below a head.
@@ -150,9 +161,12 @@ pub fn changes<const N: usize>(ratios: [f64; N]) -> [String; N] {
     ratios.map(|ratio| if ratio.is_finite() { factor(ratio) } else { change(ratio) })
 }
 
-/// The interval of the change; in brackets if it comes from the samples of one run only.
+/// The interval of the change; "unknown" if it says nothing; in brackets if it comes from the samples of one run only.
 pub fn interval(row: &Row) -> String {
-    let ends = |i: Interval| changes([i.low, i.high]).join(" .. ");
+    let ends = |i: Interval| match is_meaningful(&i) {
+        true => changes([i.low, i.high]).join(" .. "),
+        false => "unknown".to_owned(),
+    };
     match (row.ratio.and_then(|ratio| ratio.interval), row.within) {
         (Some(interval), _) => ends(interval),
         (None, Some(within)) => format!("({})", ends(within)),
