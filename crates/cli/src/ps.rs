@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rdmalab_measure::text::plural;
 use rdmalab_ring::control_socket::list_live_slots;
 
 use crate::exec::runtime;
@@ -109,9 +110,10 @@ pub fn clean(args: &CleanArgs) -> Outcome {
     }
     if !live.is_empty() {
         outln!(
-            "{} process(es) use the soft device (`rdmalab ps`); what they share is removed when \
-             they end",
-            live.len()
+            "{} {} the soft device still (`rdmalab ps`); shared memory is removed when the last \
+             process ends",
+            live.len(),
+            plural(live.len(), "process uses", "processes use")
         );
     }
     Ok(())

@@ -160,7 +160,7 @@ mod tests {
             sweep(Experiment::PING, options).expect_err("an error").to_string()
         };
         assert!(error(&[("size", "8"), ("size", "9")]).starts_with("--size: it is given twice"));
-        assert!(error(&[("size", "8,,9")]).starts_with("--size: \"\" is not a number"));
+        assert!(error(&[("size", "8,,9")]).starts_with("--size: \"\" is not a valid number"));
         assert!(error(&[("transport", "rc..ud")]).contains("choose one of"));
         let many = error(&[("size", "1..1000+1"), ("messages", "1..1000+1")]);
         assert!(many.contains("the limit is 4096"), "{many}");

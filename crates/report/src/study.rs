@@ -164,7 +164,7 @@ fn claims(evaluation: &Evaluation) -> Markup {
                  what the runs of both sides differ by (Welch's, of logarithms) and what the \
                  samples within the runs leave open; of what is found or counted over runs it is \
                  binomial, or their ends from six runs on. A single run does not show how runs \
-                 differ. Two medians that came out different are no finding yet."
+                 differ. Two medians that merely differ do not support a claim."
                 @if evaluation.kind == Some(DeviceKind::Sim) {
                     " Numbers of a model from which nothing is drawn are exact: without interval."
                 }

@@ -388,6 +388,19 @@ impl Ends {
         }
     }
 
+    /// A sentence about ranks of this machine that `--cores` puts on one core.
+    pub fn shared_core(&self) -> Option<String> {
+        let cores: Vec<&str> = self.cores.as_ref()?.split(',').map(str::trim).collect();
+        let here: Vec<usize> = (0..cores.len()).filter(|rank| self.is_here(*rank)).collect();
+        let pairs = here.iter().flat_map(|a| here.iter().map(move |b| (*a, *b)));
+        let (a, b) = pairs.filter(|(a, b)| a < b).find(|(a, b)| cores[*a] == cores[*b])?;
+        Some(format!(
+            "ranks {a} and {b} share core {}: times include the waits until the scheduler lets the \
+             other run; choose a core for each rank, as in --cores 0,1",
+            cores[a]
+        ))
+    }
+
     /// A core for each rank of this machine. If there are not enough, no rank gets one, since the
     /// scheduler shares cores better. The cores of other machines are not known here.
     fn default_cores(&self) -> Vec<Option<usize>> {
@@ -524,6 +537,11 @@ mod tests {
         let first = available_cores().unwrap()[0];
         let both = Some(first);
         assert_eq!(cores(&format!("{first},{first}"), two.clone()), Ok(vec![both, both]));
+        let shared = |text: &str| {
+            Ends { launch: two.clone(), ..Ends::pair(Some(text.to_owned())) }.shared_core()
+        };
+        assert!(shared("4, 4").unwrap().contains("ranks 0 and 1 share core 4"));
+        assert_eq!((shared("4,5"), shared("none")), (None, None));
         let three = cores(&format!("{first},{first},{first}"), Launch::Here(3));
         assert_eq!(three, Ok(vec![both; 3]));
         // The other machine checks whether it has the core.

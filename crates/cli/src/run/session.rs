@@ -17,6 +17,8 @@ pub struct Session {
     ranks: Ranks,
     interrupt: Interrupt,
     device: String,
+    /// A warning about the places of the ranks.
+    shared_core: Option<String>,
 }
 
 /// Where the ranks are.
@@ -76,7 +78,8 @@ impl Session {
                 let team = ends.is_spread().then(|| gather(interrupt, ends, None)).transpose()?;
                 let ranks = Simulated::new(setup, ends.captures(), team);
                 let ranks = Ranks::Simulated(Box::new(ranks));
-                Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
+                let device = device.to_owned();
+                Ok(Self { ranks, interrupt: interrupt.clone(), device, shared_core: None })
             }
         }
     }
@@ -101,7 +104,8 @@ impl Session {
         workers: Option<[WorkerCommand; 2]>,
     ) -> Outcome<Self> {
         let ranks = Ranks::Processes(gather(interrupt, ends, workers)?);
-        Ok(Self { ranks, interrupt: interrupt.clone(), device: device.to_owned() })
+        let (interrupt, device) = (interrupt.clone(), device.to_owned());
+        Ok(Self { ranks, interrupt, device, shared_core: ends.shared_core() })
     }
 
     /// The processes of both ends; none if they are simulated.
@@ -193,7 +197,9 @@ impl Session {
         let results = self.run(&Job::Measure { device: self.device.clone(), point }, on_event)?;
         let results = results.into_iter().enumerate();
         let measured = results.filter_map(|(rank, result)| Some((rank, result.into_outcome()?)));
-        Ok(joined(measured).unwrap_or_default())
+        let mut measured = joined(measured).unwrap_or_default();
+        measured.warnings.extend(self.shared_core.clone());
+        Ok(measured)
     }
 
     /// Makes both ends perform a task of `bench self`; returns their times, by rank.

@@ -10,8 +10,8 @@ pub const MAX_RANGE: usize = 4096;
 /// What was wrong with it, and how one is written.
 pub fn parse(text: &str, is_time: bool) -> Result<u64, String> {
     let wrong = || {
-        let hint = if is_time { "ns; or with us, ms, s, as in 1ms" } else { "or as in 64K, 1M" };
-        format!("{text:?} is not a number ({hint})")
+        let hint = if is_time { "500, 500ns, 20us, 1ms or 2s" } else { "64, 64K or 1M" };
+        format!("{text:?} is not a valid number: write it as in {hint}")
     };
     let text = text.trim();
     if let Some(digits) = text.strip_prefix("0x") {
