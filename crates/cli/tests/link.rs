@@ -275,7 +275,7 @@ fn verdicts(file: &Path, rules: &str) -> Verdicts {
                 psn,
                 psns: 1,
                 transmission: None,
-                in_order: false,
+                standing: None,
                 bytes: 0,
                 payload: Payload::default(),
             };

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use rdmalab_engine::qp::Standing;
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{Psn, Qpn};
 use rdmalab_wire::opcode::{Opcode, Operation};
@@ -112,10 +113,9 @@ pub struct PacketInfo {
     /// How often a packet with this PSN left, or arrived, before. `None` if the driver did not
     /// count; then [`crate::quirk::Chain`] does.
     pub transmission: Option<u32>,
-    /// For a request that arrived: the responder has received every request before this one. A NAK
-    /// acknowledges all earlier requests (IBA vol. 1, 9.7.5.1.2), so only such a request may be
-    /// answered with a NAK.
-    pub in_order: bool,
+    /// Where it stands for the responder; `None` unless it is a request of a reliable connection
+    /// that arrived.
+    pub standing: Option<Standing>,
     /// Bytes on the wire; rate rules need them.
     pub bytes: u32,
     /// Its payload.
@@ -126,5 +126,12 @@ impl PacketInfo {
     /// Whether a packet with this PSN left, or arrived, before.
     pub fn is_repeated(&self) -> bool {
         self.transmission.is_some_and(|before| before > 0)
+    }
+
+    /// Whether it is a request that arrived, and the responder has received every request before
+    /// it. A NAK acknowledges all earlier requests (IBA vol. 1, 9.7.5.1.2), so only such a request
+    /// may be answered with a NAK.
+    pub fn is_in_order(&self) -> bool {
+        self.standing.is_some_and(|standing| standing != Standing::Ahead)
     }
 }

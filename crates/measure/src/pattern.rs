@@ -27,6 +27,9 @@
 //! * Two causes of periods 16 and 10 repeat together every 80. If one of them is much higher, its
 //!   period alone is the answer: a divisor replaces the period if what it leaves is low beside it.
 //! * Heights are differences of medians, in the unit of the samples.
+//!
+//! Records of simulated runs have what is found here, and are the same bytes on any machine. So
+//! logarithms are those of `libm`: the C library's differ in the last bit between its versions.
 
 mod chance;
 mod fold;
@@ -34,6 +37,7 @@ mod fold;
 use crate::stats;
 use chance::ln_normal_tail;
 use fold::Folded;
+use libm::{exp, log};
 
 /// The false-alarm probability that [`find`] allows.
 pub const FALSE_ALARM: f64 = 0.01;
@@ -97,12 +101,12 @@ pub fn find_with(samples: &[f64], first: usize, false_alarm: f64) -> Option<Patt
     let white = whitened(samples);
     let search = Search::new(white.as_deref().unwrap_or(samples))?;
     let (best, ln_chance) = search.best()?;
-    if ln_chance > false_alarm.ln() {
+    if ln_chance > log(false_alarm) {
         return None;
     }
     let period = principal(samples, search.multiple(search.divisor(best)));
     let (base, peaks) = search.peaks(samples, period, first)?;
-    Some(Pattern { period, false_alarm: ln_chance.exp(), base, peaks })
+    Some(Pattern { period, false_alarm: exp(ln_chance), base, peaks })
 }
 
 /// The scores without the part that the previous sample predicts, if the autocorrelation is
@@ -175,7 +179,7 @@ impl<'a> Search<'a> {
         let each = self.folded.iter().zip(&self.excess);
         let each = each.map(|(folded, excess)| (folded.period, folded.ln_chance(*excess)));
         let best = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        let corrected = best.1 + (self.folded.len() as f64).ln();
+        let corrected = best.1 + log(self.folded.len() as f64);
         Some((best.0, corrected.min(0.0)))
     }
 
@@ -193,7 +197,7 @@ impl<'a> Search<'a> {
         let shorter = primes.find_map(|prime| {
             let shorter = Some(period / prime).filter(|shorter| *shorter >= 2)?;
             let within = fold::scores_within(self.samples, shorter);
-            (self.ln_no_more(&within, shorter, period) > REPETITION.ln()).then_some(shorter)
+            (self.ln_no_more(&within, shorter, period) > log(REPETITION)).then_some(shorter)
         });
         shorter.map_or(period, |shorter| self.divisor(shorter))
     }
@@ -204,10 +208,10 @@ impl<'a> Search<'a> {
         let longest = self.folded.len() + 1;
         let count = (longest / period).saturating_sub(1) as f64;
         let multiples = (2 * period..=longest).step_by(period);
-        let each = multiples.map(|m| (m, self.ln_no_more(&within, period, m) + count.ln()));
+        let each = multiples.map(|m| (m, self.ln_no_more(&within, period, m) + log(count)));
         match each.min_by(|a, b| a.1.total_cmp(&b.1)) {
             // Check its divisors again: one between the two may explain as much.
-            Some((longer, ln)) if ln < REPETITION.ln() => {
+            Some((longer, ln)) if ln < log(REPETITION) => {
                 let between = self.divisor(longer);
                 // Each single step may be insignificant, while all steps together are significant.
                 self.multiple(if between > period { between } else { longer })
@@ -224,7 +228,7 @@ impl<'a> Search<'a> {
         let deviation = folded.deviation_within(self.excess_of(period));
         let peak = |place: usize| {
             let z = (folded.means[place] - level).abs() * folded.counts[place].sqrt() / deviation;
-            let chance = (ln_normal_tail(z) + (2.0 * period as f64).ln()).exp().min(1.0);
+            let chance = exp(ln_normal_tail(z) + log(2.0 * period as f64)).min(1.0);
             Peak { place: (first + place) % period, height: medians[place] - base, chance }
         };
         let is_peak = |peak: &Peak| peak.chance < FALSE_ALARM && peak.height != 0.0;

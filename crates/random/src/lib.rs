@@ -75,6 +75,12 @@ impl Random {
         ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
+    /// Exponential, with mean 1: at least 0. The logarithm is not the C library's, whose last bit
+    /// differs between versions and processors.
+    pub fn exponential(&mut self) -> f64 {
+        -libm::log(self.unit_above_0())
+    }
+
     /// One of `choices`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
@@ -117,6 +123,21 @@ mod tests {
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!(first, published);
         assert_eq!([0, 1, 2].map(|index| nth(1_234_567, index)), published);
+    }
+
+    /// The bits of the sequence, and those of a sum, in which a bit of any of its parts would show.
+    #[test]
+    fn exponential_numbers_are_the_same_on_each_machine() {
+        let mut random = Random::new(7);
+        let first = [(); 3].map(|()| random.exponential().to_bits());
+        let known =
+            [4_606_660_408_168_305_058, 4_616_287_653_976_104_933, 4_592_195_568_524_181_834];
+        assert_eq!(first, known);
+        let more: Vec<f64> = (0..100_000).map(|_| random.exponential()).collect();
+        let bits = more.iter().fold(0, |hash, one| scrambled(hash ^ one.to_bits()));
+        assert_eq!(bits, 5_332_850_161_851_192_349);
+        let mean = more.iter().sum::<f64>() / more.len() as f64;
+        assert!((mean - 1.0).abs() < 0.02 && more.iter().all(|one| *one >= 0.0), "{mean}");
     }
 
     #[test]

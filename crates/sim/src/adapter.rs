@@ -7,7 +7,7 @@ use rdmalab_engine::qp::Qp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::AsyncEventType;
 use rdmalab_link::quirk::damming::Service;
-use rdmalab_wire::ids::{Gid, Psn};
+use rdmalab_wire::ids::Gid;
 
 use crate::bus::Bus;
 use crate::channel::Channel;
@@ -55,8 +55,6 @@ pub(crate) struct SimQp {
     pub(crate) nak_delay: Ps,
     /// The service of a READ that was repeated, by its responder.
     pub(crate) damming: Service<Ps>,
-    /// The PSN after the last request that the responder saw so far, if damming is possible.
-    pub(crate) arrived_to: Option<Psn>,
     /// Multicast groups.
     pub(crate) groups: Vec<Gid>,
 }

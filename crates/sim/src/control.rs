@@ -108,7 +108,6 @@ pub(crate) fn create_qp(sim: &Sim, want: &NewQp) -> VerbsResult<(QpId, Qpn, QpCa
             timer: None,
             nak_delay: Ps::ZERO,
             damming: Service::default(),
-            arrived_to: None,
             groups: Vec::new(),
         };
         for cq in [want.send_cq, want.recv_cq] {
@@ -155,7 +154,6 @@ pub(crate) fn modify_qp(
                 (qp.freed, qp.told, qp.asked, qp.timer) = (0, 0, 0, None);
                 qp.sending.reset();
                 (qp.nak_delay, qp.damming) = (Ps::ZERO, Service::default());
-                qp.arrived_to = None;
                 world.nodes[id.node].paging.pages.forget_qp(qp.qp.qpn);
                 qp.inbox.clear();
                 qp.recv_reader.reset();

@@ -87,7 +87,7 @@ pub(crate) fn leaving(packets: &Packets) -> Option<PacketInfo> {
         psn: train.first_psn,
         psns: train.packets,
         transmission: None,
-        in_order: false,
+        standing: None,
         bytes: frame_headers(packets).frame_bytes(bytes) as u32,
         payload: Payload { bytes: train.payload_bytes, is_inline: packets.is_inline },
     })

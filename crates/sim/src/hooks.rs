@@ -87,8 +87,11 @@ impl World {
             Reply::Accept => return true,
             Reply::Drop => {}
             // A request of a reliable connection is answered after all requests before it only.
-            Reply::Answer(_) if !info.in_order => {}
-            Reply::Answer(Answer::RnrNak) => qp.qp.answer_rnr_nak(info.psn),
+            Reply::Answer(_) if !info.is_in_order() => {}
+            Reply::Answer(Answer::RnrNak) => {
+                qp.damming.rnr_nak_is_given(&info);
+                qp.qp.answer_rnr_nak(info.psn);
+            }
             Reply::Answer(Answer::Nak(code)) => {
                 self.step(id, qp, |qp, env| qp.answer_nak(info.psn, code, env));
             }
@@ -175,10 +178,10 @@ impl World {
 }
 
 /// The view of a packet that arrived at a queue pair.
-fn arrived(qp: &SimQp, packets: &Packets) -> Option<PacketInfo> {
+pub(crate) fn arrived(qp: &SimQp, packets: &Packets) -> Option<PacketInfo> {
     let info = leaving(packets)?;
     let is_request = qp.qp.qp_type == QpType::Rc && !packets.is_response();
-    let in_order = is_request && !qp.qp.expected_psn().is_before(packets.train.first_psn);
+    let standing = is_request.then(|| qp.qp.standing(packets.train.first_psn));
     let flow = Flow { destination_qp: qp.qp.qpn, ..info.flow };
-    Some(PacketInfo { flow, local_qp: qp.qp.qpn, in_order, ..info })
+    Some(PacketInfo { flow, local_qp: qp.qp.qpn, standing, ..info })
 }

@@ -20,7 +20,7 @@ impl Stream {
 
     /// A time that is distributed exponentially.
     pub(crate) fn exponential(&mut self, mean: Ps) -> Ps {
-        Ps((-self.0.unit_above_0().ln() * mean.0 as f64).round() as u64)
+        Ps((self.0.exponential() * mean.0 as f64).round() as u64)
     }
 }
 

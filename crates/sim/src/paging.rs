@@ -5,16 +5,16 @@
 
 use rdmalab_engine::odp::Page;
 use rdmalab_engine::train::{Train, TrainKind};
-use rdmalab_engine::vocab::QpType;
-use rdmalab_link::quirk::damming::Request;
 use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::SimQp;
 use crate::component::Component;
 use crate::event::Event;
+use crate::hooks::arrived;
 use crate::ids::QpId;
 use crate::kernel::World;
 use crate::noise::Stream;
+use crate::packets::Packets;
 use crate::time::Ps;
 
 impl World {
@@ -83,23 +83,14 @@ impl World {
     }
 
     /// Whether the responder loses a request because it serves a READ that was repeated (packet
-    /// damming). Requests that it saw before are taken, whether it executed them or not; READs that
-    /// it executed are served again. It has not seen those that it lost, so they are lost again if
-    /// they are repeated within that time.
-    pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, train: &Train) -> bool {
+    /// damming).
+    pub(crate) fn is_dammed(&mut self, id: QpId, qp: &mut SimQp, packets: &Packets) -> bool {
         let least = self.parameters.damming_ns;
-        if least == Ps::ZERO || qp.qp.qp_type != QpType::Rc || train.kind.is_response() {
+        if least == Ps::ZERO {
             return false;
         }
-        let psn = train.first_psn;
-        let arrived_to = qp.arrived_to.get_or_insert(psn);
-        let was_served = psn.is_before(qp.qp.expected_psn());
-        let request = match train.kind {
-            _ if !psn.is_before(*arrived_to) => Request::New,
-            TrainKind::ReadRequest if was_served => Request::RepeatedRead,
-            _ => Request::Repeated,
-        };
-        let is_lost = qp.damming.arrives(request, self.now, || {
+        let Some(packet) = arrived(qp, packets) else { return false };
+        let is_lost = qp.damming.arrives(&packet, self.now, || {
             let mean = self.parameters.damming_mean_ns;
             let stream = &mut self.nodes[id.node].paging.damming;
             let more = match mean {
@@ -110,9 +101,6 @@ impl World {
             };
             self.now + least + more
         });
-        if request == Request::New && !is_lost {
-            *arrived_to = train.last_psn().add(1);
-        }
         let departs = &mut qp.sending.responses.departs;
         *departs = (*departs).max(qp.damming.until);
         is_lost

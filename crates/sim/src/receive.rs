@@ -125,7 +125,7 @@ impl World {
         mut packets: Box<Packets>,
     ) -> Option<Box<Packets>> {
         let train = &{ packets.train };
-        if self.is_dammed(id, qp, train) {
+        if self.is_dammed(id, qp, &packets) {
             self.note(id.node, Component::Page, || {
                 "the request is lost: a repeated READ is served".to_owned()
             });

@@ -217,7 +217,7 @@ impl PagingState {
         let all = profile::adapter_values();
         for page in self.pages.take_raised() {
             self.watch_around(page, watch);
-            let more = -self.random.unit_above_0().ln() * all.odp_resolve_mean_ns as f64;
+            let more = self.random.exponential() * all.odp_resolve_mean_ns as f64;
             self.schedule(now_ns + all.odp_resolve_ns + more as u64, Due::Page(page));
         }
     }

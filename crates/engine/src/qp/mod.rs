@@ -44,7 +44,7 @@ pub use completer::ResponsePlacement;
 pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend};
 pub use requester_state::{Timer, TimerKind};
 pub use responder::{
-    AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response, SingleRecv,
+    AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response, SingleRecv, Standing,
 };
 pub use tally::Tally;
 

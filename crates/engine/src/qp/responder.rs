@@ -9,7 +9,7 @@ mod single;
 
 pub use single::SingleRecv;
 
-use super::inbound::Inbound;
+use super::inbound::{FaultedRead, Inbound};
 use super::recv_queue::{HeldRecv, TakeRecv};
 use super::responder_state::{NotReady, Pending, ServedRead};
 use super::{Accept, CopyError, DropReason, Env, Qp};
@@ -103,6 +103,17 @@ pub struct AtomicJob {
     psn: Psn,
 }
 
+/// Where a request stands for its responder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The responder executed it, or will execute it when its pages come.
+    Taken,
+    /// It is the next one.
+    Expected,
+    /// A request before it is missing.
+    Ahead,
+}
+
 fn nak_of(_refusal: Refusal) -> NakCode {
     NakCode::RemoteAccessError
 }
@@ -117,6 +128,18 @@ impl Qp {
     /// PSN that the responder expects next.
     pub fn expected_psn(&self) -> Psn {
         self.resp.epsn
+    }
+
+    /// Where a request with this PSN stands for the responder of a reliable connection.
+    pub fn standing(&self, psn: Psn) -> Standing {
+        let is_held = |read: &FaultedRead| read.train.first_psn == psn;
+        if self.resp.epsn.is_before(psn) {
+            Standing::Ahead
+        } else if psn != self.resp.epsn || self.resp.faulted_read.as_deref().is_some_and(is_held) {
+            Standing::Taken
+        } else {
+            Standing::Expected
+        }
     }
 
     /// Starts the responder at the attribute `rq_psn` (RTR).

@@ -53,7 +53,7 @@ impl Pace {
     pub fn advance(&mut self) {
         self.due_ns += match self.arrivals {
             Arrivals::Constant => self.gap_ns,
-            Arrivals::Poisson => -self.gap_ns * self.random.unit_above_0().ln(),
+            Arrivals::Poisson => self.gap_ns * self.random.exponential(),
         };
     }
 }

@@ -196,7 +196,7 @@ impl Quirk for Rules {
 
     fn packet_arrived(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Reception {
         // Only a request that arrives in order can be answered with a NAK.
-        if packet.flow.is_response || !packet.in_order {
+        if !packet.is_in_order() {
             return Reception::ACCEPT;
         }
         match self.met(Point::Arrived, packet, moment).next() {

@@ -1,6 +1,7 @@
 //! Tests of the rules: the syntax, and that decisions depend on the packet only.
 
 use proptest::prelude::*;
+use rdmalab_engine::qp::Standing;
 use rdmalab_wire::ids::{Psn, Qpn};
 
 use crate::deferred::{Deferred, Full};
@@ -29,7 +30,7 @@ fn leaving(qp: u32, class: Class, psn: u32) -> PacketInfo {
         psn: Psn::new(psn),
         psns: 1,
         transmission: None,
-        in_order: false,
+        standing: None,
         bytes: 1000,
         payload: Payload::default(),
     }
@@ -199,8 +200,8 @@ fn other_fates() {
 #[test]
 fn requests_that_arrive_are_answered_in_order_only() {
     let mut rules = rules("rnr-nak nth 2 of read; drop of read");
-    let read = PacketInfo { in_order: true, ..leaving(1, Class::Read, 5) };
-    let early = PacketInfo { in_order: false, ..read };
+    let read = PacketInfo { standing: Some(Standing::Expected), ..leaving(1, Class::Read, 5) };
+    let early = PacketInfo { standing: Some(Standing::Ahead), ..read };
     let mut arrived = |packet: &PacketInfo| rules.packet_arrived(packet, 0).reply;
     assert_eq!([arrived(&read), arrived(&early)], [Reply::Accept; 2]);
     assert_eq!(arrived(&leaving(1, Class::Ack, 5)), Reply::Accept);
@@ -368,7 +369,7 @@ fn packet() -> impl Strategy<Value = PacketInfo> {
             psn: Psn::new(psn),
             psns: 1,
             transmission: Some(transmission),
-            in_order: false,
+            standing: None,
             bytes,
             payload: Payload { bytes: bytes / 2, is_inline: bytes % 2 == 0 },
         }

@@ -3,7 +3,7 @@
 use rdmalab_engine::qp::TimerKind;
 use rdmalab_wire::ids::Qpn;
 
-use super::{Completion, Fate, Moment, Quirk, Reception, Reply};
+use super::{Answer, Completion, Fate, Moment, Quirk, Reception, Reply};
 use crate::bounded::BoundedMap;
 use crate::draws::Draws;
 use crate::packet::{Flow, PacketInfo};
@@ -139,6 +139,9 @@ impl Chain {
             decided.reply != Reply::Accept
         });
         self.count(decided.met);
+        if decided.reply == Reply::Answer(Answer::RnrNak) && packet.is_in_order() {
+            self.links.iter_mut().for_each(|link| link.quirk.rnr_nak_is_given(&packet));
+        }
         decided
     }
 

@@ -13,12 +13,14 @@
 //! - A SEND that is posted after its READ completed. The READ had been retransmitted, the response
 //!   to its first transmission arrived, and the responder still serves the retransmission.
 //!
-//! Retransmitted requests pass; otherwise a connection could not recover.
+//! What the responder saw before passes; otherwise a connection could not recover. It has not seen
+//! a request that it lost, so this one is lost again if it is repeated within such a time.
 //!
 //! [`Service`] is this rule for one queue pair. The simulator's adapters use it with the times of
 //! their own parameters, which they draw by themselves.
 
-use rdmalab_wire::ids::Qpn;
+use rdmalab_engine::qp::Standing;
+use rdmalab_wire::ids::{Psn, Qpn};
 
 use super::{Fate, Moment, Quirk, Reception};
 use crate::bounded::BoundedMap;
@@ -29,32 +31,53 @@ use rdmalab_random::scaled;
 /// The default time for serving a repeated READ, ns.
 const SERVICE_NS: (u64, u64) = (75_000, 1_500_000);
 
-/// What a request is to the responder that gets it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
-    /// One that it has not seen before. The caller decides whether it has seen one that was lost.
-    New,
-    /// A repeated one, but for a READ that is served again.
-    Repeated,
-    /// A repeated READ that is served again.
-    RepeatedRead,
-}
-
 /// What the responder of one queue pair does while it serves a repeated READ. `T` is a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Service<T> {
     /// When the service ends. The response to the READ leaves then, at the earliest.
     pub until: T,
+    /// The PSN after the requests that the responder has seen without a gap.
+    seen_to: Option<Psn>,
+    /// The last READ that a fault rule answered with an RNR NAK. The rule stands for a missing
+    /// page, after whose arrival the adapter serves the READ.
+    answered: Option<Psn>,
 }
 
 impl<T: Copy + Ord> Service<T> {
-    /// A request arrives at `now`. Returns whether it is lost. A READ that is served again keeps
-    /// the responder busy to `end`, which is asked for in this case only.
-    pub fn arrives(&mut self, request: Request, now: T, end: impl FnOnce() -> T) -> bool {
-        if request == Request::RepeatedRead {
+    /// A packet arrives at `now`. Returns whether it is lost. A READ that is served again keeps the
+    /// responder busy to `end`, which is asked for in this case only.
+    pub fn arrives(&mut self, packet: &PacketInfo, now: T, end: impl FnOnce() -> T) -> bool {
+        let Some(standing) = packet.standing else { return false };
+        let is_answered = self.answered.take_if(|psn| *psn == packet.psn).is_some();
+        if packet.class == Class::Read && (is_answered || standing == Standing::Taken) {
             self.until = self.until.max(end());
         }
-        request == Request::New && now < self.until
+        let is_new = standing != Standing::Taken && !packet.psn.is_before(self.seen_to(packet));
+        let is_lost = is_new && now < self.until;
+        if !is_lost {
+            self.sees(packet);
+        }
+        is_lost
+    }
+
+    /// A fault rule answers a request with an RNR NAK, in place of the queue pair.
+    pub fn rnr_nak_is_given(&mut self, packet: &PacketInfo) {
+        self.sees(packet);
+        self.answered = (packet.class == Class::Read).then_some(packet.psn);
+    }
+
+    fn seen_to(&self, packet: &PacketInfo) -> Psn {
+        match self.seen_to {
+            Some(seen_to) if !packet.is_in_order() || packet.psn.is_before(seen_to) => seen_to,
+            // Nothing before a request in order is missing.
+            _ => packet.psn,
+        }
+    }
+
+    fn sees(&mut self, packet: &PacketInfo) {
+        let (seen_to, end) = (self.seen_to(packet), packet.psn.add(packet.psns));
+        let has_gap = seen_to.is_before(packet.psn);
+        self.seen_to = Some(if !has_gap && seen_to.is_before(end) { end } else { seen_to });
     }
 }
 
@@ -96,10 +119,6 @@ impl Damming {
         }
         Ok(Box::new(Damming::new(times)))
     }
-
-    fn service(&self, qp: Qpn) -> Service<u64> {
-        self.services.get(&qp).copied().unwrap_or_default()
-    }
 }
 
 impl Quirk for Damming {
@@ -113,28 +132,25 @@ impl Quirk for Damming {
     }
 
     fn packet_arrived(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Reception {
-        if packet.flow.is_response {
+        if packet.standing.is_none() {
             return Reception::ACCEPT;
         }
-        let request = match packet.is_repeated() {
-            false => Request::New,
-            true if packet.class == Class::Read => Request::RepeatedRead,
-            true => Request::Repeated,
-        };
-        let mut service = self.service(packet.local_qp);
-        let is_lost = service.arrives(request, moment.now_ns, || {
-            let (least, most) = self.service_ns;
+        let (least, most) = self.service_ns;
+        let service = self.services.entry(packet.local_qp);
+        let is_lost = service.arrives(packet, moment.now_ns, || {
             let more = scaled(moment.draw(0, packet), most - least);
             moment.now_ns.saturating_add(least + more)
         });
-        if request == Request::RepeatedRead {
-            *self.services.entry(packet.local_qp) = service;
-        }
         if is_lost { Reception::DROP } else { Reception::ACCEPT }
     }
 
+    fn rnr_nak_is_given(&mut self, packet: &PacketInfo) {
+        self.services.entry(packet.local_qp).rnr_nak_is_given(packet);
+    }
+
     fn response_leaves(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Fate {
-        let left_ns = self.service(packet.local_qp).until.saturating_sub(moment.now_ns);
+        let until_ns = self.services.get(&packet.local_qp).map_or(0, |service| service.until);
+        let left_ns = until_ns.saturating_sub(moment.now_ns);
         match packet.class == Class::ReadResponse && left_ns > 0 {
             true => Fate::delay(left_ns),
             false => Fate::PASS,
@@ -149,8 +165,9 @@ impl Quirk for Damming {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draws::Draws;
     use crate::quirk::tests::{armed, arriving, leaving};
-    use crate::quirk::{Chain, Reply};
+    use crate::quirk::{Answer, Chain, Reply};
 
     fn reply(chain: &mut Chain, packet: &PacketInfo, now_ns: u64) -> Reply {
         chain.packet_arrived(packet, now_ns).reply
@@ -158,32 +175,78 @@ mod tests {
 
     const SERVICE: (u64, u64) = (100_000, 200_000);
 
+    fn taken(class: Class, psn: u32) -> PacketInfo {
+        PacketInfo { standing: Some(Standing::Taken), ..arriving(class, psn) }
+    }
+
+    fn ahead(class: Class, psn: u32) -> PacketInfo {
+        PacketInfo { standing: Some(Standing::Ahead), ..arriving(class, psn) }
+    }
+
     #[test]
     fn first_transmissions_are_lost_while_a_repeated_read_is_served() {
         let mut chain = armed(Damming::new(SERVICE));
-        let read = arriving(Class::Read, 5);
-        assert_eq!(reply(&mut chain, &read, 0), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Read, 5), 0), Reply::Accept);
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 10), Reply::Accept);
         assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), 10), Fate::PASS);
         // The READ is retransmitted, and its service begins.
-        assert_eq!(reply(&mut chain, &read, 1_000), Reply::Accept);
+        assert_eq!(reply(&mut chain, &taken(Class::Read, 5), 1_000), Reply::Accept);
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_010), Reply::Drop);
-        assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 1_020), Reply::Accept);
+        assert_eq!(reply(&mut chain, &taken(Class::Send, 6), 1_020), Reply::Accept);
         let fate = chain.packet_leaves(&leaving(Class::ReadResponse, 5), 1_000);
         assert!((SERVICE.0..SERVICE.1).contains(&fate.delay_ns), "{fate:?}");
         let over_ns = 1_000 + fate.delay_ns;
-        assert_eq!(reply(&mut chain, &arriving(Class::Send, 8), over_ns - 1), Reply::Drop);
-        assert_eq!(reply(&mut chain, &arriving(Class::Send, 9), over_ns), Reply::Accept);
-        // The one that was lost is now a retransmission.
-        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_030), Reply::Accept);
+        // The one that was lost is lost again, and those after it as well.
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_030), Reply::Drop);
+        assert_eq!(reply(&mut chain, &ahead(Class::Send, 8), over_ns - 1), Reply::Drop);
+        assert_eq!(reply(&mut chain, &ahead(Class::Send, 9), over_ns), Reply::Accept);
         assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), over_ns), Fate::PASS);
+        // The responder sees 7 and 8 now. It forgot 9, which came after a gap.
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), over_ns), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 8), over_ns), Reply::Accept);
+        assert_eq!(reply(&mut chain, &taken(Class::Read, 5), over_ns), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 9), over_ns), Reply::Drop);
+    }
+
+    /// Answers the first transmission of PSN 5.
+    struct FirstRead;
+
+    impl Quirk for FirstRead {
+        fn labels(&self) -> Vec<String> {
+            vec!["first".to_owned()]
+        }
+
+        fn packet_arrived(&mut self, packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
+            match packet.psn == Psn::new(5) && !packet.is_repeated() {
+                true => Reception { met: 1, reply: Reply::Answer(Answer::RnrNak) },
+                false => Reception::ACCEPT,
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_is_served_again_if_a_rule_or_nobody_answered_it() {
+        let quirks: Vec<Box<dyn Quirk>> =
+            vec![Box::new(FirstRead), Box::new(Damming::new(SERVICE))];
+        let mut chain = Chain::new(Draws::new(1), 0, quirks);
+        let answer = Reply::Answer(Answer::RnrNak);
+        let mut comes = |packet: &PacketInfo, now_ns| reply(&mut chain, packet, now_ns);
+        // The second request was seen before its service, though it was not executed.
+        assert_eq!(comes(&arriving(Class::Read, 5), 0), answer);
+        assert_eq!(comes(&ahead(Class::Read, 6), 10), Reply::Accept);
+        assert_eq!(comes(&arriving(Class::Read, 5), 1_000), Reply::Accept);
+        assert_eq!(comes(&arriving(Class::Read, 6), 1_000), Reply::Accept);
+        assert_eq!(comes(&arriving(Class::Read, 7), 1_000), Reply::Drop);
+        // The queue pair answered this one with an RNR NAK, and will not serve it by itself.
+        assert_eq!(comes(&arriving(Class::Read, 7), 1_000_000), Reply::Accept);
+        assert_eq!(comes(&arriving(Class::Read, 7), 2_000_000), Reply::Accept);
+        assert_eq!(comes(&ahead(Class::Read, 8), 2_000_000), Reply::Accept);
     }
 
     #[test]
     fn a_queue_pair_is_dammed_alone() {
         let mut chain = armed(Damming::default());
-        let read = arriving(Class::Read, 5);
-        chain.packet_arrived(&read, 0);
+        let read = taken(Class::Read, 5);
         chain.packet_arrived(&read, 0);
         let mut other = arriving(Class::Send, 6);
         other.local_qp = Qpn::new(99);

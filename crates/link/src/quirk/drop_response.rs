@@ -58,7 +58,7 @@ impl Quirk for DropResponse {
     }
 
     fn packet_arrived(&mut self, packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {
-        if packet.in_order && matches!(packet.class, Class::Read | Class::Atomic) {
+        if packet.is_in_order() && matches!(packet.class, Class::Read | Class::Atomic) {
             let asked = self.asked.entry(packet.local_qp);
             if asked.next.is_none_or(|next| !packet.psn.is_before(next)) {
                 let end = packet.psn.add(packet.psns);
@@ -93,6 +93,8 @@ impl Quirk for DropResponse {
 
 #[cfg(test)]
 mod tests {
+    use rdmalab_engine::qp::Standing;
+
     use super::*;
     use crate::quirk::Chain;
     use crate::quirk::tests::{armed, arriving, leaving};
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn what_came_out_of_order_is_not_counted() {
         let mut chain = armed(DropResponse::new(1));
-        let early = PacketInfo { in_order: false, ..arriving(Class::Read, 9) };
+        let early = PacketInfo { standing: Some(Standing::Ahead), ..arriving(Class::Read, 9) };
         chain.packet_arrived(&early, 0);
         chain.packet_arrived(&arriving(Class::Send, 4), 0);
         read(&mut chain, 5, 1);

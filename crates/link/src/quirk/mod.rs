@@ -11,7 +11,7 @@
 //! | point | device |
 //! |---|---|
 //! | [`Quirk::request_leaves`], by packet, first transmission or repetition | requester |
-//! | [`Quirk::packet_arrived`] | responder |
+//! | [`Quirk::packet_arrived`], or [`Quirk::rnr_nak_is_given`] | responder |
 //! | [`Quirk::response_leaves`]: READ and atomic responses, ACK, NAK | responder |
 //! | [`Quirk::packet_arrived`] | requester |
 //! | [`Quirk::timer_fired`]: a retry begins | requester |
@@ -176,6 +176,9 @@ pub trait Quirk: Send {
         Reception::ACCEPT
     }
 
+    /// Another quirk answers a request that arrived with an RNR NAK, in place of the queue pair.
+    fn rnr_nak_is_given(&mut self, _packet: &PacketInfo) {}
+
     /// A timer of a queue pair fired: the ACK time-out, or the end of an RNR wait. A retry begins,
     /// unless no retry is left.
     fn timer_fired(&mut self, _qp: Qpn, _kind: TimerKind, _moment: &Moment<'_>) {}
@@ -189,6 +192,7 @@ pub trait Quirk: Send {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use rdmalab_engine::qp::Standing;
     use rdmalab_wire::ids::Psn;
 
     use super::*;
@@ -215,7 +219,7 @@ pub(crate) mod tests {
             psn: Psn::new(psn),
             psns: 1,
             transmission: None,
-            in_order: true,
+            standing: Some(Standing::Expected),
             bytes: 100,
             payload: Payload::default(),
         }

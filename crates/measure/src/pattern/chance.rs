@@ -1,21 +1,22 @@
 //! Probabilities so small that only their logarithms are numbers.
 
 use crate::stats::normal::upper_tail;
+use libm::{exp, log, log1p};
 
 /// The logarithm of the probability that a standard normal exceeds `z`.
 pub fn ln_normal_tail(z: f64) -> f64 {
     if z < 30.0 {
-        return upper_tail(z).ln();
+        return log(upper_tail(z));
     }
     // The leading term; the next one is 1/z^2 of it.
-    -z * z / 2.0 - (z * (2.0 * std::f64::consts::PI).sqrt()).ln()
+    -z * z / 2.0 - log(z * (2.0 * std::f64::consts::PI).sqrt())
 }
 
 /// The quantile of the standard normal distribution, within 0.00045: Abramowitz and Stegun,
 /// 26.2.23. Enough for a score, and quick.
 pub fn normal_quantile(q: f64) -> f64 {
     let tail = q.min(1.0 - q);
-    let t = (-2.0 * tail.ln()).sqrt();
+    let t = (-2.0 * log(tail)).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
     let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
     let z = t - above / below;
@@ -32,7 +33,7 @@ fn ln_upper_gamma(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
-    let front = a * x.ln() - x - ln_gamma(a);
+    let front = a * log(x) - x - ln_gamma(a);
     if x < a + 1.0 {
         // P(a, x) = e^front (1/a + x/(a (a+1)) + ...): Abramowitz and Stegun, 6.5.29.
         let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
@@ -41,7 +42,7 @@ fn ln_upper_gamma(a: f64, x: f64) -> f64 {
             term *= x / n;
             sum += term;
         }
-        return (-(front + sum.ln()).exp()).max(-1.0).ln_1p();
+        return log1p((-exp(front + log(sum))).max(-1.0));
     }
     // The continued fraction 6.5.31, by Lentz's method; it converges the faster the larger x is.
     const TINY: f64 = 1e-300;
@@ -62,21 +63,21 @@ fn ln_upper_gamma(a: f64, x: f64) -> f64 {
             break;
         }
     }
-    front + h.ln()
+    front + log(h)
 }
 
 /// ln of the gamma function, for `x` > 0: Stirling's series, from 10 on.
 fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut below) = (x, 0.0);
     while x < 10.0 {
-        below += x.ln();
+        below += log(x);
         x += 1.0;
     }
     let square = x * x;
     let series = (1.0 / 12.0
         - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * square)) / square) / square)
         / x;
-    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - below
+    (x - 0.5) * log(x) - x + 0.5 * log(2.0 * std::f64::consts::PI) + series - below
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Scores of a series, folded with a period.
 
+use std::f64::consts::LN_2;
+
 use super::chance::{ln_chi_squared_tail, ln_normal_tail, normal_quantile};
+use libm::log;
 
 /// Normal scores of the ranks among all samples; 0 for NaN. `None` where fewer than two samples are
 /// there.
@@ -63,7 +66,8 @@ impl Folded {
         let freedom = self.freedom;
         let spread = 2.0 / (9.0 * freedom);
         let root = 1.0 - spread + normal_quantile(q) * spread.sqrt();
-        freedom * root.max(0.05).powi(3)
+        let root = root.max(0.05);
+        freedom * root * root * root
     }
 
     /// Folds scores, of whole periods. `is_there` is 0 where a sample is missing.
@@ -124,8 +128,8 @@ impl Folded {
         }
         let squares = ln_chi_squared_tail(self.squares / excess, self.freedom);
         let places = 2.0 * self.period as f64;
-        let largest = ln_normal_tail(self.largest / excess.sqrt()) + places.ln();
-        (squares.min(largest) + 2f64.ln()).min(0.0)
+        let largest = ln_normal_tail(self.largest / excess.sqrt()) + log(places);
+        (squares.min(largest) + LN_2).min(0.0)
     }
 
     /// The deviation of a score from the mean of its place.

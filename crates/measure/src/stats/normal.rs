@@ -11,7 +11,7 @@ pub fn upper_tail(z: f64) -> f64 {
     if x < 0.0 {
         return 1.0 - upper_tail(-z);
     }
-    let bell = (-x * x).exp() / PI.sqrt();
+    let bell = libm::exp(-x * x) / PI.sqrt();
     if x < SERIES_UP_TO {
         // erf(x) = 2 bell (x + 2 x^3 / 3 + 4 x^5 / 15 + ...): all terms positive. Abramowitz and
         // Stegun, 7.1.6.

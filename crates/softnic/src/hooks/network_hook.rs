@@ -64,7 +64,7 @@ fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
         psn: context.psn,
         psns: context.psns,
         transmission: Some(context.transmission),
-        in_order: false,
+        standing: None,
         bytes: pcapng::frame_bytes(&context.tuple, packet.len()) as u32,
         payload: context.payload,
     })

@@ -149,7 +149,7 @@ impl<P> FaultyPath<'_, P> {
             psn: train.first_psn,
             psns: train.packets,
             transmission: None,
-            in_order: false,
+            standing: None,
             bytes: bytes as u32,
             payload: Payload { bytes: train.payload_bytes, is_inline },
         })

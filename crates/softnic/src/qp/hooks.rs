@@ -174,7 +174,7 @@ impl QpInner {
             Reply::Accept => return Ok(true),
             Reply::Drop => return Err(Drop::Hook),
             // A request of a reliable connection can be answered only after all requests before it.
-            Reply::Answer(_) if !packet.in_order => return Err(Drop::Hook),
+            Reply::Answer(_) if !packet.is_in_order() => return Err(Drop::Hook),
             Reply::Answer(Answer::RnrNak) => self.qp.answer_rnr_nak(packet.psn),
             Reply::Answer(Answer::Nak(code)) => {
                 self.qp.answer_nak(packet.psn, code, &mut self.links);
@@ -203,7 +203,7 @@ impl QpInner {
             psn: train.first_psn,
             psns: train.packets,
             transmission: None,
-            in_order: is_request && !self.qp.expected_psn().is_before(train.first_psn),
+            standing: is_request.then(|| self.qp.standing(train.first_psn)),
             bytes: opcode.header_bytes() as u32 + train.payload_bytes + ICRC_BYTES as u32,
             payload: Payload { bytes: train.payload_bytes, is_inline: false },
         })

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::device::{Received, Sent};
 use super::step::TrainData;
-use rdmalab_engine::qp::TimerKind;
+use rdmalab_engine::qp::{Qp, TimerKind};
 use rdmalab_engine::train::Train;
 use rdmalab_link::address::FourTuple;
 use rdmalab_link::deferred::Deferred;
@@ -90,16 +90,15 @@ impl FaultInjector {
         self.chain.watches_arrivals()
     }
 
-    /// Asks the quirks about a packet that arrived at its device; `expected_psn` is the next
-    /// request PSN of the device's queue pair.
-    pub fn arrived(&mut self, now_ns: u64, train_data: &TrainData, expected_psn: Psn) -> Reply {
+    /// Asks the quirks about a packet that arrived at its device, for this queue pair.
+    pub fn arrived(&mut self, now_ns: u64, train_data: &TrainData, qp: &Qp) -> Reply {
         if !self.watches_arrivals() {
             return Reply::Accept;
         }
         let packet = self.packet_of(train_data, train_data.train.dst_qpn);
         let is_request = self.transport == Transport::Rc && !packet.flow.is_response;
-        let in_order = is_request && !expected_psn.is_before(packet.psn);
-        self.chain.packet_arrived(&PacketInfo { in_order, ..packet }, now_ns).reply
+        let standing = is_request.then(|| qp.standing(packet.psn));
+        self.chain.packet_arrived(&PacketInfo { standing, ..packet }, now_ns).reply
     }
 
     /// Tells the quirks that a timer of a queue pair expired.
@@ -141,7 +140,7 @@ impl FaultInjector {
             psn: train.first_psn,
             psns: train.packets,
             transmission: None,
-            in_order: false,
+            standing: None,
             bytes: bytes as u32,
             // The simulation does not record where the sender took the payload from.
             payload: Payload { bytes: train.payload_bytes, is_inline: false },

@@ -259,7 +259,7 @@ impl World {
         let (qp, mut env) = device.split(at.qp);
         let reply = match &mut self.link.injector {
             Some(injector) if qp.state.can_receive() => {
-                injector.arrived(self.now_ns, &train_data, qp.expected_psn())
+                injector.arrived(self.now_ns, &train_data, qp)
             }
             _ => Reply::Accept,
         };

@@ -2,10 +2,10 @@
 //! packet damming and the flood come from mechanisms that can be switched off.
 
 use rdmalab_rank::Rank;
-use rdmalab_sim::{Profile, SimRank};
-use rdmalab_verbs::SendRequest;
+use rdmalab_sim::{Profile, SimRank, Simulation};
+use rdmalab_verbs::{Device, SendRequest};
 
-use crate::lab::{Endpoint, Shape, connect, lab, model};
+use crate::lab::{Endpoint, Shape, connect, device_of, lab, model};
 
 /// The pause after an RNR NAK of the usual code, 12.
 const RNR_NS: f64 = 640_000.0;
@@ -41,7 +41,16 @@ fn adapter(changes: &[(&str, f64)]) -> Profile {
 /// Rank 0 posts requests, request i on queue pair i modulo `qps` and at offset 100 i, each after a
 /// pause from the one before. Returns when each one completed after the first post, ns.
 fn completed_ns(profile: &Profile, paged: Paged, qps: usize, posts: &[(Op, u64)]) -> Vec<f64> {
-    let (simulation, device) = lab(profile, 2);
+    completed_in(lab(profile, 2), paged, qps, posts)
+}
+
+/// The same in this simulation of two ranks.
+fn completed_in(
+    (simulation, device): (Simulation, Device),
+    paged: Paged,
+    qps: usize,
+    posts: &[(Op, u64)],
+) -> Vec<f64> {
     let (results, _) = simulation.run(|rank| {
         let on_demand = if rank.index() == 0 { paged.client } else { paged.server };
         let bytes = posts.len() * BYTES;
@@ -185,6 +194,47 @@ fn a_later_request_reveals_what_was_dammed() {
     near(third(700_000), 1_000_000.0);
     // It is lost with the second one.
     assert!(third(200_000) > T_TR_NS);
+}
+
+/// An adapter of the model and the quirk of `--faults` are one rule: what one of them loses, the
+/// other one loses as well.
+#[test]
+fn the_quirk_loses_what_the_component_loses() {
+    /// Both serve a repeated READ for 50 us; the range of a quirk is not empty.
+    const QUIRK: &str = "damming 50us..50001ns";
+    /// A rule for nothing.
+    const UNMET: &str = "drop of atomic";
+    let read = |pause_ns| (Op::Read, pause_ns);
+    let two = [read(0), read(300_000)];
+    let three = [read(0), read(300_000), read(700_000)];
+    let all_three = [read(0), read(300_000), read(200_000)];
+    // (Name, whose page is missing, other rules, posts, time-outs that the last post waits for.)
+    let sequences: [(_, _, _, &[(Op, u64)], f64); 7] = [
+        ("a page of the server", SERVER, "", &two, 1.0),
+        ("revealed", SERVER, "", &three, 0.0),
+        ("not revealed", SERVER, "", &all_three, 1.0),
+        ("a page of the client", CLIENT, "", &two, 1.0),
+        // The third response to the first READ is dropped: both READs are repeated again.
+        ("lost twice", SERVER, "; drop nth 2 of read-response", &two, 2.0),
+        ("an RNR NAK of a rule", NONE, "; rnr-nak nth 1 of read", &two, 1.0),
+        ("nothing", NONE, "", &two, 0.0),
+    ];
+    let component = adapter(&DAMMING);
+    let mut quirk = component.clone();
+    quirk.set("damming_ns", 0.0).unwrap();
+    for (name, paged, rules, posts, time_outs) in sequences {
+        let times = [(&component, UNMET), (&quirk, QUIRK)].map(|(profile, damming)| {
+            let simulation = Simulation::new(profile, 2, Default::default());
+            let simulation = simulation.with_faults(&format!("{damming}{rules}"), 0).unwrap();
+            let device = device_of(&simulation);
+            completed_in((simulation, device), paged, 1, posts)
+        });
+        for (of_component, of_quirk) in times[0].iter().zip(&times[1]) {
+            assert!((of_component - of_quirk).abs() < 3_000.0, "{name}: {times:?}");
+        }
+        let waited = (times[0].last().unwrap() / T_TR_NS).floor();
+        assert_eq!(waited, time_outs, "{name}: {times:?}");
+    }
 }
 
 #[test]
