@@ -285,6 +285,14 @@ impl Process {
         next_ns
     }
 
+    /// Lets pages of on-demand regions come that are due, and tells the queue pairs that wait for
+    /// some. The caller holds no lock of a queue pair.
+    pub(crate) fn let_pages_come(&self, now_ns: u64) {
+        self.paging.let_pages_come(now_ns, self.alarm(), |index, news| {
+            self.qps.at(index as usize).is_none_or(|object| object.tell_of_pages(news))
+        });
+    }
+
     /// Finds damaged rings: those that this process reads, and, if a QP waits for room, those that
     /// it fills.
     fn check_rings(&self, now_ns: u64) {
