@@ -198,8 +198,8 @@ impl ProcessPaging {
         self.fetch(&mut state, alarm);
     }
 
-    /// [`rdmalab_engine::qp::Env::access_pages`] of the queue pair with this index and number, whose
-    /// lock the caller holds, for a region.
+    /// [`rdmalab_engine::qp::Env::access_pages`] of a queue pair, by its index and number, for a
+    /// region. The caller holds the lock of the queue pair.
     #[cold]
     pub(crate) fn access(
         &self,
