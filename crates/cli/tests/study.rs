@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use common::shapes::{self, Kind};
 use common::{Ended, Process, only, rdmalab, said, study};
-use rdmalab_record::{Point, Record};
+use rdmalab_experiments::{Experiment, Point, ResultKind, ResultShape};
+use rdmalab_measure::Quantity;
+use rdmalab_record::{self as record, Record, word};
 use tempfile::TempDir;
 
 /// One study at a time, because each has two ends that spin.
@@ -42,22 +43,33 @@ fn in_quick_form(key: &str) -> (Vec<Record>, String) {
         assert!(!record.points.is_empty() || !record.skipped.is_empty(), "{name}");
         for point in &record.points {
             assert!(point.cut_short.is_none(), "{name}: {point:?}");
-            has_its_shapes(&record.header.experiment, point);
+            has_its_results(&record.header.experiment, point);
         }
     }
     (records, page)
 }
 
-/// Checks an experiment's results against the list that `study/selects.rs` compares plans with.
-fn has_its_shapes(experiment: &str, point: &Point) {
-    let text = |name: &str| match point.parameters.get(name) {
-        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        None => String::new(),
+/// The results that a study relies on, of an experiment or of a program of perftest.
+fn results_of(experiment: &str, point: &record::Point) -> &'static [ResultShape] {
+    let Ok(experiment) = experiment.parse::<Experiment>() else {
+        return &[(Quantity::HalfRoundTrip, "", ResultKind::OfMessages)];
     };
-    for (quantity, label, kind) in shapes::of(experiment, text) {
+    let mut measured = Point::default_for(experiment);
+    for option in experiment.options() {
+        let name = [option.name, option.unit].join("_").replace('-', "_");
+        if let Some(value) = point.parameters.get(name.trim_end_matches('_')) {
+            option.set(&mut measured, &word(value)).unwrap();
+        }
+    }
+    measured.results()
+}
+
+/// Checks that a point has the results that `study/selects.rs` compares claims with.
+fn has_its_results(experiment: &str, point: &record::Point) {
+    for (quantity, label, kind) in results_of(experiment, point) {
         let series = point.series.iter().any(|s| s.quantity == *quantity && s.label == *label);
         let figure = point.figures.iter().any(|f| f.quantity == *quantity && f.label == *label);
-        let is_it = if *kind == Kind::Figure { figure && !series } else { series && !figure };
+        let is_it = if *kind == ResultKind::Figure { figure && !series } else { series && !figure };
         assert!(is_it, "{experiment}: {quantity:?} {label:?} is no {kind:?} of {point:?}");
     }
 }

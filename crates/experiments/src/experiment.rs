@@ -11,7 +11,7 @@ use crate::common::limits::Limits;
 use crate::common::option::{Choice, Opt};
 use crate::common::params::Common;
 use crate::common::rules::Fault;
-use crate::workload::{Places, Workload};
+use crate::workload::{Places, ResultShape, Workload};
 
 /// An experiment: the work that is done, and the quantities that are measured.
 #[derive(Clone, Copy)]
@@ -262,6 +262,7 @@ erased! {
     memory(common: &Common) -> Places;
     series(common: &Common) -> u64;
     quantities(common: &Common) -> Vec<Quantity>;
+    results(common: &Common) -> &'static [ResultShape];
     message_ns(common: &Common) -> f64;
     pause_ns(common: &Common) -> f64;
     window(common: &Common) -> u64;

@@ -53,4 +53,4 @@ pub use point::{Impossible, PlainPoint, Point};
 pub use run::{run, run_in_process};
 pub use runner::Runner;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};
-pub use workload::{Places, Workload};
+pub use workload::{Places, ResultKind, ResultShape, Workload};

@@ -8,6 +8,7 @@ use crate::common::params::Common;
 use crate::common::rules::Fault;
 use crate::experiment::{Experiment, Own};
 use crate::options::unused;
+use crate::workload::ResultShape;
 
 /// One measurement: an experiment with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +122,12 @@ impl Point {
         let mut all = self.own.erased().quantities(&self.common);
         all.push(Quantity::CpuShare);
         all
+    }
+
+    /// The results that claims and published values of studies refer to.
+    #[must_use]
+    pub fn results(&self) -> &'static [ResultShape] {
+        self.own.erased().results(&self.common)
     }
 
     /// The most messages under way before the sender has to wait for one of them.

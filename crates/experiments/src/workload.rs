@@ -16,6 +16,20 @@ use crate::common::option::Choice;
 use crate::common::params::Common;
 use crate::common::rules::Fault;
 
+/// How many samples a result has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultKind {
+    /// A series with a sample of each message.
+    OfMessages,
+    /// A series with a sample of each run within the point.
+    OfRuns,
+    /// One number without samples.
+    Figure,
+}
+
+/// A result of a point: its quantity, its label, and how many samples it has.
+pub type ResultShape = (Quantity, &'static str, ResultKind);
+
 /// An experiment. A value holds its own options, those that no other experiment has. Each field
 /// needs an option: values are compared, and sent to the ranks, as the texts of their options.
 pub trait Workload: Clone + Send + Sync + 'static {
@@ -79,6 +93,12 @@ pub trait Workload: Clone + Send + Sync + 'static {
 
     /// The quantities that it may measure, except processor time, which every experiment measures.
     fn quantities(&self, common: &Common) -> Vec<Quantity>;
+
+    /// The results that claims and published values of studies refer to. Each run has them. Tests
+    /// compare them with records, and with the plans of studies.
+    fn results(&self, _common: &Common) -> &'static [ResultShape] {
+        &[]
+    }
 
     /// Estimated time of a message, in nanoseconds, on a device that answers in a microsecond.
     fn message_ns(&self, common: &Common) -> f64;

@@ -22,7 +22,7 @@ use crate::handles::{
     limit_error,
 };
 use crate::lifecycle;
-use crate::mr::{MrObject, MwObject};
+use crate::mr::{self, MrObject, MwObject};
 use crate::pd::PdObject;
 use crate::poll;
 use crate::process::Process;
@@ -176,7 +176,7 @@ impl Backend for SoftNic {
 
     fn advise_mr(pd: &Pd, advice: Advice, flush: bool, sges: &[Sge]) -> VerbsResult<()> {
         pd.1.check_usable()?;
-        pd.1.advise(pd.0.id, advice, flush, sges)
+        mr::advise(pd.1, pd.0.id, advice, flush, sges)
     }
 
     fn alloc_mw(pd: &Pd, mw_type: MwType) -> VerbsResult<(Mw, u32)> {

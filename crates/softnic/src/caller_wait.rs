@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::cancel::NoCancel;
 use crate::poll::readable;
 use crate::process::Process;
-use crate::udp::{Network, UdpDriver};
+use crate::udp::{Network, UdpIo};
 
 /// How long to sleep while QPs wait for room in a ring, or if a wake-up could be missed, ms.
 pub(crate) const RETRY_MS: i32 = 1;
@@ -29,7 +29,7 @@ impl Process {
     /// the doorbell, and the progress thread handles messages even while callers are active.
     /// Programs that sleep inside the verb arm the doorbell there.
     pub(crate) fn arm_for_sleeper(&self) {
-        if let Some(udp) = UdpDriver::of(self) {
+        if let Some(udp) = UdpIo::of(self) {
             udp.send_delayed();
         }
         let progress_thread = &self.progress_thread;
@@ -37,7 +37,7 @@ impl Process {
             return;
         }
         progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
-        if let Some(udp) = UdpDriver::of(self) {
+        if let Some(udp) = UdpIo::of(self) {
             udp.disconnect_peer_socket();
         }
         if !self.host.wakeup.doorbell.is_armed() {
@@ -53,7 +53,7 @@ impl Process {
     /// which then makes progress by [`Process::after_wait`]. Returns whether a signal handler
     /// interrupted the wait. The thread may be cancelled in it.
     pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
-        if let Some(udp) = UdpDriver::of(self) {
+        if let Some(udp) = UdpIo::of(self) {
             udp.send_delayed();
         }
         let progress_thread = &self.progress_thread;
@@ -64,7 +64,7 @@ impl Process {
         let on_network = network_fd >= 0;
         progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
         let waiting = Waiting { process: self, on_network };
-        if let Some(udp) = UdpDriver::of(self) {
+        if let Some(udp) = UdpIo::of(self) {
             udp.disconnect_peer_socket();
         }
         let safe = self.host.wakeup.doorbell.arm();
@@ -87,7 +87,7 @@ impl Process {
     pub(crate) fn after_wait(&self) {
         self.host.read_control_socket();
         self.poll_rings();
-        if let Some(udp) = UdpDriver::of(self) {
+        if let Some(udp) = UdpIo::of(self) {
             udp.read(false);
         }
     }

@@ -98,7 +98,7 @@ impl Counters {
         let buffers = buffers.map(|(shared, private)| {
             [("shared_buffers", shared), ("buffers_left_private", private)]
         });
-        let pages = crate::page_faults::page_counters();
+        let pages = crate::mr::page_counters();
         let pages = (pages != Default::default()).then(|| pages.named()).into_iter().flatten();
         let mut text = format!("{state}\n");
         for (name, value) in lines.into_iter().chain(pages).chain(buffers.into_iter().flatten()) {

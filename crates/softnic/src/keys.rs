@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
-use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::mr::{KeyEntry, KeyKind};
 use rdmalab_engine::vocab::PdId;
 use rdmalab_engine::window;
 use rdmalab_ring::keytable::{self, KeyTable, KeyView};
@@ -87,9 +87,12 @@ impl KeyRegistry {
         Some(window.length != 0)
     }
 
-    /// The key of the region that a window is bound to.
-    pub(crate) fn region_of(&self, window: &KeyEntry) -> Option<u32> {
-        let place = (window.qpn, keytable::index_of(window.key));
+    /// The key of a region, or of the region that a window is bound to.
+    pub(crate) fn region_of(&self, entry: &KeyEntry) -> Option<u32> {
+        if entry.kind == KeyKind::Region {
+            return Some(entry.key);
+        }
+        let place = (entry.qpn, keytable::index_of(entry.key));
         let index = *self.bindings.lock().get(&place)?;
         self.view.read(index).map(|region| region.key)
     }

@@ -48,7 +48,6 @@ mod memory_map;
 mod memory_watch;
 mod mr;
 mod multicast;
-mod page_faults;
 mod paging;
 mod pd;
 mod peer;
@@ -83,7 +82,7 @@ pub use handles::{Channel, Context, Cq, Mr, Mw, Pd, SoftQp, Srq};
 pub use hooks::choice::{HooksState, choose_hooks, hooks};
 pub use hooks::faults::check_faults;
 pub use hooks::tap::make_room_for_capture;
-pub use page_faults::page_counters;
+pub use mr::page_counters;
 pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
 };

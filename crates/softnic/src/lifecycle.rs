@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::profile::{self, limits};
 use crate::qp::{QpInner, QpLinks, QpObject, transport_of};
 use crate::stream::StreamDetector;
-use crate::udp::UdpDriver;
+use crate::udp::UdpIo;
 use crate::udp::congestion::CongestionWindow;
 use crate::udp::delayed_ack::DelayedAck;
 use crate::udp::nagle::Nagle;
@@ -37,7 +37,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     }
     check_same_device(pd, &init)?;
     let granted = grant(&init)?;
-    if let Some(udp) = UdpDriver::of(process).filter(|_| init.qp_type == QpType::Ud) {
+    if let Some(udp) = UdpIo::of(process).filter(|_| init.qp_type == QpType::Ud) {
         udp.expect_datagrams()?;
     }
     let object = process.qps.allocate(|index| QpObject::new(process, index))?;

@@ -2,20 +2,25 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
-use rdmalab_engine::vocab::{Access, PdId};
+use rdmalab_engine::odp::{self, Advice};
+use rdmalab_engine::vocab::{Access, PdId, Sge};
 use rdmalab_wire::ids::Qpn;
 
 use crate::context::ContextShared;
 use crate::copiers::Copiers;
 use crate::copy::guard::{self, Mode};
 use crate::pd::PdObject;
-use crate::peer::table_entry;
+use crate::peer::{key_entry, table_entry};
 use crate::process::Process;
 use crate::profile;
+
+/// How often a thread that waits for prefetched pages looks.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// A memory region.
 pub(crate) struct MrObject {
@@ -54,7 +59,7 @@ impl MrObject {
         check_mapped(addr, length, access)?;
         let key = process.keys.allocate()?;
         let entry = new_entry(process, pd.id, key, addr, length, iova, access);
-        process.begin_paging(&entry);
+        process.paging.begin(&entry, process.alarm());
         process.keys.table.lock().publish(&table_entry(&entry));
         pd.add_object();
         let state = MrState { pd: pd.clone(), entry, addr, alive: true };
@@ -76,7 +81,7 @@ impl MrObject {
         let key = state.entry.key;
         self.process.keys.retract_region(key)?;
         Copiers::of(self.process).wait_for_copies()?;
-        self.process.end_paging(key);
+        self.process.paging.end(key, self.process.alarm());
         self.process.keys.free(key);
         state.alive = false;
         state.pd.remove_object();
@@ -100,13 +105,60 @@ impl MrObject {
         Copiers::of(self.process).wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
-        self.process.begin_paging(&state.entry);
+        self.process.paging.begin(&state.entry, self.process.alarm());
         self.process.keys.table.lock().publish(&table_entry(&state.entry));
         pd.add_object();
         state.pd.remove_object();
         state.pd = pd;
         Ok(MrInfo { lkey: key, rkey: key })
     }
+}
+
+/// Fetches pages of on-demand regions before they are accessed; if `flush`, waits for them.
+pub(crate) fn advise(
+    process: &Process,
+    pd: PdId,
+    advice: Advice,
+    flush: bool,
+    sges: &[Sge],
+) -> VerbsResult<()> {
+    let key = |key| process.keys.view.lookup(key).and_then(key_entry);
+    let ranges = odp::advised(key, pd, advice, sges)?;
+    for (_, host_addr, bytes) in &ranges {
+        populate(advice, *host_addr, *bytes)?;
+    }
+    while !process.paging.prefetch(&ranges, process.alarm()) && flush {
+        std::thread::sleep(LOOK);
+        process.let_pages_come(crate::clock::now_ns());
+    }
+    Ok(())
+}
+
+/// Lets the kernel map the pages of a range, as far as it can (`MADV_POPULATE_*`, Linux 5.14).
+fn populate(advice: Advice, host_addr: u64, bytes: u64) -> VerbsResult<()> {
+    let how = match advice {
+        Advice::Prefetch => libc::MADV_POPULATE_READ,
+        Advice::PrefetchWrite => libc::MADV_POPULATE_WRITE,
+        Advice::PrefetchNoFault => return Ok(()),
+    };
+    let page = rdmalab_ring::seg::page_bytes() as u64;
+    let first = host_addr / page * page;
+    let length = (host_addr + bytes - first) as usize;
+    // SAFETY: it maps pages that the process may access already, and changes no content.
+    let result = unsafe { libc::madvise(first as *mut libc::c_void, length, how) };
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ENOMEM | libc::EFAULT) if result != 0 => Err(VerbsError::new(
+            VerbsError::EFAULT,
+            format!("{bytes} bytes at {host_addr:#x}: not all of it is mapped in this process"),
+        )),
+        // An older kernel maps them at the first access.
+        _ => Ok(()),
+    }
+}
+
+/// What happened so far to pages of the on-demand regions of this process.
+pub fn page_counters() -> odp::Counters {
+    Process::existing().and_then(|process| process.paging.totals()).unwrap_or_default()
 }
 
 fn new_entry(

@@ -10,17 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging};
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging, Side, Span};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
 
 use crate::memory_map::{self, Mapping};
-use crate::memory_watch::{Change, MemoryWatch};
+use crate::memory_watch::{self, Change, MemoryWatch};
 use crate::profile;
+use crate::timers::Alarm;
 
 /// How old the last look at the memory map may be when a page is accessed, ns. By such a look the
 /// device learns of changes that [`MemoryWatch`] cannot notice, such as `mprotect`.
 const LOOK_NS: u64 = 50_000_000;
+
+/// How long to wait for the lock of a queue pair that is told that pages have come, ns.
+const RETRY_NS: u64 = 20_000;
 
 /// How long the counters of all regions are waited for.
 const TOTALS_WAIT: Duration = Duration::from_millis(100);
@@ -36,15 +41,15 @@ pub(crate) struct ProcessPaging {
     pub(crate) watch: MemoryWatch,
 }
 
-pub(crate) struct PagingState {
-    pub(crate) pages: Paging,
+struct PagingState {
+    pages: Paging,
     /// What happens when: by time and number.
     due: BTreeMap<(u64, u64), Due>,
     numbered: u64,
     /// Indices of the queue pairs that wait for pages.
-    pub(crate) waiting: BTreeSet<u32>,
+    waiting: BTreeSet<u32>,
     /// Indices of the queue pairs whose RNR NAK for a page fault may leave, once for each NAK.
-    pub(crate) naks: Vec<u32>,
+    naks: Vec<u32>,
     /// When the device can tell the next queue pair that its page has come.
     resume_free_ns: u64,
     random: Random,
@@ -58,7 +63,7 @@ pub(crate) struct PagingState {
     looked_ns: u64,
 }
 
-pub(crate) enum Due {
+enum Due {
     /// A page comes.
     Page(Page),
     /// A queue pair learns that its pages have come.
@@ -67,6 +72,15 @@ pub(crate) enum Due {
     Retry,
     /// The RNR NAK leaves that a queue pair, given by its index, sends for a page fault.
     Nak(u32),
+}
+
+/// What a queue pair is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageNews {
+    /// Pages that it waited for have come.
+    pub(crate) have_come: bool,
+    /// How many RNR NAKs for page faults may leave.
+    pub(crate) naks: usize,
 }
 
 impl ProcessPaging {
@@ -98,14 +112,14 @@ impl ProcessPaging {
     }
 
     /// The state, without the pages that the process took away before this call.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PagingState> {
+    fn lock(&self) -> MutexGuard<'_, PagingState> {
         let mut state = self.state.lock();
         self.watch.take_changes(|change| state.forget(change));
         state
     }
 
     /// The same for an access. Looks at the memory map if that was long ago.
-    pub(crate) fn lock_for_access(&self) -> MutexGuard<'_, PagingState> {
+    fn lock_for_access(&self) -> MutexGuard<'_, PagingState> {
         let mut state = self.lock();
         let now_ns = crate::clock::coarse_ns();
         if now_ns.saturating_sub(state.looked_ns) > LOOK_NS {
@@ -133,12 +147,12 @@ impl ProcessPaging {
     }
 
     /// Whether there is such a region, or something is still to happen.
-    pub(crate) fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         self.is_active() || self.is_busy.load(Ordering::Acquire)
     }
 
     /// Notes after a change whether regions are left, and whether something is to happen.
-    pub(crate) fn note(&self, state: &PagingState) {
+    fn note(&self, state: &PagingState) {
         self.is_active.store(!state.pages.is_empty(), Ordering::Relaxed);
         self.is_busy.store(!state.due.is_empty(), Ordering::Release);
     }
@@ -152,10 +166,143 @@ impl ProcessPaging {
             state.naks.retain(|nak| *nak != index);
         }
     }
+
+    /// A region begins, without pages if it is an on-demand one.
+    pub(crate) fn begin(&'static self, entry: &KeyEntry, alarm: Alarm<'_>) {
+        if !entry.on_demand {
+            return self.end(entry.key, alarm);
+        }
+        if !self.watch.start() && !memory_watch::is_forbidden() {
+            say_that_changes_are_seen_late();
+        }
+        let mut state = self.lock();
+        state.pages.register(entry.key);
+        self.note(&state);
+    }
+
+    /// A region is gone: queue pairs that wait for its pages are told.
+    pub(crate) fn end(&self, key: u32, alarm: Alarm<'_>) {
+        if !self.has_work() {
+            return;
+        }
+        let mut state = self.lock();
+        if let Some(counters) = state.pages.counters(key) {
+            let all = counters.named().map(|(name, count)| format!("{name} {count}"));
+            crate::debug(&format!("region with lkey {key:#x}: {}", all.join(", ")));
+        }
+        state.pages.deregister(key);
+        state.end_watch(&self.watch);
+        if !state.waiting.is_empty() {
+            state.schedule(crate::clock::now_ns(), Due::Retry);
+        }
+        self.fetch(&mut state, alarm);
+    }
+
+    /// [`rdmalab_engine::qp::Env::access_pages`] of a queue pair, by its index and number, for a
+    /// region. The caller holds the lock of the queue pair.
+    #[cold]
+    pub(crate) fn access(
+        &self,
+        (index, qpn): (u32, Qpn),
+        region: u32,
+        span: &Span,
+        side: Side,
+        alarm: Alarm<'_>,
+    ) -> u64 {
+        let mut state = self.lock_for_access();
+        let present = state.pages.access(region, span, qpn, side);
+        if present < span.bytes {
+            state.waiting.insert(index);
+            self.fetch(&mut state, alarm);
+        }
+        present
+    }
+
+    /// [`rdmalab_engine::qp::Env::holds_fault_nak`] of the queue pair with this index, whose lock
+    /// the caller holds.
+    #[cold]
+    pub(crate) fn holds_fault_nak(&self, index: u32, is_read: bool, alarm: Alarm<'_>) -> bool {
+        let all = profile::adapter_values();
+        let delay_ns = if is_read { all.odp_read_nak_ns } else { all.odp_nak_ns };
+        if delay_ns == 0 {
+            return false;
+        }
+        let mut state = self.lock();
+        state.schedule(crate::clock::now_ns() + delay_ns, Due::Nak(index));
+        self.fetch(&mut state, alarm);
+        true
+    }
+
+    /// Fetches the pages of ranges before they are accessed: each has the key of its region, an
+    /// address, and a number of bytes. Returns whether all are there. The caller asks again until
+    /// then, as pages may be taken away meanwhile. A region that another thread deregisters has all
+    /// its pages.
+    pub(crate) fn prefetch(&self, ranges: &[(u32, u64, u64)], alarm: Alarm<'_>) -> bool {
+        let mut state = self.lock();
+        let mut all = true;
+        for (key, host_addr, bytes) in ranges {
+            state.pages.prefetch(*key, *host_addr, *bytes);
+            all &= state.pages.is_present(*key, *host_addr, *bytes);
+        }
+        self.fetch(&mut state, alarm);
+        all
+    }
+
+    fn fetch(&self, state: &mut PagingState, alarm: Alarm<'_>) {
+        state.fetch_raised(crate::clock::now_ns(), &self.watch);
+        self.note(state);
+        state.set_alarm(alarm);
+    }
+
+    /// Lets pages come that are due. `tell` tells a queue pair, by its index, what concerns it, and
+    /// returns `false` if another thread holds its lock: then it is told later.
+    pub(crate) fn let_pages_come(
+        &self,
+        now_ns: u64,
+        alarm: Alarm<'_>,
+        tell: impl Fn(u32, PageNews) -> bool,
+    ) {
+        if !self.has_work() {
+            return;
+        }
+        let (waiting, naks) = {
+            let mut state = self.lock();
+            if state.next_ns().is_none_or(|at_ns| at_ns > now_ns) {
+                return state.set_alarm(alarm);
+            }
+            state.advance(now_ns);
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.naks))
+        };
+        let mut busy = waiting.union(&naks.iter().copied().collect()).copied().collect::<Vec<_>>();
+        busy.retain(|index| {
+            let naks = naks.iter().filter(|nak| *nak == index).count();
+            !tell(*index, PageNews { have_come: waiting.contains(index), naks })
+        });
+        let mut state = self.lock();
+        if !busy.is_empty() {
+            state.naks.extend(naks.iter().filter(|index| busy.contains(index)));
+            state.waiting.extend(busy.iter().filter(|index| waiting.contains(index)));
+            state.schedule(now_ns + RETRY_NS, Due::Retry);
+        }
+        self.note(&state);
+        state.set_alarm(alarm);
+    }
+}
+
+#[cold]
+fn say_that_changes_are_seen_late() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        crate::warn(
+            "the kernel does not tell this process of changes of its memory map (userfaultfd). So \
+             on-demand paging looks for them, at most every 50 ms: a page may stay with the device \
+             for so long after munmap, mremap, madvise or mprotect",
+        );
+    });
 }
 
 impl PagingState {
-    pub(crate) fn schedule(&mut self, at_ns: u64, due: Due) {
+    fn schedule(&mut self, at_ns: u64, due: Due) {
         self.numbered += 1;
         self.due.insert((at_ns, self.numbered), due);
     }
@@ -204,7 +351,7 @@ impl PagingState {
     }
 
     /// Watches nothing any more, if there is no region left.
-    pub(crate) fn end_watch(&mut self, watch: &MemoryWatch) {
+    fn end_watch(&mut self, watch: &MemoryWatch) {
         if self.pages.is_empty() {
             self.mapped.drain(..).for_each(|mapping| watch.remove(mapping.start, mapping.end));
             self.seen.clear();
@@ -213,7 +360,7 @@ impl PagingState {
     }
 
     /// Schedules the pages that were asked for.
-    pub(crate) fn fetch_raised(&mut self, now_ns: u64, watch: &MemoryWatch) {
+    fn fetch_raised(&mut self, now_ns: u64, watch: &MemoryWatch) {
         let all = profile::adapter_values();
         for page in self.pages.take_raised() {
             self.watch_around(page, watch);
@@ -222,12 +369,16 @@ impl PagingState {
         }
     }
 
-    pub(crate) fn next_ns(&self) -> Option<u64> {
+    fn next_ns(&self) -> Option<u64> {
         self.due.first_key_value().map(|((at_ns, _), _)| *at_ns)
     }
 
+    fn set_alarm(&self, alarm: Alarm<'_>) {
+        self.next_ns().into_iter().for_each(|at_ns| alarm.set(at_ns));
+    }
+
     /// Lets happen what is due.
-    pub(crate) fn advance(&mut self, now_ns: u64) {
+    fn advance(&mut self, now_ns: u64) {
         while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now_ns) {
             match entry.remove() {
                 Due::Page(page) => {
@@ -247,7 +398,12 @@ impl PagingState {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
+    use crate::progress_thread::ProgressThread;
+    use crate::timers::Timers;
 
     const BYTES: usize = 4 * PAGE_BYTES as usize;
 
@@ -321,5 +477,33 @@ mod tests {
         let mut state = paging.lock();
         state.advance(9);
         assert_eq!(state.naks, [5, 5]);
+    }
+
+    #[test]
+    fn a_queue_pair_whose_lock_is_held_is_told_later() {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let (paging, timers) = (ProcessPaging::new(0), Timers::default());
+        let progress_thread = ProgressThread::new(&CALLS).expect("a descriptor");
+        let alarm = Alarm { timers: &timers, progress_thread: &progress_thread };
+        let mut state = paging.lock();
+        for index in [4, 4, 5] {
+            state.schedule(1, Due::Nak(index));
+        }
+        paging.note(&state);
+        drop(state);
+        let told = |now_ns, held| {
+            let told = RefCell::new(Vec::new());
+            paging.let_pages_come(now_ns, alarm, |index, news| {
+                told.borrow_mut().push((index, news.naks));
+                index != held
+            });
+            told.into_inner()
+        };
+        assert_eq!(told(0, 4), []);
+        assert_eq!(told(1, 4), [(4, 2), (5, 1)]);
+        assert_eq!(timers.deadline_ns.load(Ordering::Relaxed), 1);
+        assert_eq!(told(RETRY_NS, 9), []);
+        assert_eq!(told(1 + RETRY_NS, 9), [(4, 2)]);
+        assert_eq!(told(u64::MAX, 9), []);
     }
 }

@@ -16,7 +16,7 @@ use crate::progress_thread::ProgressThread;
 use crate::qp::QpObject;
 use crate::qp_table::QpTable;
 use crate::quota::Quotas;
-use crate::timers::Timers;
+use crate::timers::{Alarm, Timers};
 use crate::udp::mad_queue::Management;
 use crate::udp::network::{self, Network, NetworkPort};
 
@@ -145,10 +145,9 @@ impl Process {
         }
     }
 
-    /// Makes some thread check the timers at `at_ns`.
-    pub(crate) fn set_deadline(&self, at_ns: u64) {
-        self.timers.deadline_ns.fetch_min(at_ns, Ordering::AcqRel);
-        self.progress_thread.wake_if_asleep();
+    /// By which the parts of the process make some thread check the timers.
+    pub(crate) fn alarm(&self) -> Alarm<'_> {
+        Alarm { timers: &self.timers, progress_thread: &self.progress_thread }
     }
 
     /// Registers a QP that found a full ring: every thread that makes progress tries it again.

@@ -13,7 +13,7 @@ use crate::layout;
 use crate::multicast::deliver_multicast;
 use crate::process::Process;
 use crate::qp::{Arrived, LockedQp, QpInner, QpObject, finish};
-use crate::udp::{SocketState, UdpDriver, take_forwarded};
+use crate::udp::{SocketState, UdpIo, take_forwarded};
 
 /// Slots that one call takes from one ring at most, so that no peer delays the others.
 const SLOTS_PER_CALL: u32 = 64;
@@ -36,7 +36,7 @@ impl Process {
         }
         let mut done = self.poll_rings();
         if done == 0 {
-            done = match UdpDriver::of(self) {
+            done = match UdpIo::of(self) {
                 Some(udp) => self.poll_network(udp),
                 None => self.poll_rings_again(),
             };
@@ -52,7 +52,7 @@ impl Process {
 
     /// Polls the network after the rings were empty, and then the rings again: the system call took
     /// longer than any pause. If another process reads the socket, there is no system call.
-    fn poll_network(&self, udp: UdpDriver<'_>) -> u32 {
+    fn poll_network(&self, udp: UdpIo<'_>) -> u32 {
         match udp.poll() {
             None => self.poll_rings_again(),
             Some(0) => self.poll_rings(),
@@ -285,6 +285,14 @@ impl Process {
         next_ns
     }
 
+    /// Lets pages of on-demand regions come that are due, and tells the queue pairs that wait for
+    /// some. The caller holds no lock of a queue pair.
+    pub(crate) fn let_pages_come(&self, now_ns: u64) {
+        self.paging.let_pages_come(now_ns, self.alarm(), |index, news| {
+            self.qps.at(index as usize).is_none_or(|object| object.tell_of_pages(news))
+        });
+    }
+
     /// Finds damaged rings: those that this process reads, and, if a QP waits for room, those that
     /// it fills.
     fn check_rings(&self, now_ns: u64) {
@@ -312,8 +320,8 @@ impl Process {
             // The answer may have arrived long ago without being read.
             drop(guard);
             self.poll_rings();
-            let udp = UdpDriver::of(self).filter(|_| is_remote);
-            let left = udp.map_or(SocketState::Empty, UdpDriver::drain);
+            let udp = UdpIo::of(self).filter(|_| is_remote);
+            let left = udp.map_or(SocketState::Empty, UdpIo::drain);
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
             if left == SocketState::MayHoldMore

@@ -9,7 +9,7 @@ use crate::process::Process;
 use crate::progress_thread::ProgressThread;
 use crate::qp::QpInner;
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
-use crate::udp::{Network, UdpDriver};
+use crate::udp::{Network, UdpIo};
 
 /// While callers are active, the progress thread checks this often whether they still are, ms.
 const WATCH_MS: i32 = 2;
@@ -41,7 +41,7 @@ pub(crate) fn run(process: &'static Process) {
             while progress_thread.kick.take_one() {}
             process.host.read_control_socket();
         }
-        if let Some(udp) = UdpDriver::of(process) {
+        if let Some(udp) = UdpIo::of(process) {
             udp.send_delayed_in_round();
         }
         rounds = rounds.wrapping_add(1);
@@ -82,7 +82,7 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     }
     let before = progress_thread.caller_count.load(Ordering::Relaxed);
     let others = [mail, kick, process.host.event_fd()];
-    let was_woken = match UdpDriver::of(process) {
+    let was_woken = match UdpIo::of(process) {
         Some(udp) => wakeup.wait_round(udp, others, WATCH_MS as u64 * 1_000_000),
         None => wait_readable(&others, WATCH_MS),
     };
@@ -121,7 +121,7 @@ fn make_progress(process: &Process) {
     if taken > 0 {
         progress_thread.unattended_rounds.store(UNATTENDED_ROUNDS, Ordering::Relaxed);
     }
-    let udp = UdpDriver::of(process);
+    let udp = UdpIo::of(process);
     let read = udp.map_or(0, |udp| udp.read(false));
     if taken + read + process.retry_blocked() > 0 {
         return;

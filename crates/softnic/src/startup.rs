@@ -32,7 +32,7 @@ use crate::quota::Quotas;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
 use crate::udp::network::NetworkPort;
-use crate::udp::{UdpDriver, open_network};
+use crate::udp::{UdpIo, open_network};
 use crate::wakeup::Wakeup;
 
 static CREATION: Mutex<()> = Mutex::new(());
@@ -149,7 +149,7 @@ fn handle_message(process: &'static Process, message: &ControlMessage, fds: Vec<
         // From now on the progress thread has to look for the peer's death.
         ControlKind::Memory => process.progress_thread.wake_if_asleep(),
         ControlKind::SocketRequest | ControlKind::AnySocketRequest => {
-            if let Some(udp) = UdpDriver::of(process) {
+            if let Some(udp) = UdpIo::of(process) {
                 udp.answer_socket_request(message);
             }
         }

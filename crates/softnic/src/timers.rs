@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::progress_thread::ProgressThread;
+
 /// The timers of this process.
 pub(crate) struct Timers {
     /// Indices of the QPs with a running timer.
@@ -35,5 +37,20 @@ impl Timers {
     pub(crate) fn watch(&self, index: u32) {
         self.watched.lock().push(index);
         self.changed.store(true, Ordering::Release);
+    }
+}
+
+/// Sets the time when a thread must check the timers.
+#[derive(Clone, Copy)]
+pub(crate) struct Alarm<'a> {
+    pub(crate) timers: &'a Timers,
+    pub(crate) progress_thread: &'a ProgressThread,
+}
+
+impl Alarm<'_> {
+    /// Makes some thread check the timers at `at_ns`.
+    pub(crate) fn set(self, at_ns: u64) {
+        self.timers.deadline_ns.fetch_min(at_ns, Ordering::AcqRel);
+        self.progress_thread.wake_if_asleep();
     }
 }

@@ -6,62 +6,98 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rdmalab_experiments::{Experiment, Limits, check};
-use rdmalab_measure::{Outcome, Summary};
+use rdmalab_experiments::{Experiment, Limits, ResultKind, ResultShape, check};
+use rdmalab_measure::{Outcome, Quantity, Summary};
 use rdmalab_record::{
     Device, DeviceKind, Environment, Finding, Header, Number, Object, Point, PointId, Record,
     Samples, SeriesSummary, Writer,
 };
 use rdmalab_study::{Calibration, Evaluation, Standing, Study, SweepState, evaluate};
-use serde_json::Value;
 
 use super::parts::{self, Part, What};
 use crate::run::plan::parameters;
 
-#[path = "../../tests/common/shapes.rs"]
-mod shapes;
+/// The numbers of a pattern that claims and values refer to.
+const PATTERN: [&str; 5] = [
+    "peak_1_ns",
+    "peak_2_ns",
+    "peak_1_at_messages",
+    "peak_2_at_messages",
+    "peak_1_places_messages",
+];
 
-use shapes::Kind;
+/// The results of a call of perftest's programs.
+const OF_PROGRAM: &[ResultShape] = &[(Quantity::HalfRoundTrip, "", ResultKind::OfMessages)];
 
 /// Most samples of a series: enough for a 10th percentile.
 const MOST_SAMPLES: u64 = 200;
 /// Number of ranks that a sweep of `fan` starts with `--quick`.
 const QUICK_RANKS: u64 = 4;
 
+/// A point whose results are made up.
+struct MadeUp {
+    parameters: Object,
+    messages: u64,
+    runs: u64,
+    results: &'static [ResultShape],
+}
+
+impl MadeUp {
+    fn of(point: &rdmalab_experiments::Point) -> Self {
+        let (messages, runs) = (point.common.messages, point.common.runs);
+        Self { parameters: parameters(point), messages, runs, results: point.results() }
+    }
+
+    fn of_program(parameters: Object) -> Self {
+        Self { parameters, messages: MOST_SAMPLES, runs: 1, results: OF_PROGRAM }
+    }
+
+    fn outcome(&self, repetition: u32) -> Outcome {
+        let mut outcome = Outcome::default();
+        // The numbers differ from run to run, as in real runs.
+        let middle = 1000.0 + f64::from(repetition);
+        for (quantity, label, kind) in self.results {
+            let samples = match kind {
+                ResultKind::Figure => {
+                    outcome.push_figure(*quantity, label, middle);
+                    continue;
+                }
+                ResultKind::OfMessages => (self.messages * self.runs).min(MOST_SAMPLES),
+                ResultKind::OfRuns => self.runs,
+            };
+            let samples = (0..samples).map(|i| middle + i as f64 / 10.0).collect();
+            outcome.push_series(*quantity, label, 0, samples);
+        }
+        outcome
+    }
+}
+
 /// A record of a part as on an adapter, with made-up numbers; `None` if this program cannot run the
 /// part. Samples are written only with `keep_in`.
 fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
-    let points: Vec<(Object, u64, u64)> = match &part.what {
+    let points: Vec<MadeUp> = match &part.what {
         What::Experiment(_, points) => {
-            let possible = points.iter().filter(|point| check(point, &limits()).is_ok());
-            possible.map(|p| (parameters(p), p.common.messages, p.common.runs)).collect()
+            points.iter().filter(|point| check(point, &limits()).is_ok()).map(MadeUp::of).collect()
         }
         What::Program(cases) => {
-            cases.iter().map(|case| (case.parameters(), MOST_SAMPLES, 1)).collect()
+            cases.iter().map(|case| MadeUp::of_program(case.parameters())).collect()
         }
         What::Missing(_) | What::NotAsked => return None,
     };
     let device = Device { name: "made up".to_owned(), kind: DeviceKind::System, profile: None };
-    let experiment = part.words.experiment.clone();
-    let header = Header::new(&experiment, Vec::new(), device);
+    let header = Header::new(&part.words.experiment, Vec::new(), device);
     let all = (0..part.repeat).flat_map(|repetition| {
-        points.iter().map(move |(parameters, messages, runs)| {
+        points.iter().map(move |point| {
             let id = PointId {
-                parameters: parameters.clone(),
+                parameters: point.parameters.clone(),
                 repetition,
                 order_index: 0,
                 started: SystemTime::UNIX_EPOCH,
                 elapsed: Duration::from_secs(1),
             };
-            (id, *messages, *runs)
+            (id, point.outcome(repetition))
         })
     });
-    let of = |(id, messages, runs): (PointId, u64, u64)| {
-        let text = |name: &str| id.parameters.get(name).map_or_else(String::new, text);
-        let outcome = outcome(shapes::of(&experiment, text), messages, runs, id.repetition);
-        (id, outcome)
-    };
-    let all = all.map(of);
     let mut record = match keep_in {
         Some(dir) => kept(header, dir, all),
         None => Record {
@@ -135,29 +171,6 @@ fn summed_up((number, (id, outcome)): (u64, (PointId, Outcome))) -> Point {
     }
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn outcome(shapes: &[shapes::Shape], messages: u64, runs: u64, repetition: u32) -> Outcome {
-    let mut outcome = Outcome::default();
-    // The numbers differ from run to run, as in real runs.
-    let middle = 1000.0 + f64::from(repetition);
-    for (quantity, label, kind) in shapes {
-        let samples = match kind {
-            Kind::Figure => {
-                outcome.push_figure(*quantity, label, middle);
-                continue;
-            }
-            Kind::OfMessages => (messages * runs).min(MOST_SAMPLES),
-            Kind::OfRuns => runs,
-        };
-        let samples = (0..samples).map(|i| middle + i as f64 / 10.0).collect();
-        outcome.push_series(*quantity, label, 0, samples);
-    }
-    outcome
-}
-
 /// Made-up findings for such a record: at each point, or along its parameter.
 fn found(record: &Record) -> Vec<Finding> {
     let of_all = |name: &str, along: &str, value: f64| Finding {
@@ -180,19 +193,23 @@ fn found(record: &Record) -> Vec<Finding> {
             label: label.to_owned(),
             value: Some(16.0),
             points: vec![point],
-            numbers: shapes::NUMBERS.iter().map(number).collect(),
+            numbers: PATTERN.iter().map(number).collect(),
             ..Finding::default()
         }
     };
-    match record.header.experiment.as_str() {
-        "mr" => vec![of_all("crossover", "size_bytes", 4096.0)],
-        "timeout" => vec![of_all("c_ack", "timeout", 12.0)],
-        "recvq" => {
-            let points = record.points.iter().map(|point| point.number);
-            points.flat_map(|p| ["rank 0", "rank 1"].map(|label| pattern(p, label))).collect()
-        }
-        _ => Vec::new(),
+    let Some(first) = record.points.first() else { return Vec::new() };
+    let has = |quantity: Quantity, label: &str| first.series(quantity, label).is_some();
+    let mut found = Vec::new();
+    if has(Quantity::CallCost, "copy") {
+        found.push(of_all("crossover", "size_bytes", 4096.0));
     }
+    if has(Quantity::Timeout, "T_o") {
+        found.push(of_all("c_ack", "timeout", 12.0));
+    }
+    for label in ["rank 0", "rank 1"].into_iter().filter(|label| has(Quantity::RoundTrip, label)) {
+        found.extend(record.points.iter().map(|point| pattern(point.number, label)));
+    }
+    found
 }
 
 /// The evaluation of a study with such records, and the figures without a record.
@@ -314,5 +331,5 @@ fn calibrated_parameters_name_values_of_a_study() {
 #[test]
 fn parameters_are_what_records_have() {
     let point = rdmalab_experiments::Point::default_for(Experiment::ONEWAY);
-    assert_eq!(parameters(&point)["pause_ns"], Value::from(5500));
+    assert_eq!(parameters(&point)["pause_ns"], 5500);
 }

@@ -1,8 +1,6 @@
 //! Code that several tests of the command share: to run it, and to keep it running until an event.
 #![allow(dead_code)] // Each test uses a part.
 
-pub mod shapes;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -23,7 +23,7 @@ use crate::common::options::*;
 use crate::common::params::{Common, Op, Signal};
 use crate::common::rules::{Fault, must};
 use crate::common::threads::{self, Traffic};
-use crate::workload::{Places, Workload, transfer_ns};
+use crate::workload::{Places, ResultKind, ResultShape, Workload, transfer_ns};
 pub(crate) use options::Blast;
 use options::{BUFFERS, STAMP_EVERY};
 pub(crate) use part::is_passive;
@@ -126,6 +126,17 @@ impl Workload for Blast {
         let paced = [Quantity::OneWay, Quantity::CompletionTime];
         all.extend(paced.into_iter().filter(|_| common.rate_per_s > 0));
         all
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::Rate, "", ResultKind::Figure),
+            (Quantity::Bandwidth, "", ResultKind::Figure),
+            (Quantity::MessageTime, "", ResultKind::Figure),
+            (Quantity::CpuShare, "rank 0", ResultKind::Figure),
+            (Quantity::CpuShare, "rank 1", ResultKind::Figure),
+            (Quantity::MessageTime, "runs", ResultKind::OfRuns),
+        ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

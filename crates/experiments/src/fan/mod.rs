@@ -33,7 +33,7 @@ use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::Common;
 use crate::common::rules::{Fault, refused};
-use crate::workload::{Workload, transfer_ns};
+use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
 use ends::Ends;
 use leaf::Leaf;
 pub(crate) use options::Fan;
@@ -78,6 +78,25 @@ impl Workload for Fan {
             Quantity::MessageTime,
             Quantity::Fairness,
         ]
+    }
+
+    fn results(&self, common: &Common) -> &'static [ResultShape] {
+        match (self.sizes, common.op.reads()) {
+            // Each size has series of its own.
+            (Sizes::Series | Sizes::Random, _) => &[],
+            (Sizes::Alone, true) => &[
+                (Quantity::RoundTrip, "all peers", ResultKind::OfMessages),
+                (Quantity::RoundTrip, "1:n", ResultKind::OfMessages),
+                (Quantity::RoundTrip, "n:1", ResultKind::OfMessages),
+                (Quantity::MessageTime, "least T/n", ResultKind::Figure),
+                (Quantity::MessageTime, "1:n least T/n", ResultKind::Figure),
+                (Quantity::MessageTime, "n:1 least T/n", ResultKind::Figure),
+            ],
+            (Sizes::Alone, false) => &[
+                (Quantity::RoundTrip, "all peers", ResultKind::OfMessages),
+                (Quantity::MessageTime, "least T/n", ResultKind::Figure),
+            ],
+        }
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

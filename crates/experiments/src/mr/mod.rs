@@ -17,7 +17,7 @@ use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Memory as Kind};
 use crate::common::samples::{parts, stamp_memory};
-use crate::workload::{Workload, transfer_ns};
+use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
 
 /// It has no options of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,13 @@ impl Workload for Mr {
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
         vec![Quantity::CallCost]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::CallCost, "register + deregister", ResultKind::OfMessages),
+            (Quantity::CallCost, "copy", ResultKind::OfMessages),
+        ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

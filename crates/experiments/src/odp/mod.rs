@@ -25,7 +25,7 @@ use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Op};
 use crate::common::rules::{Fault, SAMPLES_MAX, must};
-use crate::workload::{Places, Workload};
+use crate::workload::{Places, ResultKind, ResultShape, Workload};
 use end::{Setting, TrialEnd};
 use layout::Plan;
 pub(crate) use options::Odp;
@@ -106,6 +106,16 @@ impl Workload for Odp {
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
         vec![Quantity::ExecutionTime, Quantity::CompletionTime, Quantity::TimeoutShare]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::ExecutionTime, "", ResultKind::Figure),
+            (Quantity::ExecutionTime, "trials", ResultKind::OfRuns),
+            (Quantity::CompletionTime, "", ResultKind::OfMessages),
+            (Quantity::TimeoutShare, "", ResultKind::Figure),
+            (Quantity::CpuShare, "rank 0", ResultKind::Figure),
+        ]
     }
 
     /// Of a trial.

@@ -21,7 +21,7 @@ use crate::common::options::*;
 use crate::common::params::{Common, Op};
 use crate::common::rules::{Fault, NUMBER_BYTES, must, write_is_looked_for};
 use crate::common::threads::{self, Traffic};
-use crate::workload::{Workload, transfer_ns};
+use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
 pub(crate) use options::Oneway;
 use options::{BURST, STAMPS, Stamps};
 
@@ -91,6 +91,20 @@ impl Workload for Oneway {
         ];
         all.extend(optional.iter().filter(|(is_taken, _)| *is_taken).map(|(_, what)| *what));
         all
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        match self.stamps.send {
+            true => &[
+                (Quantity::OneWay, "t_lat", ResultKind::OfMessages),
+                (Quantity::OneWayFromCopy, "t_lat_send", ResultKind::OfMessages),
+            ],
+            false => &[
+                (Quantity::OneWay, "t_lat", ResultKind::OfMessages),
+                (Quantity::CompletionTime, "t_lat_comp", ResultKind::OfMessages),
+                (Quantity::CpuShare, "rank 0", ResultKind::Figure),
+            ],
+        }
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

@@ -24,7 +24,7 @@ use crate::common::params::{Common, Op, Transport};
 use crate::common::rules::{Fault, must};
 use crate::common::samples::{parts, stamp_memory};
 use crate::common::sender::{Sender, each_completion};
-use crate::workload::{Places, Workload, transfer_ns};
+use crate::workload::{Places, ResultKind, ResultShape, Workload, transfer_ns};
 
 /// It has no options of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,13 @@ impl Workload for Overhead {
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
         vec![Quantity::CallCost, Quantity::PostCost, Quantity::CompletionTime]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::CallCost, "nothing, two stamps", ResultKind::OfMessages),
+            (Quantity::PostCost, "post_send", ResultKind::OfMessages),
+        ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

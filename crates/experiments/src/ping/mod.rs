@@ -23,7 +23,7 @@ use crate::common::options::*;
 use crate::common::params::{Common, Op};
 use crate::common::rules::{Fault, share_of_send_queue, write_is_looked_for};
 use crate::common::threads::{self, Traffic};
-use crate::workload::{Workload, transfer_ns};
+use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
 pub(crate) use options::Ping;
 use options::{UNSIGNALLED, Unsignalled};
 use trips::Trips;
@@ -70,6 +70,19 @@ impl Workload for Ping {
         all.extend((!common.op.reads()).then_some(Quantity::HalfRoundTrip));
         all.extend((common.rate_per_s > 0).then_some(Quantity::Rate));
         all
+    }
+
+    fn results(&self, common: &Common) -> &'static [ResultShape] {
+        match common.op.reads() {
+            true => &[
+                (Quantity::RoundTrip, "", ResultKind::OfMessages),
+                (Quantity::CpuShare, "rank 0", ResultKind::Figure),
+            ],
+            false => &[
+                (Quantity::RoundTrip, "", ResultKind::OfMessages),
+                (Quantity::HalfRoundTrip, "elapsed / 2n", ResultKind::Figure),
+            ],
+        }
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

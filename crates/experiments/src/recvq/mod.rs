@@ -23,7 +23,7 @@ use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::Common;
 use crate::common::rules::Fault;
-use crate::workload::{Workload, transfer_ns};
+use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
 use buffers::{Buffers, Refill};
 pub(crate) use options::Recvq;
 use options::{
@@ -68,6 +68,13 @@ impl Workload for Recvq {
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
         vec![Quantity::RoundTrip, Quantity::Period, Quantity::PeakHeight]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::RoundTrip, "rank 0", ResultKind::OfMessages),
+            (Quantity::RoundTrip, "rank 1", ResultKind::OfMessages),
+        ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

@@ -26,7 +26,7 @@ use crate::common::options::*;
 use crate::common::params::{Common, Transport};
 use crate::common::rules::{Fault, must};
 use crate::common::samples::{parts, stamp_memory};
-use crate::workload::{Places, Workload, transfer_ns};
+use crate::workload::{Places, ResultKind, ResultShape, Workload, transfer_ns};
 pub(crate) use options::Rpc;
 use options::{CALL, Call, WORK};
 
@@ -67,6 +67,13 @@ impl Workload for Rpc {
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
         vec![Quantity::RoundTrip, Quantity::Rate, Quantity::Bandwidth]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::RoundTrip, "", ResultKind::OfMessages),
+            (Quantity::Bandwidth, "", ResultKind::Figure),
+        ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

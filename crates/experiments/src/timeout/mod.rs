@@ -27,7 +27,7 @@ use crate::common::options::*;
 use crate::common::params::Common;
 use crate::common::rules::{Fault, must};
 use crate::common::samples::parts;
-use crate::workload::Workload;
+use crate::workload::{ResultKind, ResultShape, Workload};
 pub(crate) use options::Timeout;
 use options::{ABSENT, Absent, LIMIT};
 
@@ -71,6 +71,14 @@ impl Workload for Timeout {
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
         vec![Quantity::CompletionTime, Quantity::Timeout]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::CompletionTime, "until it fails", ResultKind::OfMessages),
+            (Quantity::Timeout, "T_o", ResultKind::OfMessages),
+            (Quantity::Timeout, "T_tr", ResultKind::Figure),
+        ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {

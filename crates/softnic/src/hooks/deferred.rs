@@ -118,7 +118,7 @@ pub(crate) fn release_due(process: &Process, now: u64) {
     if let Some(deferred) = deferred_packets()
         && let Some(next_ns) = deferred.release(process, now)
     {
-        process.set_deadline(next_ns);
+        process.alarm().set(next_ns);
     }
 }
 
@@ -144,7 +144,7 @@ impl DeferredPackets {
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
-                process.set_deadline(next_ns);
+                process.alarm().set(next_ns);
             }
         }
         deferral.sends_now

@@ -33,6 +33,7 @@ use rdmalab_engine::vocab::*;
 use crate::cq::CqObject;
 use crate::hooks::Hooks;
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
+use crate::paging::PageNews;
 use crate::pd::PdObject;
 use crate::peer::{MappedMemory, Peer, key_entry};
 use crate::process::Process;
@@ -72,6 +73,20 @@ impl QpObject {
             in_timers: AtomicBool::new(false),
             in_blocked: AtomicBool::new(false),
         }
+    }
+
+    /// Tells the queue pair what happened to pages. `false` if another thread holds its lock.
+    pub(crate) fn tell_of_pages(&self, news: PageNews) -> bool {
+        let Some(mut guard) = self.inner.try_lock() else { return false };
+        if let Some(inner) = guard.as_mut() {
+            (0..news.naks).for_each(|_| inner.qp.release_fault_nak());
+            if news.have_come {
+                inner.qp.pages_arrived(&mut inner.links);
+            }
+            inner.transmit();
+            inner.settle();
+        }
+        true
     }
 }
 
@@ -190,11 +205,15 @@ impl Env for QpLinks {
     }
 
     fn access_pages(&mut self, region: &KeyEntry, span: &Span, side: Side) -> u64 {
-        self.process.access_pages((self.object, self.qpn()), region, span, side)
+        let process = self.process;
+        let Some(region) = process.keys.region_of(region) else { return span.bytes };
+        let qp = (self.object.index, self.qpn());
+        process.paging.access(qp, region, span, side, process.alarm())
     }
 
     fn holds_fault_nak(&mut self, is_read: bool) -> bool {
-        self.process.holds_fault_nak(self.object, is_read)
+        let process = self.process;
+        process.paging.holds_fault_nak(self.object.index, is_read, process.alarm())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::hooks::Hooks;
 use crate::udp::congestion::FIRST_WINDOW_PACKETS;
 use crate::udp::nagle::Queue;
 use crate::udp::socket::Route;
-use crate::udp::{Arrival, Network, UdpDriver};
+use crate::udp::{Arrival, Network, UdpIo};
 
 impl QpInner {
     /// Sets the route of a connection, after its address was set, if the peer is on another host.
@@ -102,7 +102,7 @@ impl QpInner {
 
     /// Whether the requests that were just posted wait for more of them.
     pub(super) fn delays_requests(&mut self) -> bool {
-        let Some(udp) = UdpDriver::of(self.links.process) else { return false };
+        let Some(udp) = UdpIo::of(self.links.process) else { return false };
         let QpInner { qp, links } = self;
         let progress_thread = &links.process.progress_thread;
         // Whoever sleeps, or may soon, does not poll.

@@ -25,7 +25,7 @@ impl Timers for ProcessTimers<'_> {
     fn schedule(&mut self, kind: TimerKind, at_ns: u64) {
         // An ACK time-out may be found late, at the next check of all timers.
         if let TimerKind::Rnr(_) | TimerKind::PageFault = kind {
-            self.0.set_deadline(at_ns);
+            self.0.alarm().set(at_ns);
         }
     }
 }

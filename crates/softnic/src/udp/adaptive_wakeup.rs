@@ -13,7 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::UdpDriver;
+use super::UdpIo;
 use super::connect_policy::READS_PER_SHARED_READ;
 use crate::clock::now_ns;
 use crate::poll::{readable, wait_for};
@@ -54,13 +54,8 @@ impl AdaptiveWakeup {
     /// Sleeps for `round_ns`, or until one of `others` is readable. Meanwhile takes the packets
     /// that callers do not take. If a program sleeps on a channel's descriptor (`sleeper`), packets
     /// wake the thread in every round. Returns whether one of `others` is readable.
-    pub(crate) fn wait_round(
-        &mut self,
-        udp: UdpDriver<'_>,
-        others: [i32; 3],
-        round_ns: u64,
-    ) -> bool {
-        let UdpDriver { process, network } = udp;
+    pub(crate) fn wait_round(&mut self, udp: UdpIo<'_>, others: [i32; 3], round_ns: u64) -> bool {
+        let UdpIo { process, network } = udp;
         let sleeper = process.progress_thread.keeps_doorbell_armed();
         let end_ns = now_ns() + round_ns;
         let mut wakes_on_packets = self.begin_round(sleeper);
@@ -114,7 +109,7 @@ impl AdaptiveWakeup {
 
     /// Takes a packet that came, unless a caller takes it first. Returns whether packets wake the
     /// thread from now on.
-    fn take_unless_callers_do(&mut self, udp: UdpDriver<'_>, sleeper: bool) -> bool {
+    fn take_unless_callers_do(&mut self, udp: UdpIo<'_>, sleeper: bool) -> bool {
         let network = udp.network;
         let caller_polls = network.caller_polls.load(Ordering::Relaxed);
         // In any case: a caller that did not poll lately may wait for this processor.

@@ -11,7 +11,7 @@ use rdmalab_engine::backend::VerbsResult;
 use rdmalab_link::address::{FourTuple, IpFields};
 
 use super::connect_policy::{Action, ConnectPolicy, ReadFrom};
-use super::driver::UdpDriver;
+use super::io::UdpIo;
 use super::receive_batch::Message;
 use super::receiver::{Receiver, SocketState};
 use super::{connected_socket, record_lock, socket};
@@ -23,7 +23,7 @@ const MESSAGES_MAX: usize = 64;
 /// Within this many reads a socket must be found empty once.
 const SETTLING_READS: u32 = 64;
 
-impl UdpDriver<'_> {
+impl UdpIo<'_> {
     /// Makes the kernel report the IP header fields that UD queue pairs deliver. The connected
     /// socket does not report them.
     ///
@@ -47,7 +47,7 @@ impl UdpDriver<'_> {
     /// Whether a peer may get a connected socket. Its packets wake no sleeping thread, lack the
     /// headers that UD queue pairs need, and cannot be read by other processes.
     fn may_connect(self) -> bool {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         let progress_thread = &process.progress_thread;
         !progress_thread.has_waiting_callers()
             && !progress_thread.keeps_doorbell_armed()
@@ -60,7 +60,7 @@ impl UdpDriver<'_> {
     /// Opens a connected socket for a peer, if it may have one. The caller locks no queue pair.
     #[cold]
     pub(super) fn open_connected(self, receiver: &mut Receiver, tuple: &FourTuple) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         // Clear the request before the check: a later request is seen at the next read.
         network.connected.close_requested.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);

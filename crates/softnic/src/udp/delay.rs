@@ -5,8 +5,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use super::Network;
-use super::driver::UdpDriver;
 use super::handover::EXIT_WAIT;
+use super::io::UdpIo;
 use crate::qp::{QpInner, QpObject};
 
 impl Network {
@@ -21,12 +21,12 @@ impl Network {
     }
 }
 
-impl UdpDriver<'_> {
+impl UdpIo<'_> {
     /// Records that a queue pair delays what it has to send. The caller holds the queue pair's
     /// lock. Returns `false` if too many queue pairs delay, or if the progress thread may sleep for
     /// long: then it must be sent at once.
     pub(crate) fn delay(self, object: &QpObject) -> bool {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         // Whoever takes this out of the word waits for the lock, and sends.
         if network.delayed.contains(object.index) {
             return true;
@@ -54,7 +54,7 @@ impl UdpDriver<'_> {
     }
 
     fn take_delayed(self, send: impl Fn(&mut QpInner)) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         for object in network.delayed.take().filter_map(|index| process.qps.at(index)) {
             if let Some(inner) = object.inner.lock().as_mut() {
                 send(inner);
@@ -76,7 +76,7 @@ impl UdpDriver<'_> {
     /// Leaves alone the queue pairs that another thread uses: there is another poll or round.
     #[inline]
     fn visit_delayed(self, visit: impl Fn(&mut QpInner)) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         for object in network.delayed.indices().filter_map(|index| process.qps.at(index)) {
             if let Some(mut guard) = object.inner.try_lock()
                 && let Some(inner) = guard.as_mut()
@@ -89,7 +89,7 @@ impl UdpDriver<'_> {
     /// The same while the process exits. It may exit inside a verb, so this waits for a queue pair
     /// for a short time only.
     pub(super) fn send_delayed_at_exit(self) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         let until = Instant::now() + EXIT_WAIT;
         for object in network.delayed.take().filter_map(|index| process.qps.at(index)) {
             let mut guard = object.inner.try_lock();

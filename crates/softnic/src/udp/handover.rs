@@ -23,7 +23,7 @@ use parking_lot::MutexGuard;
 use rdmalab_engine::backend::VerbsResult;
 
 use super::connect_policy::Action;
-use super::driver::UdpDriver;
+use super::io::UdpIo;
 use super::receiver::Receiver;
 use super::record_lock::{USER_BYTE, has_standby, is_locked_elsewhere, lock, set_lock, unlock};
 use crate::error::os_error;
@@ -45,12 +45,12 @@ const LOCK_TAKEN_MS: u64 = 100;
 /// How long a standby waits for the hellos of unknown processes before it reads, ms.
 pub(super) const HANDSHAKE_MS: u64 = 50;
 
-impl UdpDriver<'static> {
+impl UdpIo<'static> {
     /// Starts the threads of a standby, unless they run: one waits for the lock, the other one
     /// watches the owner.
     pub(super) fn start_standby(self) -> VerbsResult<()> {
         let network = self.network;
-        let start = |has: &AtomicBool, name: &str, run: fn(UdpDriver<'static>)| {
+        let start = |has: &AtomicBool, name: &str, run: fn(UdpIo<'static>)| {
             if has.swap(true, Ordering::SeqCst) {
                 return Ok(());
             }
@@ -61,20 +61,18 @@ impl UdpDriver<'static> {
         };
         let before = block_signals();
         // A watchdog thread does no harm without a standby thread.
-        let started = start(&network.has_watchdog, "rdmalab-watch", UdpDriver::watch_owner)
-            .and_then(|()| {
-                start(&network.has_standby, "rdmalab-standby", UdpDriver::serve_as_standby)
-            });
+        let started = start(&network.has_watchdog, "rdmalab-watch", UdpIo::watch_owner)
+            .and_then(|()| start(&network.has_standby, "rdmalab-standby", UdpIo::serve_as_standby));
         restore_signals(&before);
         started.map_err(|error| os_error("cannot start a thread", &error))
     }
 }
 
-impl UdpDriver<'_> {
+impl UdpIo<'_> {
     /// The body of the standby thread. Waits for the lock whenever this process is not the owner,
     /// then takes ownership. While the process exits, hands ownership over, unless it has done so.
     fn serve_as_standby(self) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         loop {
             network.ownership.wait_for_lock_request();
             self.give_up_lock();
@@ -193,7 +191,7 @@ extern "C" fn at_exit() {
     // In a forked child the socket is the parent's.
     let Some(network) = process.network().filter(|network| network.fd() >= 0) else { return };
     network.is_exiting.store(true, Ordering::SeqCst);
-    let udp = UdpDriver { process, network };
+    let udp = UdpIo { process, network };
     udp.send_delayed_at_exit();
     // The new owner may end before this process does, which must then be a standby.
     if udp.hand_over() && udp.start_standby().is_err() {

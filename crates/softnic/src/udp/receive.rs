@@ -8,7 +8,7 @@ use rdmalab_link::receive::Verifier;
 
 use super::connect_policy::ReadFrom;
 use super::deliver::take_packet;
-use super::driver::UdpDriver;
+use super::io::UdpIo;
 use super::receive_batch::{Message, RECEIVE_MAX, ReceiveBatch};
 use super::receiver::{Arrival, Receiver, SocketState};
 use crate::qp::{LockedQp, finish};
@@ -19,12 +19,12 @@ const MESSAGES_PER_CALL: usize = 64;
 /// At most this many reads before a retransmission: a flood must not delay it for ever.
 const LOOKS_MAX: usize = 32;
 
-impl UdpDriver<'_> {
+impl UdpIo<'_> {
     /// Handles all packets that have come so far, before a time-out leads to a retransmission. If
     /// another process owns the socket, looks for packets that it forwarded in the rings.
     #[cold]
     pub(crate) fn drain(self) -> SocketState {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         if !network.ownership.is_ours() {
             let reader =
                 Some(network.forwarded_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);

@@ -8,8 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 
-use super::driver::UdpDriver;
 use super::interface::{self, Interface};
+use super::io::UdpIo;
 use super::network::NetworkPort;
 use super::ownership::Ownership;
 use super::packet_path::ArmedHook;
@@ -90,7 +90,7 @@ fn set_network(process: &'static Process, network: Network) -> VerbsResult<()> {
     }
     // The owner of the socket, now or later, forwards only to processes that it knows.
     process.host.exchange_hellos();
-    let Some(udp) = UdpDriver::of(process) else { return Ok(()) };
+    let Some(udp) = UdpIo::of(process) else { return Ok(()) };
     udp.network.ownership.request_lock();
     udp.start_standby()
 }
@@ -117,19 +117,19 @@ fn other_slots(own: u16) -> Vec<u16> {
     live.iter().map(|live| live.slot).filter(|slot| *slot != own).collect()
 }
 
-impl UdpDriver<'_> {
+impl UdpIo<'_> {
     /// Answers another process that asks for the socket: as the owner, or if any process is asked
     /// because the owner did not answer. Says hello, because the owner forwards only to processes
     /// that it knows.
     pub(crate) fn answer_socket_request(self, message: &ControlMessage) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         let asks_us = network.ownership.is_ours() || message.kind == ControlKind::AnySocketRequest;
         if message.memory_id != socket_key(network.interface) || !asks_us {
             return;
         }
         // From now on another process may take ownership while this one is stopped, so start the
         // standby threads. If this process is not complete yet, the request will come again.
-        let Some(complete) = Process::existing().and_then(UdpDriver::of) else { return };
+        let Some(complete) = Process::existing().and_then(UdpIo::of) else { return };
         // If the threads do not start, this process only cannot become the owner again.
         let _ = complete.start_standby();
         // Only the shared socket reports the header fields that the other process may need.

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::Network;
-use super::driver::UdpDriver;
 use super::handover::HANDSHAKE_MS;
+use super::io::UdpIo;
 use super::stall_detector::{OBSERVATION_PERIOD_NS, Observation, StallDetector, Verdict};
 use crate::poll::{readable, wait_for, wait_readable};
 
@@ -23,7 +23,7 @@ impl Network {
     }
 }
 
-impl UdpDriver<'_> {
+impl UdpIo<'_> {
     /// The body of the watchdog thread: takes ownership whenever the owner has stalled.
     pub(super) fn watch_owner(self) {
         let network = self.network;
@@ -44,7 +44,7 @@ impl UdpDriver<'_> {
     }
 
     fn take_over(self, detector: &mut StallDetector) {
-        let UdpDriver { process, network } = self;
+        let UdpIo { process, network } = self;
         let unmet = process.host.exchange_hellos_within(HANDSHAKE_MS);
         let observation = network.observation();
         if detector.observe(observation) == Verdict::Stalled

@@ -6,6 +6,7 @@
 mod arrows;
 mod circles;
 mod docs;
+mod doctests;
 mod experiments;
 mod lengths;
 mod mask;
@@ -67,6 +68,11 @@ fn text_is_clean() {
 #[test]
 fn documents_hold_together() {
     settle("documents", docs::offences(&Tree::load()));
+}
+
+#[test]
+fn doc_tests_are_on_where_there_are_any() {
+    settle("doc tests", doctests::offences(&Tree::load()));
 }
 
 #[test]
