@@ -29,17 +29,23 @@ group! {
 
 group! {
     /// Keys of a node that reads.
-    pub struct InCommon {
+    pub struct Half {
         /// Whether the node reads.
         enabled: bool = true;
-        /// The signals of its samples.
-        signals: Option<Signals>;
         /// The hooks that its samples go through.
         hooks: Vec<At<HookChoice>> = Vec::new();
         /// Samples that are read at a time.
         vectorize: usize = 1, in 1..=64;
         /// Stamps and numbers samples that lack it.
         builtin: bool = true;
+    }
+}
+
+group! {
+    /// Keys of a node that reads samples of configured signals.
+    pub struct InCommon with (half: Half) {
+        /// The signals of its samples.
+        signals: Option<Signals>;
     }
 }
 

@@ -165,6 +165,12 @@ fn what_is_wrong_is_told_with_its_place() {
             ),
             "bb is no destination: its out is not enabled",
         ),
+        (
+            "nodes = { aa = { type = \"signal.v2\", vectorize = 2, \
+             in = { enabled = false, builtin = false, signals = {} } } }\n\
+             paths = ( { in = \"aa\" } )",
+            "a.conf:2:18: aa is no source: its in is not enabled",
+        ),
     ] {
         assert_refused(text, what);
     }

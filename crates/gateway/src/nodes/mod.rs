@@ -10,7 +10,7 @@ pub mod socket;
 use rdmalab_config::{At, ConfigError, tagged};
 
 use crate::hooks::HookChoice;
-use crate::keys::{InCommon, OutCommon};
+use crate::keys::{Half, OutCommon};
 use crate::node::Node;
 
 tagged! {
@@ -72,31 +72,30 @@ impl NodeConfig {
     /// The hooks of its halves: those of reading and of writing.
     #[must_use]
     pub fn hooks(&self) -> [Vec<At<HookChoice>>; 2] {
-        if let Self::SignalV2(config) = self {
-            return [config.r#in.hooks.clone(), Vec::new()];
-        }
         let (reads, writes) = self.halves();
         let reads = reads.map(|half| half.hooks.clone()).unwrap_or_default();
         [reads, writes.map(|half| half.hooks.clone()).unwrap_or_default()]
     }
 
     /// The keys that halves have in common.
-    fn halves(&self) -> (Option<&InCommon>, Option<&OutCommon>) {
+    fn halves(&self) -> (Option<&Half>, Option<&OutCommon>) {
         match self {
-            Self::Signal(config) => (config.r#in.as_ref(), None),
-            Self::SignalV2(_) => (None, None),
+            Self::Signal(config) => (config.r#in.as_ref().map(|half| &half.half), None),
+            Self::SignalV2(config) => (Some(&config.r#in.half), None),
             Self::File(config) => (
-                config.r#in.as_ref().map(|half| &half.common),
+                config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
-            Self::Loopback(config) => (config.r#in.as_ref(), config.out.as_ref()),
-            Self::Shmem(config) => (Some(&config.r#in.common), Some(&config.out.common)),
+            Self::Loopback(config) => {
+                (config.r#in.as_ref().map(|half| &half.half), config.out.as_ref())
+            }
+            Self::Shmem(config) => (Some(&config.r#in.common.half), Some(&config.out.common)),
             Self::Socket(config) => (
-                config.r#in.as_ref().map(|half| &half.common),
+                config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
             Self::Infiniband(config) => (
-                config.r#in.as_ref().map(|half| &half.common),
+                config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
         }

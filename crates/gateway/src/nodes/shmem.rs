@@ -102,7 +102,7 @@ impl Node for Shmem {
             node: self.name.clone(),
             reader,
             words: vec![0; words + 1],
-            vectorize: self.config.r#in.common.vectorize,
+            vectorize: self.config.r#in.common.half.vectorize,
             spins: self.config.mode == Mode::Polling,
             had_peer: false,
             clock: world.clock,

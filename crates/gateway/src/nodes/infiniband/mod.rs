@@ -165,7 +165,7 @@ impl Config {
         let signals = signals.unwrap_or_default();
         let incoming = self.r#in.as_ref();
         let (max_wrs, spare) = incoming.map_or((128, 16), |i| (i.max_wrs, i.buffer_subtraction));
-        let vectorize = incoming.map_or(1, |half| half.common.vectorize);
+        let vectorize = incoming.map_or(1, |half| half.common.half.vectorize);
         if spare as usize > max_wrs as usize - 2 {
             return Err(wrong(format!("in.buffer_subtraction is {spare}"))
                 .right(format!("it must leave 2 of the {max_wrs} of in.max_wrs")));

@@ -4,8 +4,7 @@ use rdmalab_config::{At, ConfigError, Findings, FromValue, Kind as Form, Value a
 use rdmalab_sample::{Generator, Kind, Signal, Waveform};
 
 use super::computed::{Computed, Shape};
-use crate::hooks::HookChoice;
-use crate::keys::{NodeCommon, VALUES_MAX};
+use crate::keys::{Half, NodeCommon, VALUES_MAX};
 use crate::node::{Node, NodeCounts};
 use crate::timer::TimerKind;
 
@@ -69,11 +68,9 @@ impl FromValue for Waves {
 
 group! {
     /// The reading half.
-    pub struct In {
+    pub struct In with (half: Half) {
         /// The signals.
         signals: Waves;
-        /// The hooks that its samples go through.
-        hooks: Vec<At<HookChoice>> = Vec::new();
     }
 }
 
