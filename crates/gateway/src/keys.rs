@@ -34,10 +34,11 @@ group! {
         enabled: bool = true;
         /// The hooks that its samples go through.
         hooks: Vec<At<HookChoice>> = Vec::new();
-        /// Samples that are read at a time.
-        vectorize: usize = 1, in 1..=64;
         /// Stamps and numbers samples that lack it.
         builtin: bool = true;
+    }
+    ignored {
+        vectorize: "samples are handed over as they come";
     }
 }
 

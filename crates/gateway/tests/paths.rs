@@ -213,8 +213,8 @@ fn keys_that_are_wrong_are_told_with_the_right_ones() {
 fn keys_without_effect_are_told() {
     let plan = plan(
         "seed = 3, priority = 0, affinity = 0, nodes = { aa = { type = \"signal\", \
-         monitor_missed = true }, bb = { type = \"file\", uri = \"/dev/null\", \
-         initial_sequenceno = 1, in = { buffer_size = 3 }, out = { builtin = false, \
+         monitor_missed = true, vectorize = 2, in = { signals = \"1f\" } }, bb = { \
+         type = \"file\", uri = \"/dev/null\", initial_sequenceno = 1, in = { buffer_size = 3 }, out = { builtin = false, \
          signals = \"1f\", vectorize = 3 } } }, \
          paths = ( { in = \"aa\", out = \"bb\", poll = true } )",
     );
@@ -231,6 +231,8 @@ fn keys_without_effect_are_told() {
             "poll",
             "seed",
             "signals",
+            "signals",
+            "vectorize",
             "vectorize"
         ]
     );

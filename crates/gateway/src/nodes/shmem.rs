@@ -33,6 +33,8 @@ group! {
     pub struct In with (common: InCommon) {
         /// The name to read.
         name: At<String>;
+        /// Samples that are read at a time.
+        vectorize: usize = 1, in 1..=64;
     }
 }
 
@@ -102,7 +104,7 @@ impl Node for Shmem {
             node: self.name.clone(),
             reader,
             words: vec![0; words + 1],
-            vectorize: self.config.r#in.common.half.vectorize,
+            vectorize: self.config.r#in.vectorize,
             spins: self.config.mode == Mode::Polling,
             had_peer: false,
             clock: world.clock,

@@ -65,6 +65,8 @@ group! {
     pub struct In with (common: InCommon) {
         /// The address to listen on.
         address: Option<At<String>>;
+        /// Samples that are read at a time.
+        vectorize: usize = 1, in 1..=64;
         /// Most receives in the queue.
         max_wrs: u32 = 128, in 4..=65_536;
         /// Entries of the completion queue.
@@ -165,7 +167,7 @@ impl Config {
         let signals = signals.unwrap_or_default();
         let incoming = self.r#in.as_ref();
         let (max_wrs, spare) = incoming.map_or((128, 16), |i| (i.max_wrs, i.buffer_subtraction));
-        let vectorize = incoming.map_or(1, |half| half.common.half.vectorize);
+        let vectorize = incoming.map_or(1, |half| half.vectorize);
         if spare as usize > max_wrs as usize - 2 {
             return Err(wrong(format!("in.buffer_subtraction is {spare}"))
                 .right(format!("it must leave 2 of the {max_wrs} of in.max_wrs")));

@@ -4,9 +4,17 @@ use rdmalab_config::{At, ConfigError, OneOrMany, group};
 use rdmalab_sample::{Generator, Kind, Signal, Waveform};
 
 use super::computed::{Computed, Shape};
-use crate::keys::{InCommon, NodeCommon};
+use crate::keys::{Half, NodeCommon};
 use crate::node::{Node, NodeCounts};
 use crate::timer::TimerKind;
+
+group! {
+    /// The reading half.
+    pub struct In with (half: Half) {}
+    ignored {
+        signals: "all are floats, as many as values says";
+    }
+}
 
 group! {
     /// Signals that are computed.
@@ -42,7 +50,7 @@ group! {
         /// The seed of what is random.
         seed: u64 = 1;
         /// Keys of its reading half.
-        r#in: Option<InCommon>;
+        r#in: Option<In>;
     }
     ignored {
         monitor_missed: "missed ticks are always counted";
