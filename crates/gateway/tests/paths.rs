@@ -171,6 +171,15 @@ fn what_is_wrong_is_told_with_its_place() {
              paths = ( { in = \"aa\" } )",
             "a.conf:2:18: aa is no source: its in is not enabled",
         ),
+        (
+            "nodes = { aa = { type = \"signal\", pulse_width = () } }\npaths = ()",
+            "pulse_width of aa has 0 elements; 1 or 1",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\", values = 3, pulse_high = ( 1.0, 2.0 ) } }\n\
+             paths = ()",
+            "pulse_high of aa has 2 elements; 1 or 3",
+        ),
     ] {
         assert_refused(text, what);
     }

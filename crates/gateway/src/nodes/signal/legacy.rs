@@ -69,6 +69,9 @@ impl Config {
             ("offset", self.offset.0.len()),
             ("stddev", self.stddev.0.len()),
             ("phase", self.phase.0.len()),
+            ("pulse_width", self.pulse_width.0.len()),
+            ("pulse_low", self.pulse_low.0.len()),
+            ("pulse_high", self.pulse_high.0.len()),
             ("signal", self.signal.0.len()),
         ];
         let values = self.values;
