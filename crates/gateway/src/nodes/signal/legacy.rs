@@ -1,9 +1,9 @@
 //! `signal`: the same keys for all values, or a list of them.
 
 use rdmalab_config::{At, ConfigError, OneOrMany, group};
-use rdmalab_sample::{Generator, Kind, Signal, Waveform};
+use rdmalab_sample::{Generator, Kind, Shape, Signal, Waveform};
 
-use super::computed::{Computed, Shape};
+use super::computed::{Computed, ShapeName};
 use crate::keys::{Half, NodeCommon};
 use crate::node::{Node, NodeCounts};
 use crate::timer::TimerKind;
@@ -20,7 +20,7 @@ group! {
     /// Signals that are computed.
     pub struct Config with (common: NodeCommon) {
         /// The shape of all values, or of each.
-        signal: OneOrMany<Shape> = OneOrMany(vec![Shape::Mixed]);
+        signal: OneOrMany<ShapeName> = OneOrMany(vec![ShapeName(Shape::Mixed)]);
         /// How many values a sample has.
         values: usize = 1, in 1..=512;
         /// Samples a second.
@@ -82,7 +82,7 @@ impl Config {
         let of = |list: &OneOrMany<f64>, at: usize| list.0[at.min(list.0.len() - 1)];
         let generator = |at: usize| {
             let waveform = Waveform {
-                signal: self.signal.0[at.min(self.signal.0.len() - 1)].of_generator(),
+                signal: self.signal.0[at.min(self.signal.0.len() - 1)].0,
                 frequency: of(&self.frequency, at),
                 amplitude: of(&self.amplitude, at),
                 offset: of(&self.offset, at),

@@ -1,9 +1,9 @@
 //! `signal.v2`: each signal has keys of its own.
 
 use rdmalab_config::{At, ConfigError, Findings, FromValue, Kind as Form, Value as Tree, group};
-use rdmalab_sample::{Generator, Kind, Signal, Waveform};
+use rdmalab_sample::{Generator, Kind, Shape, Signal, Waveform};
 
-use super::computed::{Computed, Shape};
+use super::computed::{Computed, ShapeName};
 use crate::keys::{Half, NodeCommon, VALUES_MAX};
 use crate::node::{Node, NodeCounts};
 use crate::timer::TimerKind;
@@ -18,7 +18,7 @@ group! {
         /// How many there are of it.
         count: usize = 1, in 1..=512;
         /// Its shape.
-        signal: Shape = Shape::Mixed;
+        signal: ShapeName = ShapeName(Shape::Mixed);
         /// Periods a second.
         frequency: f64 = 1.0;
         /// The height.
@@ -112,7 +112,7 @@ impl Config {
                 let unit = wave.unit.clone();
                 signals.push(Signal { unit, ..Signal::new(name, Kind::Float) });
                 let waveform = Waveform {
-                    signal: wave.signal.of_generator(),
+                    signal: wave.signal.0,
                     frequency: wave.frequency,
                     amplitude: wave.amplitude,
                     offset: wave.offset,
