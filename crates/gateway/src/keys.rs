@@ -187,7 +187,7 @@ fn initial(kind: Kind, number: f64) -> Value {
 
 /// Signals as configured; else 64 floats, as VILLASnode has them.
 #[must_use]
-pub fn signals_or_default(configured: &InCommon) -> Vec<Signal> {
-    let signals = configured.signals.as_ref().map(|signals| signals.0.clone());
+pub fn signals_or_default(configured: Option<&InCommon>) -> Vec<Signal> {
+    let signals = configured.and_then(|half| half.signals.as_ref()).map(|all| all.0.clone());
     signals.unwrap_or_else(|| Signal::numbered(64, Kind::Float))
 }

@@ -11,20 +11,20 @@
 //! handed over, or some time after [`node::Stop`] was set.
 #![forbid(unsafe_code)]
 
-pub mod config;
-pub mod counts;
-pub mod format;
-pub mod hooks;
+mod config;
+mod counts;
+mod format;
+mod hooks;
 mod inherit;
-pub mod keys;
-pub mod mapping;
+mod keys;
+mod mapping;
 pub mod node;
-pub mod nodes;
+mod nodes;
 mod path;
 mod plan;
-pub mod queue;
+mod queue;
 mod run;
-pub mod summary;
+mod summary;
 pub mod timer;
 
 pub use config::Gateway;

@@ -80,6 +80,37 @@ impl fmt::Debug for Log {
     }
 }
 
+/// Tells the user about one node, and nothing twice in a row.
+#[derive(Clone, Debug)]
+pub struct Teller {
+    node: String,
+    log: Log,
+    told: String,
+}
+
+impl Teller {
+    /// Messages about this node.
+    #[must_use]
+    pub fn new(node: &str, log: &Log) -> Self {
+        Self { node: node.to_owned(), log: log.clone(), told: String::new() }
+    }
+
+    /// Tells something, unless it was told last.
+    pub fn tell(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if what != self.told {
+            self.say(&what);
+            self.told = what;
+        }
+    }
+
+    /// Tells something in any case. What was told before it is new again.
+    pub fn say(&mut self, what: impl fmt::Display) {
+        self.log.say(format_args!("{}: {what}", self.node));
+        self.told.clear();
+    }
+}
+
 /// A number that a node counts while a path or the summary reads it. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Count(Arc<AtomicU64>);

@@ -81,7 +81,7 @@ impl Config {
                 return Err(ConfigError::new(&end.at, format!("{:?}: {why}", end.value)));
             }
         }
-        let signals = signals_or_default(&self.r#in.common);
+        let signals = signals_or_default(Some(&self.r#in.common));
         let counts = NodeCounts::default();
         Ok(Box::new(Shmem { name: name.value.clone(), config: self, signals, counts }))
     }

@@ -16,7 +16,7 @@ use rdmalab_sample::Signal;
 
 use crate::keys::signals_or_default;
 use crate::node::{Node, NodeCounts, Sink, Source, World, wall_time};
-pub use config::{Config, Eof, EpochMode, In, Out};
+pub use config::Config;
 
 /// The node.
 struct File {
@@ -34,10 +34,7 @@ impl Config {
         if let Err(why) = name::expand(&self.uri, wall_time()) {
             return Err(ConfigError::new(&at.at, format!("{}: {why}", self.uri)));
         }
-        let signals = self.r#in.as_ref().map_or_else(
-            || Signal::numbered(64, rdmalab_sample::Kind::Float),
-            |half| signals_or_default(&half.common),
-        );
+        let signals = signals_or_default(self.r#in.as_ref().map(|half| &half.common));
         Ok(Box::new(File { config: self, signals, counts: NodeCounts::default() }))
     }
 }
