@@ -3,15 +3,13 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::timer::TimerKind;
 use rdmalab_gateway::{Plan, Summary};
 use rdmalab_measure::Clock;
-
-/// The longest wait of a test, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+use rdmalab_testing::{LIMIT, Patience};
 
 /// A gateway that runs.
 pub struct Running {
@@ -42,9 +40,9 @@ pub fn start(text: &str) -> Running {
 /// Runs a gateway until it ends by itself.
 pub fn run(text: &str) -> Summary {
     let running = start(text);
-    let until = Instant::now() + LIMIT;
+    let mut patience = Patience::of(LIMIT);
     while !running.thread.is_finished() {
-        assert!(Instant::now() < until, "{:#?}", running.told());
+        assert!(patience.lasts(), "{:#?}", running.told());
         std::thread::sleep(Duration::from_millis(5));
     }
     running.join()
@@ -53,9 +51,9 @@ pub fn run(text: &str) -> Summary {
 impl Running {
     /// Waits until there is something.
     pub fn until(&self, what: &str, mut look: impl FnMut() -> bool) {
-        let until = Instant::now() + LIMIT;
+        let mut patience = Patience::of(LIMIT);
         while !look() {
-            assert!(Instant::now() < until, "no {what}: {:#?}", self.told());
+            assert!(patience.lasts(), "no {what}: {:#?}", self.told());
             assert!(!self.thread.is_finished(), "it ended before {what}: {:#?}", self.told());
             std::thread::sleep(Duration::from_millis(5));
         }
