@@ -25,6 +25,7 @@ mod plan;
 mod queue;
 mod run;
 mod summary;
+mod tcp;
 pub mod timer;
 
 pub use config::Gateway;

@@ -13,13 +13,12 @@ use rdmalab_verbs::{
     ReadyToSend, VerbsError,
 };
 
-use rustix::net::sockopt;
-
 use super::connect::Ends;
 use super::hello::HELLO_BYTES;
 use super::link::Link;
 use super::shared::Shared;
 use crate::node::{NodeCounts, Teller};
+use crate::tcp::notice_a_dead_peer;
 
 /// How long the peer may take for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -211,15 +210,6 @@ impl Exchanger {
     }
 }
 
-/// Makes reads fail some seconds after the peer's host has ended without a word.
-fn notice_a_dead_peer(stream: &TcpStream) -> std::io::Result<()> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    Ok(())
-}
-
 /// Reads a line, at most until then and until the node ends. The reads of the stream time out soon.
 fn read_line(
     from: &mut impl BufRead,
@@ -289,16 +279,6 @@ mod tests {
         assert!(late.unwrap_err().contains("in time"));
         is_over.store(true, Ordering::Relaxed);
         assert!(read_line(&mut slow(), later, &is_over).unwrap_err().contains("ends"));
-    }
-
-    #[test]
-    fn a_dead_peer_is_noticed_by_the_kernel() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        notice_a_dead_peer(&stream).unwrap();
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 3);
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(1));
     }
 
     #[test]

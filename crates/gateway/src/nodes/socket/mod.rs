@@ -22,6 +22,7 @@ use write::{Sender, Stream, Writing};
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
 use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, Teller, World, stamp};
+use crate::tcp::notice_a_dead_peer;
 
 /// The longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
@@ -278,7 +279,7 @@ impl Reading {
         let mut state = SourceState::Open;
         if peer.is_none() {
             if let Ok((stream, from)) = listener.accept() {
-                let _ = stream.set_nonblocking(true);
+                let _ = (stream.set_nonblocking(true), notice_a_dead_peer(&stream));
                 bytes.clear();
                 self.counts.connected.add(1);
                 self.log.say(format_args!("{}: {from} sends", self.name));
@@ -387,8 +388,11 @@ mod tests {
     use std::io::Write;
 
     use rdmalab_sample::Kind;
+    use rdmalab_testing::{LIMIT, Patience};
 
     use super::*;
+    use crate::node::Stop;
+    use crate::tcp::would_notice;
 
     fn reading(receiver: Receiver, format: &str) -> (Reading, Pool) {
         let reading = Reading {
@@ -465,6 +469,28 @@ mod tests {
         }
         writes.join().unwrap().unwrap();
         assert_eq!(reading.counts.garbage.get(), 0);
+    }
+
+    #[test]
+    fn dead_peers_are_noticed_by_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let to = listener.local_addr().unwrap();
+        let log = Log::new(|_| {});
+        let receiver = Receiver::Stream { listener, peer: None, bytes: Vec::new() };
+        let (mut reading, mut pool) = reading(receiver, "villas.human");
+        let clock = rdmalab_measure::Clock::new();
+        let timer = crate::timer::TimerKind::Timerfd;
+        let world = World { device: None, clock, timer, stop: Stop::default(), log };
+        let mut stream = Stream::to(to, "net", &world, &NodeCounts::default());
+        let (mut to, mut patience) = (Vec::new(), Patience::of(LIMIT));
+        while stream.peer().is_none() || reading.counts.connected.get() == 0 {
+            assert!(patience.lasts(), "no connection");
+            assert!(reading.read(&mut pool, &mut to, Duration::from_millis(5)).is_ok());
+            stream.send(&[], 0);
+        }
+        let Receiver::Stream { peer: Some(peer), .. } = &reading.receiver else { panic!("a peer") };
+        assert!(would_notice(peer) && stream.peer().is_some_and(would_notice));
     }
 
     #[test]

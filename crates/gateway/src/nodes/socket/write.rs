@@ -12,6 +12,7 @@ use rdmalab_sample::{Form, Format, Handle, Pool, Signal};
 
 use super::datagrams::Datagrams;
 use crate::node::{Log, NodeCounts, Sink, Teller, World};
+use crate::tcp::notice_a_dead_peer;
 
 /// Bytes that wait for a TCP peer at most.
 const WAITING_BYTES: usize = 1 << 20;
@@ -90,7 +91,7 @@ impl Sink for Writing {
     }
 
     fn is_ready(&self) -> bool {
-        !matches!(&self.sender, Sender::Stream(stream) if stream.peer.is_none())
+        !matches!(&self.sender, Sender::Stream(stream) if stream.peer().is_none())
     }
 
     fn may_retry(&self) -> bool {
@@ -165,6 +166,7 @@ impl Stream {
                     && let Ok(stream) = TcpStream::connect_timeout(&there, PAUSE)
                 {
                     let _ = (stream.set_nodelay(true), stream.set_nonblocking(true));
+                    let _ = notice_a_dead_peer(&stream);
                     own.is_wanted.store(false, Relaxed);
                     *own.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
                     continue;
@@ -179,13 +181,18 @@ impl Stream {
         Self { peer: None, shared, waiting, messages, lost: 0, node, log, counts }
     }
 
+    /// Its peer, once there is a connection.
+    pub fn peer(&self) -> Option<&TcpStream> {
+        self.peer.as_ref()
+    }
+
     /// Samples that wait.
     fn samples(&self) -> u64 {
         self.messages.iter().map(|(_, samples)| samples).sum()
     }
 
     /// Sends a message after those that wait; whether it was taken.
-    fn send(&mut self, bytes: &[u8], samples: u64) -> bool {
+    pub fn send(&mut self, bytes: &[u8], samples: u64) -> bool {
         if self.peer.is_none() {
             let found = self.shared.found.try_lock().ok().and_then(|mut found| found.take());
             let Some(stream) = found else { return bytes.is_empty() };
