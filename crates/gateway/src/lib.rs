@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! config ── plan ── run ─┬─ path (a thread each): sources ── mapping ── destinations
-//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband
+//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband, ...
 //! ```
 //!
 //! A configuration is checked as a whole ([`Plan::check`]) before anything is opened. Destinations
@@ -24,10 +24,12 @@ mod path;
 mod plan;
 mod queue;
 mod run;
+mod strftime;
 mod summary;
 mod tcp;
 pub mod timer;
+mod writer;
 
 pub use config::Gateway;
 pub use plan::Plan;
-pub use summary::Summary;
+pub use summary::{PathReport, Summary};

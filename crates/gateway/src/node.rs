@@ -6,12 +6,13 @@
 //! thread of the path owns.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rdmalab_config::At;
 use rdmalab_measure::Clock;
-use rdmalab_sample::{Handle, Pool, Signal, Storage, Timestamp};
+use rdmalab_sample::{Handle, Pool, Signal, Storage, Timestamp, hooks};
 use rdmalab_verbs::Device;
 
 use crate::timer::TimerKind;
@@ -162,6 +163,9 @@ pub(crate) fn stamp(pool: &mut Pool, samples: &mut [Handle]) {
     }
 }
 
+/// What a path counts of a node's samples, while another node shows it.
+pub type Observer = Arc<Mutex<hooks::stats::Stats>>;
+
 /// A checked node.
 pub trait Node: Send {
     /// The signals of the samples that it reads.
@@ -190,6 +194,11 @@ pub trait Node: Send {
 
     /// What it counts.
     fn counts(&self) -> NodeCounts;
+
+    /// The nodes that it shows statistics of, where they are named, and what counts for each.
+    fn observes(&self) -> Vec<(At<String>, Observer)> {
+        Vec::new()
+    }
 }
 
 /// What a read has found besides samples.

@@ -6,6 +6,8 @@ pub mod loopback;
 pub mod shmem;
 pub mod signal;
 pub mod socket;
+pub mod stats;
+pub mod test_rtt;
 
 use rdmalab_config::{At, ConfigError, tagged};
 
@@ -30,6 +32,10 @@ tagged! {
         Socket(socket::Config) = "socket";
         /// Samples over InfiniBand, RoCE, or a soft device.
         Infiniband(infiniband::Config) = "infiniband";
+        /// Statistics of other nodes, at a fixed rate.
+        Stats(stats::Config) = "stats";
+        /// Round trips over another node, case after case.
+        TestRtt(test_rtt::Config) = "test_rtt";
     }
     refused {
         "zeromq" => "use socket, shmem or infiniband";
@@ -54,6 +60,8 @@ impl NodeConfig {
             Self::Shmem(config) => config.node(name),
             Self::Socket(config) => config.node(name),
             Self::Infiniband(config) => config.node(name),
+            Self::Stats(config) => config.node(name),
+            Self::TestRtt(config) => config.node(name),
         }
     }
 
@@ -82,6 +90,8 @@ impl NodeConfig {
         match self {
             Self::Signal(config) => (config.r#in.as_ref().map(|half| &half.half), None),
             Self::SignalV2(config) => (Some(&config.r#in.half), None),
+            Self::Stats(config) => (Some(&config.r#in.half), None),
+            Self::TestRtt(config) => config.halves(),
             Self::File(config) => (
                 config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
@@ -119,7 +129,7 @@ impl NodeConfig {
             _ if self.halves().1.is_some_and(|half| !half.enabled) => {
                 Some("its out is not enabled")
             }
-            Self::Signal(_) | Self::SignalV2(_) => Some("it computes samples"),
+            Self::Signal(_) | Self::SignalV2(_) | Self::Stats(_) => Some("it computes samples"),
             Self::Socket(config) if config.out.is_none() => Some("it has no out.address"),
             _ => None,
         }
@@ -140,6 +150,8 @@ impl NodeConfig {
             Self::Shmem(config) => &config.common,
             Self::Socket(config) => &config.common,
             Self::Infiniband(config) => &config.common,
+            Self::Stats(config) => &config.common,
+            Self::TestRtt(config) => &config.common,
         }
     }
 }
