@@ -17,6 +17,7 @@ mod format;
 mod hooks;
 mod inherit;
 mod keys;
+mod live;
 mod mapping;
 pub mod node;
 mod nodes;
@@ -31,5 +32,6 @@ pub mod timer;
 mod writer;
 
 pub use config::Gateway;
+pub use live::Live;
 pub use plan::Plan;
 pub use summary::{PathReport, Summary};

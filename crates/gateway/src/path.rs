@@ -10,6 +10,7 @@ use rdmalab_sample::{Flags, Handle, Hook, Pool, Signal, Value};
 use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
 use crate::hooks::Chain;
+use crate::live::LivePath;
 use crate::mapping::Part;
 use crate::node::{
     Count, Log, NodeCounts, Observer, Sink, Source, SourceState, Stop, World, wall_time,
@@ -140,6 +141,8 @@ pub struct Path {
     pub affinity: Option<u64>,
     /// Priority of its thread.
     pub priority: Option<u8>,
+    /// Who asks what it has done so far.
+    pub live: LivePath,
     /// The rest of the process.
     pub world: World,
 }
@@ -199,6 +202,7 @@ impl Path {
                     any = true;
                 }
             }
+            self.live.answer(|| self.report(&work));
             if self.world.stop.is_set() && drain.is_over(any) {
                 break;
             }
@@ -510,6 +514,13 @@ impl Path {
             work.lost[at] += lost;
             work.written[at] = work.written[at].saturating_sub(lost);
         }
+        let report = self.report(&work);
+        self.live.put(report.clone());
+        report
+    }
+
+    /// What it has done so far.
+    fn report(&self, work: &Work) -> PathReport {
         let inputs = self.inputs.iter().enumerate().map(|(at, input)| {
             let (found, has_failed) = (work.trackers[at].found, work.failed_inputs[at]);
             let skipped = if input.source.skips_missed() { input.counts.missed.get() } else { 0 };

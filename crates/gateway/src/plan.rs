@@ -10,6 +10,7 @@ use crate::config::{Gateway, PathConfig};
 use crate::hooks::{Chain, HookChoice};
 use crate::inherit::inherited;
 use crate::keys::VALUES_MAX;
+use crate::live::{Live, LivePath};
 use crate::mapping::{Part, What};
 use crate::node::{Node, Observer};
 use crate::nodes::NodeConfig;
@@ -65,6 +66,7 @@ pub(crate) struct PlannedPath {
     /// The signals before its hooks.
     pub signals: Vec<Signal>,
     pub hooks: Chain,
+    pub live: LivePath,
 }
 
 /// Where a path writes.
@@ -154,6 +156,12 @@ impl Plan {
     #[must_use]
     pub fn describe(&self) -> String {
         format!("{}, {}", count_of(self.nodes.len(), "node"), count_of(self.paths.len(), "path"))
+    }
+
+    /// What its paths have done so far, while it runs.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        Live::of(self.paths.iter().map(|path| path.live.clone()).collect())
     }
 
     /// Whether a node uses a device of RDMA.
@@ -284,7 +292,18 @@ fn one_way(
     let to = list(&mut destinations.iter().map(|to| to.node));
     let name = format!("{} -> {to}", list(&mut sources.iter().copied()));
     let (config, at, signals) = (config.clone(), at.clone(), composed);
-    Ok(PlannedPath { name, config, at, sources, triggers, destinations, taken, signals, hooks })
+    Ok(PlannedPath {
+        name,
+        config,
+        at,
+        sources,
+        triggers,
+        destinations,
+        taken,
+        signals,
+        hooks,
+        live: LivePath::default(),
+    })
 }
 
 fn triggers(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::timer::TimerKind;
-use rdmalab_gateway::{Plan, Summary};
+use rdmalab_gateway::{Live, PathReport, Plan, Summary};
 use rdmalab_measure::Clock;
 use rdmalab_testing::{LIMIT, Patience};
 
@@ -16,6 +16,7 @@ pub struct Running {
     thread: std::thread::JoinHandle<Result<Summary, String>>,
     stop: Stop,
     told: Arc<Mutex<Vec<String>>>,
+    live: Live,
 }
 
 /// The plan of a configuration.
@@ -31,10 +32,10 @@ pub fn start(text: &str) -> Running {
     let (stop, told) = (Stop::default(), Arc::new(Mutex::new(Vec::new())));
     let lines = told.clone();
     let log = Log::new(move |line| lines.lock().unwrap().push(line.to_owned()));
-    let clock = Clock::new();
+    let (clock, live) = (Clock::new(), plan.live());
     let world = World { device: None, clock, timer: TimerKind::Timerfd, stop: stop.clone(), log };
     let thread = std::thread::spawn(move || plan.run(&world));
-    Running { thread, stop, told }
+    Running { thread, stop, told, live }
 }
 
 /// Runs a gateway until it ends by itself.
@@ -57,6 +58,11 @@ impl Running {
             assert!(!self.thread.is_finished(), "it ended before {what}: {:#?}", self.told());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What its paths have done so far.
+    pub fn so_far(&self) -> Vec<PathReport> {
+        self.live.ask(LIMIT)
     }
 
     /// Its messages so far.
