@@ -211,7 +211,24 @@ fn keys_that_are_wrong_are_told_with_the_right_ones() {
         (
             "nodes = { aa = { type = \"signal\" } }\n\
              paths = ( { in = \"aa\", hooks = ( { type = \"decimate\", ratoi = 2 } ) } )",
-            "a.conf:2:55: ",
+            "a.conf:2:55: hooks: unknown field `ratoi`",
+        ),
+        (
+            // An option whose name the error of another one contains.
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"decimate\", ratio = 2, \
+             renumber = 7 } ) } )",
+            "a.conf:2:66: hooks: invalid type",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"decimate\" } ) } )",
+            "a.conf:2:34: `ratio` must be given",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"ts\", priority = \"x\" } ) } )",
+            "a.conf:2:60: priority is \"x\"",
         ),
     ] {
         assert_refused(text, what);
