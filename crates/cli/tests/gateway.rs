@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use common::{Process, rdmalab, said, signal};
@@ -308,4 +309,46 @@ fn a_wrong_configuration_is_a_usage_error_with_its_place() {
     assert_eq!(ended.code, Some(2), "{}", ended.report());
     let place = format!("{}:1:35: unknown key \"rat\"", file.display());
     assert!(ended.stderr.contains(&place), "{}", ended.stderr);
+}
+
+/// What a server answers to a GET.
+fn get(port: u16, path: &str) -> std::io::Result<String> {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[test]
+fn prometheus_can_ask_what_paths_have_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = rdmalab_testing::free_port();
+    let text = "nodes = { siggen = { type = \"signal\", rate = 1000.0 }, \
+                back = { type = \"loopback\" } }, \
+                paths = ( { in = \"siggen\", out = \"back\" }, { in = \"back\" } )";
+    let at = format!("127.0.0.1:{port}");
+    let mut running = gateway(&dir, "metrics", text, &["--metrics", &at]);
+    let number = |name: &str| {
+        let found = get(port, "/metrics").ok()?;
+        let line = found.lines().find(|line| line.starts_with(name))?;
+        line.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    let samples = "rdmalab_gateway_samples_total{path=\"siggen -> back\"} ";
+    let first = running.brings("samples", || number(samples).filter(|count| *count > 0.0));
+    running.brings("more samples", || number(samples).filter(|count| *count > first));
+    let median = "rdmalab_gateway_latency_seconds{path=\"back -> \",quantile=\"0.5\"} ";
+    assert!(running.brings("a latency", || number(median)) > 0.0);
+    let all = get(port, "/metrics").unwrap();
+    assert!(all.starts_with("HTTP/1.1 200 OK\r\n"), "{all}");
+    for count in ["missed", "lost", "duplicate", "reordered", "dropped"] {
+        let line = format!("rdmalab_gateway_{count}_total{{path=\"siggen -> back\"}} ");
+        assert!(all.contains(&line), "{line}: {all}");
+    }
+    assert!(get(port, "/other").unwrap().starts_with("HTTP/1.1 404 "));
+    let ended = gateway(&dir, "second", text, &["--metrics", &at]).end();
+    assert_eq!(ended.code, Some(1), "{}", ended.report());
+    assert!(ended.stderr.contains(&at), "{}", ended.report());
+    signal("-TERM", running.id());
+    assert!(running.end().succeeded());
 }

@@ -150,16 +150,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of a key that must stand there.
-    pub fn required<T: FromValue>(&mut self, key: &'static str) -> Option<T> {
-        self.key(key, None, None)
-    }
-
-    /// The value of a key that may stand there. The outer `None` is an error.
-    pub fn optional<T: FromValue>(&mut self, key: &'static str) -> Option<Option<T>> {
-        self.key(key, None, None)
-    }
-
     /// The value of a key with bounds and a default. A key without default must stand there,
     /// unless its type says what it is where it does not.
     pub fn key<T: FromValue>(

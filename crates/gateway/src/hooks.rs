@@ -1,8 +1,8 @@
 //! The key `hooks` of nodes and paths: a list of groups with the `type` of a hook and its options.
 
-use rdmalab_config::{At, ConfigError, Entry, Findings, FromValue, Kind, Value};
+use rdmalab_config::{At, ConfigError, Entry, Findings, FromValue, Kind, Position, Value};
 use rdmalab_sample::{Hook, HookOptions, SampleMut, Signal, Verdict};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::node::{Log, wall_time};
 
@@ -19,28 +19,38 @@ pub struct HookChoice {
 
 impl FromValue for HookChoice {
     fn from_value(value: &Value, key: &str, findings: &mut Findings) -> Option<Self> {
-        let mut json = value.to_json();
-        let mut take = |key: &str| json.as_object_mut().and_then(|keys| keys.remove(key));
-        let (enabled, priority) = (take("enabled"), take("priority"));
-        let options = serde_json::from_value(json).map_err(|why| format!("{key}: {why}"));
-        let checked = options.and_then(|options| {
-            let is_enabled = enabled.map_or(Ok(true), |is| is.as_bool().ok_or("enabled"));
-            let priority = priority.map_or(Ok(PRIORITY), |n| n.as_i64().ok_or("priority"));
-            let wrong = |key| format!("`{key}` of a hook is of the wrong type");
-            let (is_enabled, priority) = (is_enabled.map_err(wrong)?, priority.map_err(wrong)?);
-            Ok(Self { options, priority, is_enabled })
-        });
-        let told = |why: String| {
-            // The key that the message names, if it names one.
-            let named = |entry: &&Entry| why.contains(&format!("`{}`", entry.key));
-            let entry = match &value.kind {
-                Kind::Group(entries) => entries.iter().find(named),
-                _ => None,
-            };
-            let at = entry.map_or(&value.at, |entry| &entry.key_at);
-            findings.error(ConfigError::new(at, why));
+        let Kind::Group(entries) = &value.kind else {
+            let error = ConfigError::new(&value.at, format!("{key} is {}", value.quoted()));
+            findings.error(error.right(format!("it must be {}", Self::expected())));
+            return None;
         };
-        checked.map_err(told).ok()
+        let find = |key: &str| entries.iter().find(|entry| entry.key == key);
+        let (mut is_enabled, mut priority) = (Some(true), Some(PRIORITY));
+        if let Some(entry) = find("enabled") {
+            is_enabled = bool::from_value(&entry.value, "enabled", findings);
+        }
+        if let Some(entry) = find("priority") {
+            priority = i64::from_value(&entry.value, "priority", findings);
+        }
+        let is_option = |entry: &&Entry| !["type", "enabled", "priority"].contains(&&*entry.key);
+        let options: Vec<&Entry> = entries.iter().filter(is_option).collect();
+        let name = find("type");
+        let mut read = |some: &[&Entry], at: &Position| {
+            let some = name.iter().chain(some);
+            let keys: Map<_, _> = some.map(|e| (e.key.clone(), e.value.to_json())).collect();
+            let read = serde_json::from_value::<HookOptions>(keys.into());
+            let told = |why: serde_json::Error| {
+                findings.error(ConfigError::new(at, format!("{key}: {why}")));
+            };
+            read.map_err(told).ok()
+        };
+        read(&[], name.map_or(&value.at, |name| &name.value.at))?;
+        // Each option alone, so that an error belongs to its key.
+        for option in &options {
+            read(&[option], &option.key_at)?;
+        }
+        let options = read(&options, &value.at)?;
+        Some(Self { options, priority: priority?, is_enabled: is_enabled? })
     }
 
     fn expected() -> String {

@@ -1,5 +1,5 @@
 //! Keys that a node has for both of its halves, as in VILLASnode: what stands at the node holds for
-//! `in` and `out`, unless they have it themselves.
+//! `in` and `out`, unless they have it themselves. Signals hold for `in`, if it is there.
 
 use rdmalab_config::{Entry, Kind, Value};
 
@@ -36,6 +36,10 @@ fn move_down(node: &mut Value) {
                 entries.push(own.clone());
             }
             is_moved = true;
+            // Those of written samples follow from the path.
+            if key == "signals" {
+                break;
+            }
         }
         if let (true, Kind::Group(entries)) = (is_moved, &mut node.kind) {
             entries.retain(|entry| entry.key != key);
@@ -56,7 +60,7 @@ mod tests {
                 "{ vectorize = 4, in = { a = 1 }, out = { vectorize = 2 } }",
                 "{ in = { a = 1, vectorize = 4 }, out = { vectorize = 2 } }",
             ),
-            ("{ signals = \"3f\", in = {} }", "{ in = { signals = \"3f\" } }"),
+            ("{ signals = \"3f\", in = {}, out = {} }", "{ in = { signals = \"3f\" }, out = {} }"),
             // Reported where it stands.
             ("{ hooks = () }", "{ hooks = () }"),
         ] {

@@ -29,17 +29,24 @@ group! {
 
 group! {
     /// Keys of a node that reads.
-    pub struct InCommon {
+    pub struct Half {
         /// Whether the node reads.
         enabled: bool = true;
-        /// The signals of its samples.
-        signals: Option<Signals>;
         /// The hooks that its samples go through.
         hooks: Vec<At<HookChoice>> = Vec::new();
-        /// Samples that are read at a time.
-        vectorize: usize = 1, in 1..=64;
         /// Stamps and numbers samples that lack it.
         builtin: bool = true;
+    }
+    ignored {
+        vectorize: "samples are handed over as they come";
+    }
+}
+
+group! {
+    /// Keys of a node that reads samples of configured signals.
+    pub struct InCommon with (half: Half) {
+        /// The signals of its samples.
+        signals: Option<Signals>;
     }
 }
 
@@ -180,7 +187,7 @@ fn initial(kind: Kind, number: f64) -> Value {
 
 /// Signals as configured; else 64 floats, as VILLASnode has them.
 #[must_use]
-pub fn signals_or_default(configured: &InCommon) -> Vec<Signal> {
-    let signals = configured.signals.as_ref().map(|signals| signals.0.clone());
+pub fn signals_or_default(configured: Option<&InCommon>) -> Vec<Signal> {
+    let signals = configured.and_then(|half| half.signals.as_ref()).map(|all| all.0.clone());
     signals.unwrap_or_else(|| Signal::numbered(64, Kind::Float))
 }

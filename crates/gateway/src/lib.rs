@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! config ── plan ── run ─┬─ path (a thread each): sources ── mapping ── destinations
-//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband
+//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband, ...
 //! ```
 //!
 //! A configuration is checked as a whole ([`Plan::check`]) before anything is opened. Destinations
@@ -11,22 +11,27 @@
 //! handed over, or some time after [`node::Stop`] was set.
 #![forbid(unsafe_code)]
 
-pub mod config;
-pub mod counts;
-pub mod format;
-pub mod hooks;
+mod config;
+mod counts;
+mod format;
+mod hooks;
 mod inherit;
-pub mod keys;
-pub mod mapping;
+mod keys;
+mod live;
+mod mapping;
 pub mod node;
-pub mod nodes;
+mod nodes;
 mod path;
 mod plan;
-pub mod queue;
+mod queue;
 mod run;
-pub mod summary;
+mod strftime;
+mod summary;
+mod tcp;
 pub mod timer;
+mod writer;
 
 pub use config::Gateway;
+pub use live::Live;
 pub use plan::Plan;
-pub use summary::Summary;
+pub use summary::{PathReport, Summary};

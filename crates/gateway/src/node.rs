@@ -6,12 +6,13 @@
 //! thread of the path owns.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rdmalab_config::At;
 use rdmalab_measure::Clock;
-use rdmalab_sample::{Handle, Pool, Signal, Storage, Timestamp};
+use rdmalab_sample::{Handle, Pool, Signal, Storage, Timestamp, hooks};
 use rdmalab_verbs::Device;
 
 use crate::timer::TimerKind;
@@ -80,6 +81,37 @@ impl fmt::Debug for Log {
     }
 }
 
+/// Tells the user about one node, and nothing twice in a row.
+#[derive(Clone, Debug)]
+pub struct Teller {
+    node: String,
+    log: Log,
+    told: String,
+}
+
+impl Teller {
+    /// Messages about this node.
+    #[must_use]
+    pub fn new(node: &str, log: &Log) -> Self {
+        Self { node: node.to_owned(), log: log.clone(), told: String::new() }
+    }
+
+    /// Tells something, unless it was told last.
+    pub fn tell(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if what != self.told {
+            self.say(&what);
+            self.told = what;
+        }
+    }
+
+    /// Tells something in any case. What was told before it is new again.
+    pub fn say(&mut self, what: impl fmt::Display) {
+        self.log.say(format_args!("{}: {what}", self.node));
+        self.told.clear();
+    }
+}
+
 /// A number that a node counts while a path or the summary reads it. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Count(Arc<AtomicU64>);
@@ -131,6 +163,9 @@ pub(crate) fn stamp(pool: &mut Pool, samples: &mut [Handle]) {
     }
 }
 
+/// What a path counts of a node's samples, while another node shows it.
+pub type Observer = Arc<Mutex<hooks::stats::Stats>>;
+
 /// A checked node.
 pub trait Node: Send {
     /// The signals of the samples that it reads.
@@ -159,6 +194,11 @@ pub trait Node: Send {
 
     /// What it counts.
     fn counts(&self) -> NodeCounts;
+
+    /// The nodes that it shows statistics of, where they are named, and what counts for each.
+    fn observes(&self) -> Vec<(At<String>, Observer)> {
+        Vec::new()
+    }
 }
 
 /// What a read has found besides samples.

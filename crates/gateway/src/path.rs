@@ -1,15 +1,20 @@
 //! A path at work: one thread that reads its sources, and writes to its destinations.
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rdmalab_rank::realtime;
-use rdmalab_sample::{Flags, Handle, Pool, Signal, Value};
+use rdmalab_sample::hooks::stats::Stats;
+use rdmalab_sample::{Flags, Handle, Hook, Pool, Signal, Value};
 
 use crate::config::Mode;
 use crate::counts::{Latencies, Tracker};
 use crate::hooks::Chain;
+use crate::live::LivePath;
 use crate::mapping::Part;
-use crate::node::{Count, Log, NodeCounts, Sink, Source, SourceState, Stop, World, wall_time};
+use crate::node::{
+    Count, Log, NodeCounts, Observer, Sink, Source, SourceState, Stop, World, wall_time,
+};
 use crate::queue;
 use crate::summary::{InputReport, OutputReport, PathReport};
 use crate::timer::{Timer, TimerKind};
@@ -41,6 +46,8 @@ pub struct Input {
     pub counts: NodeCounts,
     /// The hooks of its reading half.
     pub hooks: Chain,
+    /// What counts its samples for other nodes.
+    pub observers: Vec<Observer>,
     /// Other paths that read the same node, and samples for which they had no room.
     pub copies: Vec<(queue::Writer, Count)>,
     /// Whether its samples make the path's.
@@ -134,6 +141,8 @@ pub struct Path {
     pub affinity: Option<u64>,
     /// Priority of its thread.
     pub priority: Option<u8>,
+    /// Who asks what it has done so far.
+    pub live: LivePath,
     /// The rest of the process.
     pub world: World,
 }
@@ -193,6 +202,7 @@ impl Path {
                     any = true;
                 }
             }
+            self.live.answer(|| self.report(&work));
             if self.world.stop.is_set() && drain.is_over(any) {
                 break;
             }
@@ -304,6 +314,7 @@ impl Path {
                 Ok(SourceState::Restarted) => {
                     work.trackers[at].restart();
                     self.inputs[at].hooks.restart();
+                    observe(&self.inputs[at].observers, Hook::restart);
                 }
                 Ok(SourceState::Ended) => work.ended[at] = true,
                 Err(why) => {
@@ -344,6 +355,13 @@ impl Path {
         // An origin that is the arrival itself is no latency.
         if let (true, Some(offset_ns)) = (flags.has(Flags::ORIGIN), view.offset_ns()) {
             work.latencies.push(i64::try_from(offset_ns).unwrap_or(i64::MAX));
+        }
+        if !input.observers.is_empty() {
+            let mut view = work.pool.get_mut(&mut sample);
+            // Counting changes nothing and cannot fail.
+            observe(&input.observers, |stats| {
+                let _ = stats.process(&mut view, &wall_time);
+            });
         }
         if !input.hooks.is_empty()
             && !input.hooks.pass(&mut work.pool.get_mut(&mut sample), &self.world.log)
@@ -496,6 +514,13 @@ impl Path {
             work.lost[at] += lost;
             work.written[at] = work.written[at].saturating_sub(lost);
         }
+        let report = self.report(&work);
+        self.live.put(report.clone());
+        report
+    }
+
+    /// What it has done so far.
+    fn report(&self, work: &Work) -> PathReport {
         let inputs = self.inputs.iter().enumerate().map(|(at, input)| {
             let (found, has_failed) = (work.trackers[at].found, work.failed_inputs[at]);
             let skipped = if input.source.skips_missed() { input.counts.missed.get() } else { 0 };
@@ -512,6 +537,13 @@ impl Path {
             disconnected: output.counts.disconnected.get(),
         });
         PathReport::new(&self.name, inputs.collect(), outputs.collect(), work.latencies.quantiles())
+    }
+}
+
+/// Lets all observers of a node do something.
+fn observe(observers: &[Observer], mut act: impl FnMut(&mut Stats)) {
+    for observer in observers {
+        act(&mut observer.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 

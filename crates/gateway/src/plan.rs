@@ -10,8 +10,9 @@ use crate::config::{Gateway, PathConfig};
 use crate::hooks::{Chain, HookChoice};
 use crate::inherit::inherited;
 use crate::keys::VALUES_MAX;
+use crate::live::{Live, LivePath};
 use crate::mapping::{Part, What};
-use crate::node::Node;
+use crate::node::{Node, Observer};
 use crate::nodes::NodeConfig;
 use crate::path::Taken;
 
@@ -44,6 +45,8 @@ pub(crate) struct PlannedNode {
     /// The signals that it gives, behind the hooks of its reading half.
     pub signals: Vec<Signal>,
     pub hooks_in: Chain,
+    /// What counts its samples for other nodes.
+    pub observers: Vec<Observer>,
     hooks_out: Vec<At<HookChoice>>,
 }
 
@@ -63,6 +66,7 @@ pub(crate) struct PlannedPath {
     /// The signals before its hooks.
     pub signals: Vec<Signal>,
     pub hooks: Chain,
+    pub live: LivePath,
 }
 
 /// Where a path writes.
@@ -123,11 +127,20 @@ impl Plan {
             }
         }
         errors.extend(written_twice(&nodes, &paths));
+        let observed = observed(&names, &nodes, &paths);
         if errors.is_empty() && paths.is_empty() {
             errors.push(ConfigError::new(&tree.at, "there is no path"));
         }
-        if !errors.is_empty() {
-            return Err(errors);
+        let observed = match observed {
+            Ok(observed) if errors.is_empty() => observed,
+            Ok(_) => return Err(errors),
+            Err(error) => {
+                errors.push(error);
+                return Err(errors);
+            }
+        };
+        for (node, observer) in observed {
+            nodes[node].observers.push(observer);
         }
         let settings = Settings {
             affinity: gateway.affinity,
@@ -143,6 +156,12 @@ impl Plan {
     #[must_use]
     pub fn describe(&self) -> String {
         format!("{}, {}", count_of(self.nodes.len(), "node"), count_of(self.paths.len(), "path"))
+    }
+
+    /// What its paths have done so far, while it runs.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        Live::of(self.paths.iter().map(|path| path.live.clone()).collect())
     }
 
     /// Whether a node uses a device of RDMA.
@@ -168,6 +187,7 @@ fn planned_node(name: At<String>, config: NodeConfig) -> Result<PlannedNode, Con
         has_memory,
         signals,
         hooks_in,
+        observers: Vec::new(),
         hooks_out,
     })
 }
@@ -272,7 +292,18 @@ fn one_way(
     let to = list(&mut destinations.iter().map(|to| to.node));
     let name = format!("{} -> {to}", list(&mut sources.iter().copied()));
     let (config, at, signals) = (config.clone(), at.clone(), composed);
-    Ok(PlannedPath { name, config, at, sources, triggers, destinations, taken, signals, hooks })
+    Ok(PlannedPath {
+        name,
+        config,
+        at,
+        sources,
+        triggers,
+        destinations,
+        taken,
+        signals,
+        hooks,
+        live: LivePath::default(),
+    })
 }
 
 fn triggers(
@@ -291,6 +322,25 @@ fn triggers(
         triggers[at] = true;
     }
     Ok(triggers)
+}
+
+/// What counts samples for other nodes, and of which node.
+fn observed(
+    names: &Names<'_>,
+    nodes: &[PlannedNode],
+    paths: &[PlannedPath],
+) -> Result<Vec<(usize, Observer)>, ConfigError> {
+    let read = |at: &usize| paths.iter().any(|path| path.sources.contains(at));
+    let mut all = Vec::new();
+    for (name, observer) in nodes.iter().flat_map(|node| node.node.observes()) {
+        let node = names.find(&name.value, &name)?;
+        if !read(&node) {
+            let what = format!("{} has no statistics: no path reads it", name.value);
+            return Err(ConfigError::new(&name.at, what));
+        }
+        all.push((node, observer));
+    }
+    Ok(all)
 }
 
 /// Nodes that several paths write.

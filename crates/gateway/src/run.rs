@@ -84,7 +84,7 @@ impl Plan {
         for (number, (planned, outputs)) in planned_paths.into_iter().zip(outputs).enumerate() {
             let mut inputs = Vec::new();
             for (place, &at) in planned.sources.iter().enumerate() {
-                let PlannedNode { name, node, is_builtin, signals, hooks_in, .. } =
+                let PlannedNode { name, node, is_builtin, signals, hooks_in, observers, .. } =
                     &mut self.nodes[at];
                 let mut counts = node.counts();
                 let source = match first.get(&at) {
@@ -111,6 +111,7 @@ impl Plan {
                     counts,
                     // Of further paths, the samples have gone through them.
                     hooks: std::mem::take(hooks_in),
+                    observers: std::mem::take(observers),
                     copies: Vec::new(),
                     triggers: planned.triggers[place],
                 });
@@ -147,6 +148,7 @@ impl Plan {
             connect_wait: Duration::from_secs_f64(config.connect_wait),
             rate_hz: (config.rate > 0.0).then_some(config.rate),
             affinity: config.affinity.or(self.gateway.affinity).filter(|bits| *bits > 0),
+            live: planned.live,
             priority: config.priority.or(self.gateway.priority).filter(|p| *p > 0),
             world: world.clone(),
         }

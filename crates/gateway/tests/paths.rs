@@ -165,6 +165,21 @@ fn what_is_wrong_is_told_with_its_place() {
             ),
             "bb is no destination: its out is not enabled",
         ),
+        (
+            "nodes = { aa = { type = \"signal.v2\", vectorize = 2, \
+             in = { enabled = false, builtin = false, signals = {} } } }\n\
+             paths = ( { in = \"aa\" } )",
+            "a.conf:2:18: aa is no source: its in is not enabled",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\", pulse_width = () } }\npaths = ()",
+            "pulse_width of aa has 0 elements; 1 or 1",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\", values = 3, pulse_high = ( 1.0, 2.0 ) } }\n\
+             paths = ()",
+            "pulse_high of aa has 2 elements; 1 or 3",
+        ),
     ] {
         assert_refused(text, what);
     }
@@ -196,7 +211,24 @@ fn keys_that_are_wrong_are_told_with_the_right_ones() {
         (
             "nodes = { aa = { type = \"signal\" } }\n\
              paths = ( { in = \"aa\", hooks = ( { type = \"decimate\", ratoi = 2 } ) } )",
-            "a.conf:2:55: ",
+            "a.conf:2:55: hooks: unknown field `ratoi`",
+        ),
+        (
+            // An option whose name the error of another one contains.
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"decimate\", ratio = 2, \
+             renumber = 7 } ) } )",
+            "a.conf:2:66: hooks: invalid type",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"decimate\" } ) } )",
+            "a.conf:2:34: `ratio` must be given",
+        ),
+        (
+            "nodes = { aa = { type = \"signal\" } }\n\
+             paths = ( { in = \"aa\", hooks = ( { type = \"ts\", priority = \"x\" } ) } )",
+            "a.conf:2:60: priority is \"x\"",
         ),
     ] {
         assert_refused(text, what);
@@ -207,8 +239,9 @@ fn keys_that_are_wrong_are_told_with_the_right_ones() {
 fn keys_without_effect_are_told() {
     let plan = plan(
         "seed = 3, priority = 0, affinity = 0, nodes = { aa = { type = \"signal\", \
-         monitor_missed = true }, bb = { type = \"file\", uri = \"/dev/null\", \
-         initial_sequenceno = 1, in = { buffer_size = 3 }, out = { builtin = false, \
+         monitor_missed = true, vectorize = 2, in = { signals = \"1f\" } }, bb = { \
+         type = \"file\", uri = \"/dev/null\", initial_sequenceno = 1, \
+         in = { buffer_size = 3 }, out = { builtin = false, \
          signals = \"1f\", vectorize = 3 } } }, \
          paths = ( { in = \"aa\", out = \"bb\", poll = true } )",
     );
@@ -225,6 +258,8 @@ fn keys_without_effect_are_told() {
             "poll",
             "seed",
             "signals",
+            "signals",
+            "vectorize",
             "vectorize"
         ]
     );
@@ -383,4 +418,78 @@ fn hooks_change_samples_of_nodes_and_of_paths() {
     let rows = rows("f", &dir);
     assert!(rows.len() < 20, "some are skipped: {summary:#?}");
     assert!(rows.iter().all(|row| row[1] == 2.0 * row[0] + 1.0), "{rows:?}");
+}
+
+#[test]
+fn statistics_of_a_node_are_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = run(&format!(
+        "nodes = {{ {} {} stats = {{ type = \"stats\", rate = 50.0, in = {{ signals = ( \
+         {{ stats = \"s.samples.total\" }}, {{ stats = \"s.skipped.total\" }}, \
+         {{ stats = \"s.owd.lowest\" }}, {{ stats = \"s.owd.highest\" }} ) }} }} }}, \
+         paths = ( {{ in = \"s\" }}, {{ in = \"stats\", out = \"f\" }} )",
+        signal("s", "limit = 300"),
+        file("f", &dir)
+    ));
+    let of = &summary.paths[0];
+    let all = rows("f", &dir);
+    let [number, samples, skipped, lowest, highest] = all.last().unwrap()[..] else {
+        panic!("{all:?}")
+    };
+    let missed_before_the_first = of.sources[0].sequence.first.unwrap();
+    assert_eq!(samples, of.samples as f64, "the last one comes when the path has ended");
+    assert_eq!(skipped, (of.missed - missed_before_the_first) as f64 - missed_last(of));
+    assert!(0.0 < lowest && lowest <= highest, "{lowest} {highest}");
+    assert_eq!(number as u64 + 1, summary.paths[1].samples + summary.paths[1].missed);
+    assert!(all.windows(2).all(|pair| pair[0][1] <= pair[1][1]), "{all:?}");
+}
+
+/// Ticks that were missed after the last sample of a signal with 300 ticks.
+fn missed_last(path: &rdmalab_gateway::PathReport) -> f64 {
+    299.0 - path.sources[0].sequence.last.unwrap() as f64
+}
+
+#[test]
+fn statistics_of_nodes_that_are_not_read_are_refused() {
+    let stats = |shown: &str| {
+        format!(
+            "nodes = {{ aa = {{ type = \"signal\" }}, bb = {{ type = \"signal\" }}, \
+             st = {{ type = \"stats\", rate = 1.0, in = {{ signals = (\n\
+             {{ stats = \"{shown}\" }} ) }} }} }}\npaths = ( {{ in = [ \"aa\", \"st\" ] }} )"
+        )
+    };
+    assert!(plan(&stats("aa.owd.mean")).is_ok());
+    for (shown, what) in [
+        ("bb.owd.mean", "a.conf:2:11: bb has no statistics: no path reads it"),
+        ("cc.owd.mean", "a.conf:2:11: there is no node \"cc\""),
+        ("aa.age.mean", "a.conf:2:11: stats is \"aa.age.mean\"; \"age\" is none of owd"),
+    ] {
+        assert_refused(&stats(shown), what);
+    }
+}
+
+#[test]
+fn round_trips_are_measured_case_after_case() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = run(&format!(
+        "nodes = {{ rtt = {{ type = \"test_rtt\", output = \"{}\", prefix = \"t\", \
+         format = \"csv\", cases = ( {{ rates = [ 500.0, 1000.0 ], values = [ 1, 3 ], \
+         limit = 50, warmup = 0.01 }} ) }}, back = {{ type = \"loopback\" }} }}, \
+         paths = ( {{ in = \"rtt\", out = \"back\" }}, {{ in = \"back\", out = \"rtt\" }} )",
+        dir.path().display()
+    ));
+    let [there, back] = &summary.paths[..] else { panic!("{summary:#?}") };
+    let warmup = 2 * (5 + 10);
+    assert_eq!(there.samples + there.missed, 4 * 50 + warmup, "{summary:#?}");
+    assert_eq!((there.samples, there.dropped, back.dropped), (back.samples, 0, 0));
+    let mut written = 0;
+    for (values, rate) in [(1, 500), (3, 500), (1, 1000), (3, 1000)] {
+        let rows = rows(&format!("t_values{values}_rate{rate}.log"), &dir);
+        assert!((1..=50).contains(&rows.len()), "{values} {rate}: {}", rows.len());
+        // The round trip and the number; no values.
+        assert!(rows.iter().all(|row| row.len() == 2 && row[0] > 0.0), "{rows:?}");
+        written += rows.len() as u64;
+    }
+    let strays = there.sources[0].garbage;
+    assert!((written + strays..=written + strays + warmup).contains(&back.samples));
 }

@@ -52,11 +52,10 @@ impl Histogram {
 
     /// Forgets all numbers.
     pub fn clear(&mut self) {
-        let Self { below_zero, others, .. } = self;
-        below_zero.fill(0);
-        others.fill(0);
-        let buckets = (std::mem::take(below_zero), std::mem::take(others));
-        *self = Self { below_zero: buckets.0, others: buckets.1, ..Self::default() };
+        self.below_zero.fill(0);
+        self.others.fill(0);
+        (self.count, self.sum, self.squares) = (0, 0.0, 0.0);
+        (self.lowest, self.highest, self.last) = (i64::MAX, i64::MIN, 0);
     }
 
     /// How many numbers were counted.

@@ -25,9 +25,10 @@ use crate::option_error::OptionError;
 use crate::signal::Signal;
 
 /// A hook and its options, as an object of a configuration describes it: the member `type` names
-/// the hook. The members `enabled` and `priority` are the caller's.
+/// the hook. The members `enabled` and `priority` are the caller's. Each option may be left out
+/// here; [`HookOptions::build`] refuses a hook that lacks one without default.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HookOptions {
     /// `average`
     Average(average::Options),
@@ -93,7 +94,7 @@ impl HookOptions {
             Self::Print(options) => Box::new(print::Print::new(options, signals)?),
             Self::Round(options) => Box::new(round::Round::new(options, signals)?),
             Self::Scale(options) => Box::new(scale::Scale::new(options, signals)?),
-            Self::ShiftSeq(options) => Box::new(shift_seq::ShiftSeq::new(options)),
+            Self::ShiftSeq(options) => Box::new(shift_seq::ShiftSeq::new(options)?),
             Self::ShiftTs(options) => Box::new(shift_ts::ShiftTs::new(options)?),
             Self::SkipFirst(options) => Box::new(skip_first::SkipFirst::new(options)?),
             Self::Stats(options) => Box::new(stats::Stats::new(&options)),

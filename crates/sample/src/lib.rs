@@ -49,4 +49,4 @@ pub use sample::{META_BYTES, SampleMut, SampleRef, record_bytes};
 pub use signal::Signal;
 pub use timestamp::Timestamp;
 pub use value::{Complex, Value};
-pub use waveform::{Generator, Shape, Waveform};
+pub use waveform::{Generator, Shape, Waveform, time_ns};

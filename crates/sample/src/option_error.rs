@@ -13,6 +13,11 @@ impl OptionError {
         Self { key: key.into(), what: what.into() }
     }
 
+    /// The value of the option `key`, which has no default.
+    pub(crate) fn given<T>(key: &str, value: Option<T>) -> Result<T, Self> {
+        value.ok_or_else(|| Self::new(key, "must be given"))
+    }
+
     /// The key of the option in a configuration.
     #[must_use]
     pub fn key(&self) -> &str {

@@ -36,6 +36,9 @@ impl Shape {
         ["random", "sine", "square", "triangle", "ramp", "counter", "constant", "mixed", "pulse"];
 }
 
+/// Nanoseconds of a second.
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// The shapes of mixed signals, in order.
 const MIXED: [Shape; 7] = [
     Shape::Random,
@@ -143,9 +146,17 @@ impl Generator {
     }
 }
 
+/// When tick number `tick` is, in nanoseconds after the start, with `rate` ticks a second.
+#[must_use]
+pub fn time_ns(tick: u64, rate: f64) -> u64 {
+    // The whole seconds apart: a product of both would not be exact beyond 2^53 ns, 104 days.
+    let seconds = tick as f64 / rate;
+    let whole = seconds.trunc();
+    whole as u64 * NS_PER_S + ((seconds - whole) * NS_PER_S as f64) as u64
+}
+
 /// Nanoseconds as seconds, rounded as VILLASnode does.
 fn seconds(ns: u64) -> f64 {
-    const NS_PER_S: u64 = 1_000_000_000;
     (ns / NS_PER_S) as f64 + (ns % NS_PER_S) as f64 * 1e-9
 }
 
@@ -174,6 +185,13 @@ mod tests {
         let mean = steps.iter().sum::<f64>() / steps.len() as f64;
         let variance = steps.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / steps.len() as f64;
         assert!(mean.abs() < 0.02 && (variance.sqrt() - 0.5).abs() < 0.02, "{mean} {variance}");
+    }
+
+    #[test]
+    fn ticks_of_a_year_are_exact() {
+        assert_eq!([0, 1, 3].map(|tick| time_ns(tick, 1000.0)), [0, 1_000_000, 3_000_000]);
+        let year_s = 31_556_952;
+        assert_eq!(time_ns(year_s * 4 + 1, 4.0), year_s * NS_PER_S + 250_000_000);
     }
 
     #[test]

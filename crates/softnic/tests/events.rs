@@ -88,7 +88,7 @@ fn block(channel: &Channel) -> u64 {
 /// Waits for the descriptor to become readable, as programs with their own event loop do.
 fn poll_descriptor(channel: &Channel) -> u64 {
     let fd = SoftNic::channel_fd(channel).expect("a descriptor");
-    assert!(readable(fd, PATIENCE.as_millis() as i32), "no event came");
+    assert!(becomes_readable(fd), "no event came");
     SoftNic::wait_channel(channel, Deadline::Never).expect("an event")
 }
 

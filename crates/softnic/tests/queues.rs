@@ -141,7 +141,7 @@ fn a_batch_is_posted_whole_or_not_at_all() {
 
 fn next_event(node: &Node) -> AsyncEvent {
     let fd = SoftNic::async_fd(&node.ctx).expect("a descriptor");
-    assert!(readable(fd, PATIENCE.as_millis() as i32), "an asynchronous event comes");
+    assert!(becomes_readable(fd), "an asynchronous event comes");
     SoftNic::wait_async_event(&node.ctx, Deadline::Never).expect("an event")
 }
 

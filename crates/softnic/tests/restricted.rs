@@ -111,10 +111,8 @@ fn in_pid_namespace(work: impl FnOnce()) {
     };
     if pid == 0 {
         // SAFETY: plain numbers.
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::alarm(WATCHDOG.as_secs() as u32);
-        }
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        end_if_hung("the process in the namespace".to_owned());
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(if result.is_ok() { 0 } else { 1 }) };

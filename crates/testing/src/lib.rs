@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod built;
+mod patience;
 mod ports;
 mod process;
 mod seeds;
@@ -13,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 pub use built::{example, find, library, rdmalab};
+pub use patience::Patience;
 pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
 pub use seeds::{only_seed, play_each, regressions, seeds, seeds_each, seeds_times};

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::patience::Patience;
 use crate::ports::listens;
 
 /// How long one wait may take, on a busy machine.
@@ -133,14 +134,14 @@ impl Process {
     /// # Panics
     /// When there is nothing within [`LIMIT`].
     pub fn within<T>(&mut self, what: &str, mut look: impl FnMut(&mut Child) -> Option<T>) -> T {
-        let until = Instant::now() + LIMIT;
+        let mut patience = Patience::of(LIMIT);
         loop {
             if let Some(found) = look(&mut self.child) {
                 return found;
             }
             let (stdout, stderr) = (&self.stdout, &self.stderr);
             let words = || format!("{}{}", content(stdout), content(stderr));
-            assert!(Instant::now() < until, "waited in vain for {what}: {}", words());
+            assert!(patience.lasts(), "waited in vain for {what}: {}", words());
             sleep(LONG_LOOK);
         }
     }
@@ -181,8 +182,8 @@ impl Process {
 
     /// As [`Process::listens_on`], but returns whether it listens.
     pub fn wait_until_it_listens(&mut self, port: u16) -> bool {
-        let until = Instant::now() + LIMIT;
-        while Instant::now() < until {
+        let mut patience = Patience::of(LIMIT);
+        while patience.lasts() {
             if listens(self.id(), port) {
                 return true;
             }
@@ -203,9 +204,10 @@ impl Process {
         self.end_by(Instant::now())
     }
 
-    /// Waits for its end until `until`, then kills it.
-    pub fn end_by(mut self, until: Instant) -> Ended {
-        while !self.has_ended() && Instant::now() < until {
+    /// Waits for its end until then, and kills it.
+    pub fn end_by(mut self, until: impl Into<Patience>) -> Ended {
+        let mut patience = until.into();
+        while !self.has_ended() && patience.lasts() {
             sleep(LOOK);
         }
         let status = self.child.try_wait().ok().flatten();
@@ -282,11 +284,9 @@ mod tests {
     fn a_process_that_hangs_is_killed_and_its_output_is_kept() {
         let hangs = shell("echo first; echo second >&2; exec sleep 1000");
         let (stdout, stderr) = (&hangs.stdout, &hangs.stderr);
-        let until = Instant::now() + LIMIT;
-        while content(stdout).is_empty() || content(stderr).is_empty() {
-            assert!(Instant::now() < until, "it printed nothing");
-            sleep(LOOK);
-        }
+        let printed = || !content(stdout).is_empty() && !content(stderr).is_empty();
+        let has_printed = Patience::of(LIMIT).until(|| printed().then_some(()));
+        assert!(has_printed.is_some(), "it printed nothing");
         let ended = hangs.end_by(Instant::now());
         assert!(ended.status.is_none() && !ended.succeeded());
         assert_eq!([&ended.stdout[..], &ended.stderr], ["first\n", "second\n"]);

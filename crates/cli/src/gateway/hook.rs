@@ -4,10 +4,11 @@ use std::io;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use rdmalab_gateway::node::wall_time;
 use rdmalab_sample::{FormatOptions, Handle, Hook, HookOptions, Pool, Signal, Verdict};
 use serde_json::{Map, Value};
 
-use super::samples::{FORMAT_HELP, Reader, Writer, copy, format_options, now, signals};
+use super::samples::{FORMAT_HELP, Reader, Writer, copy, format_options, signals};
 use crate::failure::{Outcome, run as failed, usage};
 
 /// Pass samples from standard input through a hook to standard output
@@ -62,7 +63,7 @@ pub fn run(args: &HookArgs) -> Outcome {
 fn passed(hook: &mut dyn Hook, pool: &mut Pool, handles: &mut Vec<Handle>) -> u64 {
     let mut wrong = 0;
     for mut handle in std::mem::take(handles) {
-        let verdict = hook.process(&mut pool.get_mut(&mut handle), &now);
+        let verdict = hook.process(&mut pool.get_mut(&mut handle), &wall_time);
         match verdict {
             Ok(Verdict::Pass) => handles.push(handle),
             Ok(Verdict::Drop) => pool.give(handle),

@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod convert;
 mod hook;
+mod metrics;
 mod pipe;
 mod run;
 mod samples;

@@ -1,18 +1,28 @@
 //! `rdmalab gateway run`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::timer::TimerKind;
-use rdmalab_gateway::{Plan, Summary};
+use rdmalab_gateway::{Live, PathReport, Plan, Summary};
 use rdmalab_measure::Clock;
 
 use super::check::plan;
+use super::metrics;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
 use crate::soft;
+
+/// Time between two views of paths on a terminal, and between two looks whether to end.
+const SHOWN_EACH: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Run a gateway: its nodes and paths
 ///
@@ -27,6 +37,9 @@ pub struct RunArgs {
     /// Write a summary as JSON: the counts of each path, and how long its samples took
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
+    /// Serve what paths have done so far to Prometheus
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// The device.
     #[command(flatten)]
     device: DeviceArgs,
@@ -45,7 +58,11 @@ pub struct DeviceArgs {
 
 /// Checks, runs and reports.
 pub fn run(args: &RunArgs) -> Outcome {
-    let summary = carry(plan(&args.file)?, &args.device)?;
+    let plan = plan(&args.file)?;
+    if let Some(at) = args.metrics {
+        metrics::serve(at, plan.live())?;
+    }
+    let summary = carry(plan, &args.device)?;
     for path in &summary.paths {
         outln!("{}", path.line());
     }
@@ -77,12 +94,40 @@ pub(super) fn carry(plan: Plan, args: &DeviceArgs) -> Outcome<Summary> {
         }
         false => None,
     };
+    // Draws nothing where standard error is no terminal.
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{msg}").map_err(failed)?);
     let world = World {
         device,
         clock: Clock::new(),
         timer: TimerKind::Timerfd,
         stop: Stop::of(Interrupt::catch().flag()),
-        log: Log::new(|line| errln!("{line}")),
+        log: Log::new({
+            let bar = bar.clone();
+            move |line| bar.suspend(|| errln!("{line}"))
+        }),
     };
-    plan.run(&world).map_err(failed)
+    let live = plan.live();
+    let ended = AtomicBool::new(false);
+    let summary = thread::scope(|scope| {
+        scope.spawn(|| show(&bar, &live, &ended));
+        let summary = plan.run(&world);
+        ended.store(true, Ordering::Relaxed);
+        summary
+    });
+    bar.finish_and_clear();
+    summary.map_err(failed)
+}
+
+/// Shows each second what paths have done, if standard error is a terminal.
+fn show(bar: &ProgressBar, live: &Live, ended: &AtomicBool) {
+    let mut shown = Instant::now();
+    while !bar.is_hidden() && !ended.load(Ordering::Relaxed) {
+        thread::sleep(LOOK);
+        if shown.elapsed() >= SHOWN_EACH {
+            shown = Instant::now();
+            let lines: Vec<String> = live.ask(LOOK).iter().map(PathReport::line).collect();
+            bar.set_message(lines.join("\n"));
+        }
+    }
 }

@@ -1,10 +1,9 @@
 //! Samples on standard input, on standard output and in files.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rdmalab_sample::{
-    Collector, DecodeError, Form, Format, FormatOptions, Handle, Pool, SampleRef, Signal, Timestamp,
+    Collector, DecodeError, Form, Format, FormatOptions, Handle, Pool, SampleRef, Signal,
 };
 
 use crate::failure::{Outcome, run as failed};
@@ -33,12 +32,6 @@ pub fn format_options(text: &str) -> Result<FormatOptions, String> {
 /// The signals of a list of types.
 pub fn signals(types: &str) -> Result<Vec<Signal>, String> {
     Signal::list(types).map_err(|why| why.to_string())
-}
-
-/// The time of day.
-pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_ns(i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
 }
 
 /// Reads samples of a file in pieces.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmalab_sample::{FormatOptions, Generator, Kind, Pool, Shape, Signal, Value, Waveform};
+use rdmalab_gateway::node::wall_time;
+use rdmalab_sample::{
+    FormatOptions, Generator, Kind, Pool, Shape, Signal, Value, Waveform, time_ns,
+};
 
-use super::samples::{FORMAT_HELP, Writer, format_options, now};
+use super::samples::{FORMAT_HELP, Writer, format_options};
 use crate::failure::{Outcome, run as failed, usage};
-
-/// Nanoseconds of a second.
-const NS_PER_S: f64 = 1e9;
 
 /// Print samples of computed signals
 ///
@@ -83,14 +83,14 @@ pub fn run(args: &SignalArgs) -> Outcome {
     let mut writer = Writer::new(format.as_ref(), &signals);
     let mut pool = Pool::new(1, signals.len());
     let mut handle = pool.take().expect("a new pool has its sample");
-    let (start, begun) = (now(), Instant::now());
+    let (start, begun) = (wall_time(), Instant::now());
     for tick in 0..args.limit.unwrap_or(u64::MAX) {
         let time_ns = time_ns(tick, args.rate);
         if !args.no_realtime {
             let due = begun + Duration::from_nanos(time_ns);
             thread::sleep(due.saturating_duration_since(Instant::now()));
         }
-        let origin = if args.no_realtime { start.plus_ns(time_ns.into()) } else { now() };
+        let origin = if args.no_realtime { start.plus_ns(time_ns.into()) } else { wall_time() };
         let mut sample = pool.get_mut(&mut handle);
         sample.clear();
         sample.set_sequence(tick);
@@ -106,13 +106,6 @@ pub fn run(args: &SignalArgs) -> Outcome {
     }
     pool.give(handle);
     Ok(())
-}
-
-/// When a tick is, after the start.
-fn time_ns(tick: u64, rate: f64) -> u64 {
-    let seconds = tick as f64 / rate;
-    let whole = seconds.trunc();
-    whole as u64 * NS_PER_S as u64 + ((seconds - whole) * NS_PER_S) as u64
 }
 
 /// The format without the offset of the arrival: computed samples have not arrived.

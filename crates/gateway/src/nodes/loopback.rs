@@ -52,10 +52,7 @@ impl Config {
     /// # Errors
     /// None.
     pub fn node(self, _name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
-        let signals = self
-            .r#in
-            .as_ref()
-            .map_or_else(|| Signal::numbered(64, rdmalab_sample::Kind::Float), signals_or_default);
+        let signals = signals_or_default(self.r#in.as_ref());
         let Self { mode, queuelen, overflow, .. } = self;
         let counts = NodeCounts::default();
         Ok(Box::new(Loopback { signals, mode, queuelen, overflow, ends: None, counts }))

@@ -6,11 +6,13 @@ pub mod loopback;
 pub mod shmem;
 pub mod signal;
 pub mod socket;
+pub mod stats;
+pub mod test_rtt;
 
 use rdmalab_config::{At, ConfigError, tagged};
 
 use crate::hooks::HookChoice;
-use crate::keys::{InCommon, OutCommon};
+use crate::keys::{Half, OutCommon};
 use crate::node::Node;
 
 tagged! {
@@ -30,6 +32,10 @@ tagged! {
         Socket(socket::Config) = "socket";
         /// Samples over InfiniBand, RoCE, or a soft device.
         Infiniband(infiniband::Config) = "infiniband";
+        /// Statistics of other nodes, at a fixed rate.
+        Stats(stats::Config) = "stats";
+        /// Round trips over another node, case after case.
+        TestRtt(test_rtt::Config) = "test_rtt";
     }
     refused {
         "zeromq" => "use socket, shmem or infiniband";
@@ -54,6 +60,8 @@ impl NodeConfig {
             Self::Shmem(config) => config.node(name),
             Self::Socket(config) => config.node(name),
             Self::Infiniband(config) => config.node(name),
+            Self::Stats(config) => config.node(name),
+            Self::TestRtt(config) => config.node(name),
         }
     }
 
@@ -72,31 +80,32 @@ impl NodeConfig {
     /// The hooks of its halves: those of reading and of writing.
     #[must_use]
     pub fn hooks(&self) -> [Vec<At<HookChoice>>; 2] {
-        if let Self::SignalV2(config) = self {
-            return [config.r#in.hooks.clone(), Vec::new()];
-        }
         let (reads, writes) = self.halves();
         let reads = reads.map(|half| half.hooks.clone()).unwrap_or_default();
         [reads, writes.map(|half| half.hooks.clone()).unwrap_or_default()]
     }
 
     /// The keys that halves have in common.
-    fn halves(&self) -> (Option<&InCommon>, Option<&OutCommon>) {
+    fn halves(&self) -> (Option<&Half>, Option<&OutCommon>) {
         match self {
-            Self::Signal(config) => (config.r#in.as_ref(), None),
-            Self::SignalV2(_) => (None, None),
+            Self::Signal(config) => (config.r#in.as_ref().map(|half| &half.half), None),
+            Self::SignalV2(config) => (Some(&config.r#in.half), None),
+            Self::Stats(config) => (Some(&config.r#in.half), None),
+            Self::TestRtt(config) => config.halves(),
             Self::File(config) => (
-                config.r#in.as_ref().map(|half| &half.common),
+                config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
-            Self::Loopback(config) => (config.r#in.as_ref(), config.out.as_ref()),
-            Self::Shmem(config) => (Some(&config.r#in.common), Some(&config.out.common)),
+            Self::Loopback(config) => {
+                (config.r#in.as_ref().map(|half| &half.half), config.out.as_ref())
+            }
+            Self::Shmem(config) => (Some(&config.r#in.common.half), Some(&config.out.common)),
             Self::Socket(config) => (
-                config.r#in.as_ref().map(|half| &half.common),
+                config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
             Self::Infiniband(config) => (
-                config.r#in.as_ref().map(|half| &half.common),
+                config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
         }
@@ -120,7 +129,7 @@ impl NodeConfig {
             _ if self.halves().1.is_some_and(|half| !half.enabled) => {
                 Some("its out is not enabled")
             }
-            Self::Signal(_) | Self::SignalV2(_) => Some("it computes samples"),
+            Self::Signal(_) | Self::SignalV2(_) | Self::Stats(_) => Some("it computes samples"),
             Self::Socket(config) if config.out.is_none() => Some("it has no out.address"),
             _ => None,
         }
@@ -141,6 +150,8 @@ impl NodeConfig {
             Self::Shmem(config) => &config.common,
             Self::Socket(config) => &config.common,
             Self::Infiniband(config) => &config.common,
+            Self::Stats(config) => &config.common,
+            Self::TestRtt(config) => &config.common,
         }
     }
 }

@@ -33,6 +33,8 @@ group! {
     pub struct In with (common: InCommon) {
         /// The name to read.
         name: At<String>;
+        /// Samples that are read at a time.
+        vectorize: usize = 1, in 1..=64;
     }
 }
 
@@ -79,7 +81,7 @@ impl Config {
                 return Err(ConfigError::new(&end.at, format!("{:?}: {why}", end.value)));
             }
         }
-        let signals = signals_or_default(&self.r#in.common);
+        let signals = signals_or_default(Some(&self.r#in.common));
         let counts = NodeCounts::default();
         Ok(Box::new(Shmem { name: name.value.clone(), config: self, signals, counts }))
     }
@@ -102,7 +104,7 @@ impl Node for Shmem {
             node: self.name.clone(),
             reader,
             words: vec![0; words + 1],
-            vectorize: self.config.r#in.common.vectorize,
+            vectorize: self.config.r#in.vectorize,
             spins: self.config.mode == Mode::Polling,
             had_peer: false,
             clock: world.clock,

@@ -3,21 +3,20 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::timer::TimerKind;
-use rdmalab_gateway::{Plan, Summary};
+use rdmalab_gateway::{Live, PathReport, Plan, Summary};
 use rdmalab_measure::Clock;
-
-/// The longest wait of a test, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+use rdmalab_testing::{LIMIT, Patience};
 
 /// A gateway that runs.
 pub struct Running {
     thread: std::thread::JoinHandle<Result<Summary, String>>,
     stop: Stop,
     told: Arc<Mutex<Vec<String>>>,
+    live: Live,
 }
 
 /// The plan of a configuration.
@@ -33,18 +32,18 @@ pub fn start(text: &str) -> Running {
     let (stop, told) = (Stop::default(), Arc::new(Mutex::new(Vec::new())));
     let lines = told.clone();
     let log = Log::new(move |line| lines.lock().unwrap().push(line.to_owned()));
-    let clock = Clock::new();
+    let (clock, live) = (Clock::new(), plan.live());
     let world = World { device: None, clock, timer: TimerKind::Timerfd, stop: stop.clone(), log };
     let thread = std::thread::spawn(move || plan.run(&world));
-    Running { thread, stop, told }
+    Running { thread, stop, told, live }
 }
 
 /// Runs a gateway until it ends by itself.
 pub fn run(text: &str) -> Summary {
     let running = start(text);
-    let until = Instant::now() + LIMIT;
+    let mut patience = Patience::of(LIMIT);
     while !running.thread.is_finished() {
-        assert!(Instant::now() < until, "{:#?}", running.told());
+        assert!(patience.lasts(), "{:#?}", running.told());
         std::thread::sleep(Duration::from_millis(5));
     }
     running.join()
@@ -53,12 +52,17 @@ pub fn run(text: &str) -> Summary {
 impl Running {
     /// Waits until there is something.
     pub fn until(&self, what: &str, mut look: impl FnMut() -> bool) {
-        let until = Instant::now() + LIMIT;
+        let mut patience = Patience::of(LIMIT);
         while !look() {
-            assert!(Instant::now() < until, "no {what}: {:#?}", self.told());
+            assert!(patience.lasts(), "no {what}: {:#?}", self.told());
             assert!(!self.thread.is_finished(), "it ended before {what}: {:#?}", self.told());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What its paths have done so far.
+    pub fn so_far(&self) -> Vec<PathReport> {
+        self.live.ask(LIMIT)
     }
 
     /// Its messages so far.

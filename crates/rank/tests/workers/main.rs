@@ -12,9 +12,10 @@ mod work;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdmalab_rank::process::{RankSpec, WorkerCommand, WorkerGroup, WorkerGroupError};
+use rdmalab_testing::Patience;
 
 /// Marks worker processes.
 const MARK: &str = "RDMALAB_TEST_RANK";
@@ -76,11 +77,8 @@ fn run_each(
 
 /// Waits until `is_so` returns true; fails with `what` if it never does.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < until, "waited for: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let found = Patience::of(LONG).until(|| is_so().then_some(()));
+    assert!(found.is_some(), "waited for: {what}");
 }
 
 /// Whether the process exists and is no zombie.

@@ -1,8 +1,7 @@
 //! `csv` and `tsv`: a line for each sample, `seconds,nanoseconds,offset,sequence,values...`. The
 //! offset is that from origin to arrival, in seconds. What is not known is `nan`.
 
-use serde::{Deserialize, Serialize};
-
+pub use super::lines::Options;
 use super::lines::{self, Syntax, Wrong};
 use crate::decimal;
 use crate::format::{DecodeError, EncodeError, Form, Format, Sink};
@@ -14,49 +13,6 @@ use crate::timestamp::Timestamp;
 
 /// Nanoseconds in a second.
 const NS_PER_S: u128 = 1_000_000_000;
-
-/// The options of `csv` and `tsv`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Options {
-    /// Decimals of floats, 0 to 31.
-    pub real_precision: u8,
-    /// Whether lines have the time of origin.
-    pub ts_origin: bool,
-    /// Whether lines have the offset.
-    pub offset: bool,
-    /// Whether lines have the sequence number.
-    pub sequence: bool,
-    /// Whether lines have values.
-    pub data: bool,
-    /// Whether a file starts with a line of names.
-    pub header: bool,
-    /// Whether the first line of a file is no sample.
-    pub skip_first_line: bool,
-    /// What ends a line.
-    pub delimiter: char,
-    /// What starts the line of names, and a comment that is read besides `#`.
-    pub comment_prefix: char,
-    /// What stands between two columns: a comma in `csv` and a tab in `tsv` unless given.
-    pub separator: Option<char>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            real_precision: lines::DEFAULT_PRECISION,
-            ts_origin: true,
-            offset: true,
-            sequence: true,
-            data: true,
-            header: true,
-            skip_first_line: false,
-            delimiter: '\n',
-            comment_prefix: '#',
-            separator: None,
-        }
-    }
-}
 
 /// The format `csv` or `tsv`.
 #[derive(Debug)]
@@ -88,11 +44,7 @@ impl Csv {
     fn named(name: &'static str, separator: char, options: Options) -> Result<Self, OptionError> {
         let decimals = lines::precision(options.real_precision)?;
         let separator = lines::ascii("separator", options.separator.unwrap_or(separator))?;
-        let syntax = Syntax {
-            delimiter: lines::ascii("delimiter", options.delimiter)?,
-            comment: lines::ascii("comment_prefix", options.comment_prefix)?,
-            skip_first_line: options.skip_first_line,
-        };
+        let syntax = options.syntax()?;
         Ok(Self { name, options, decimals, separator, syntax })
     }
 

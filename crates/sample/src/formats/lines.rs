@@ -1,5 +1,7 @@
 //! What formats of lines have in common.
 
+use serde::{Deserialize, Serialize};
+
 use crate::decimal;
 use crate::format::{DecodeError, EncodeError, Form, Sink, write_all};
 use crate::kind::Kind;
@@ -15,6 +17,61 @@ pub(super) const DEFAULT_PRECISION: u8 = 17;
 
 /// The most decimals that an option may ask for.
 const MAX_PRECISION: u8 = 31;
+
+/// The options of formats of lines.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Decimals of floats, 0 to 31.
+    pub real_precision: u8,
+    /// Whether lines have the time of origin.
+    pub ts_origin: bool,
+    /// Whether lines have the offset.
+    pub offset: bool,
+    /// Whether lines have the sequence number.
+    pub sequence: bool,
+    /// Whether lines have values.
+    pub data: bool,
+    /// Whether a file starts with a line of names.
+    pub header: bool,
+    /// Whether the first line of a file is no sample.
+    pub skip_first_line: bool,
+    /// What ends a line.
+    pub delimiter: char,
+    /// What starts a comment that is read besides `#`, and the line of names in `csv` and `tsv`.
+    pub comment_prefix: char,
+    /// What stands between two columns: a comma in `csv` and a tab in `tsv` unless given. In
+    /// `villas.human` it is always a tab.
+    pub separator: Option<char>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            real_precision: DEFAULT_PRECISION,
+            ts_origin: true,
+            offset: true,
+            sequence: true,
+            data: true,
+            header: true,
+            skip_first_line: false,
+            delimiter: '\n',
+            comment_prefix: '#',
+            separator: None,
+        }
+    }
+}
+
+impl Options {
+    /// What ends a line and starts a comment.
+    pub(super) fn syntax(&self) -> Result<Syntax, OptionError> {
+        Ok(Syntax {
+            delimiter: ascii("delimiter", self.delimiter)?,
+            comment: ascii("comment_prefix", self.comment_prefix)?,
+            skip_first_line: self.skip_first_line,
+        })
+    }
+}
 
 /// What ends a line and starts a comment.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,7 @@
 //! behind tabs. The offset is that from origin to arrival, in seconds; `F` is the start of a frame.
 //! All parts but the seconds are optional.
 
-use serde::{Deserialize, Serialize};
-
+pub use super::lines::Options;
 use super::lines::{self, Syntax, Wrong};
 use crate::decimal;
 use crate::flags::Flags;
@@ -13,46 +12,6 @@ use crate::sample::{SampleMut, SampleRef};
 use crate::scan::Scanner;
 use crate::signal::Signal;
 use crate::timestamp::Timestamp;
-
-/// The options of `villas.human`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Options {
-    /// Decimals of floats, 0 to 31.
-    pub real_precision: u8,
-    /// Whether to write the time of origin.
-    pub ts_origin: bool,
-    /// Whether to write the offset.
-    pub offset: bool,
-    /// Whether to write the sequence number.
-    pub sequence: bool,
-    /// Whether to write values.
-    pub data: bool,
-    /// Whether a file starts with a line of names.
-    pub header: bool,
-    /// Whether the first line of a file is no sample.
-    pub skip_first_line: bool,
-    /// What ends a line.
-    pub delimiter: char,
-    /// What starts a comment that is read, besides `#`.
-    pub comment_prefix: char,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            real_precision: lines::DEFAULT_PRECISION,
-            ts_origin: true,
-            offset: true,
-            sequence: true,
-            data: true,
-            header: true,
-            skip_first_line: false,
-            delimiter: '\n',
-            comment_prefix: '#',
-        }
-    }
-}
 
 /// The format `villas.human`.
 #[derive(Debug)]
@@ -68,12 +27,11 @@ impl VillasHuman {
     /// # Errors
     /// If an option is out of its range.
     pub fn new(options: Options) -> Result<Self, OptionError> {
+        if options.separator.is_some() {
+            return Err(OptionError::new("separator", "is a tab in this format"));
+        }
         let decimals = lines::precision(options.real_precision)?;
-        let syntax = Syntax {
-            delimiter: lines::ascii("delimiter", options.delimiter)?,
-            comment: lines::ascii("comment_prefix", options.comment_prefix)?,
-            skip_first_line: options.skip_first_line,
-        };
+        let syntax = options.syntax()?;
         Ok(Self { options, decimals, syntax })
     }
 

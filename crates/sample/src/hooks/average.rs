@@ -12,16 +12,14 @@ use crate::timestamp::Timestamp;
 use crate::value::Value;
 
 /// The options of `average`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// The number that the average gets among the signals.
-    pub offset: usize,
+    /// The number that the average gets among the signals. It must be given.
+    pub offset: Option<usize>,
     /// A signal.
-    #[serde(default)]
     pub signal: Option<SignalKey>,
     /// Several signals.
-    #[serde(default)]
     pub signals: Vec<SignalKey>,
 }
 
@@ -40,6 +38,7 @@ impl Average {
     /// If there is no such signal, it is no number, or the offset is too large.
     pub fn new(options: Options, signals: &mut Vec<Signal>) -> Result<Self, OptionError> {
         let Options { offset, signal, signals: several } = options;
+        let offset = OptionError::given("offset", offset)?;
         let selected = select(signal, several, signals)?;
         let selected: Vec<_> = selected.into_iter().map(|i| (i, signals[i].kind)).collect();
         let is_number = |(_, kind): &&(usize, Kind)| matches!(kind, Kind::Float | Kind::Integer);

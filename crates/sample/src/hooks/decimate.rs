@@ -8,20 +8,20 @@ use crate::sample::SampleMut;
 use crate::timestamp::Timestamp;
 
 /// The options of `decimate`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// One of how many samples passes.
-    pub ratio: u64,
+    /// One of how many samples passes. It must be given.
+    pub ratio: Option<u64>,
     /// Whether sequence numbers are divided by the ratio.
-    #[serde(default)]
     pub renumber: bool,
 }
 
 /// `decimate`: lets the first of every few samples pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimate {
-    options: Options,
+    ratio: u64,
+    renumber: bool,
     /// Samples since the last one that passed.
     count: u64,
 }
@@ -30,12 +30,13 @@ impl Decimate {
     /// The hook with these options.
     ///
     /// # Errors
-    /// If the ratio is 0.
+    /// If the ratio is 0 or not given.
     pub fn new(options: Options) -> Result<Self, OptionError> {
-        if options.ratio == 0 {
+        let ratio = OptionError::given("ratio", options.ratio)?;
+        if ratio == 0 {
             return Err(OptionError::new("ratio", "must be at least 1"));
         }
-        Ok(Self { options, count: 0 })
+        Ok(Self { ratio, renumber: options.renumber, count: 0 })
     }
 }
 
@@ -50,12 +51,12 @@ impl Hook for Decimate {
         _: &dyn Fn() -> Timestamp,
     ) -> Result<Verdict, HookError> {
         let passes = self.count == 0;
-        self.count = (self.count + 1) % self.options.ratio;
+        self.count = (self.count + 1) % self.ratio;
         if !passes {
             return Ok(Verdict::Drop);
         }
-        if let Some(sequence) = sample.as_ref().sequence().filter(|_| self.options.renumber) {
-            sample.set_sequence(sequence / self.options.ratio);
+        if let Some(sequence) = sample.as_ref().sequence().filter(|_| self.renumber) {
+            sample.set_sequence(sequence / self.ratio);
         }
         Ok(Verdict::Pass)
     }

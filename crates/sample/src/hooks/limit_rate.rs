@@ -21,13 +21,12 @@ pub enum Mode {
 }
 
 /// The options of `limit_rate`.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// How many samples a second pass at most.
-    pub rate: f64,
+    /// How many samples a second pass at most. It must be given.
+    pub rate: Option<f64>,
     /// Whose time counts.
-    #[serde(default)]
     pub mode: Mode,
 }
 
@@ -44,12 +43,13 @@ impl LimitRate {
     /// The hook with these options.
     ///
     /// # Errors
-    /// If the rate is not above 0.
+    /// If the rate is not given or not above 0.
     pub fn new(options: Options) -> Result<Self, OptionError> {
-        if !(options.rate > 0.0 && options.rate.is_finite()) {
+        let rate = OptionError::given("rate", options.rate)?;
+        if !(rate > 0.0 && rate.is_finite()) {
             return Err(OptionError::new("rate", "must be above 0"));
         }
-        let dead_time_ns = (1e9 / options.rate).round() as i128;
+        let dead_time_ns = (1e9 / rate).round() as i128;
         Ok(Self { mode: options.mode, dead_time_ns, last: None })
     }
 }

@@ -12,19 +12,17 @@ use crate::timestamp::Timestamp;
 use crate::value::Value;
 
 /// The options of `limit_value`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// A signal.
-    #[serde(default)]
     pub signal: Option<SignalKey>,
     /// Several signals.
-    #[serde(default)]
     pub signals: Vec<SignalKey>,
-    /// The lowest value that passes unchanged.
-    pub min: f64,
-    /// The highest value that passes unchanged.
-    pub max: f64,
+    /// The lowest value that passes unchanged. It must be given.
+    pub min: Option<f64>,
+    /// The highest value that passes unchanged. It must be given.
+    pub max: Option<f64>,
 }
 
 /// `limit_value`: moves floats and integers into a range. Not-a-number stays.
@@ -42,6 +40,7 @@ impl LimitValue {
     /// If there is no such signal, it is no number, or the range is empty.
     pub fn new(options: Options, signals: &[Signal]) -> Result<Self, OptionError> {
         let Options { signal, signals: several, min, max } = options;
+        let (min, max) = (OptionError::given("min", min)?, OptionError::given("max", max)?);
         if min.is_nan() || max.is_nan() || min > max {
             return Err(OptionError::new("min", "must be a number that is not above `max`"));
         }

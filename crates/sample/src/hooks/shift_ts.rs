@@ -19,14 +19,13 @@ pub enum Mode {
 }
 
 /// The options of `shift_ts`.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// Which time is shifted.
-    #[serde(default)]
     pub mode: Mode,
-    /// Seconds that are added.
-    pub offset: f64,
+    /// Seconds that are added. They must be given.
+    pub offset: Option<f64>,
 }
 
 /// `shift_ts`: adds to a time, if it is known.
@@ -40,12 +39,13 @@ impl ShiftTs {
     /// The hook with these options.
     ///
     /// # Errors
-    /// If the offset is no number.
+    /// If the offset is not given or no number.
     pub fn new(options: Options) -> Result<Self, OptionError> {
-        if !options.offset.is_finite() {
+        let offset = OptionError::given("offset", options.offset)?;
+        if !offset.is_finite() {
             return Err(OptionError::new("offset", "must be a number of seconds"));
         }
-        Ok(Self { mode: options.mode, offset_ns: (options.offset * 1e9).round() as i128 })
+        Ok(Self { mode: options.mode, offset_ns: (offset * 1e9).round() as i128 })
     }
 }
 

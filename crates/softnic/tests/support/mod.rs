@@ -13,7 +13,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rdmalab_testing::Patience;
 
 /// The environment variable for a child's role.
 const ROLE: &str = "RDMALAB_TEST_ROLE";
@@ -47,7 +49,10 @@ impl Link {
 
     /// Receives the numbers of one `put`; `None` if the other end is closed.
     pub fn try_get(&self) -> Option<Vec<u64>> {
-        self.0.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        if !node::becomes_readable(self.0.as_raw_fd()) {
+            return None;
+        }
+        // They were written at once.
         let mut word = [0; 8];
         (&self.0).read_exact(&mut word).ok()?;
         let mut words = Vec::new();
@@ -118,9 +123,15 @@ pub fn play(roles: &[(&str, Role)]) {
             None => links.push((who.parse().expect("a number"), Some(link))),
         }
     }
-    let title = format!("{name} {index}");
+    end_if_hung(format!("{name} {index}"));
+    role(Topology { index, args, parent: parent.expect("a link to the test"), links });
+    std::process::exit(0);
+}
+
+/// Ends this process when it takes too long.
+pub fn end_if_hung(title: String) {
     std::thread::spawn(move || {
-        std::thread::sleep(WATCHDOG);
+        Patience::of(WATCHDOG).sleep_out();
         eprintln!("{title}: hangs");
         if std::env::var_os("RDMALAB_TEST_GDB").is_some() {
             std::thread::sleep(Duration::from_secs(1000));
@@ -128,8 +139,6 @@ pub fn play(roles: &[(&str, Role)]) {
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(HUNG) };
     });
-    role(Topology { index, args, parent: parent.expect("a link to the test"), links });
-    std::process::exit(0);
 }
 
 fn adopt(fd: RawFd) -> Link {
@@ -225,14 +234,14 @@ impl Processes {
 
     /// Waits for the end of child `index`.
     pub fn wait(&mut self, index: usize) -> ExitStatus {
-        let deadline = Instant::now() + WATCHDOG + Duration::from_secs(5);
+        let mut patience = Patience::of(WATCHDOG + Duration::from_secs(5));
         loop {
             let status = self.children[index].1.try_wait().expect("our child");
             if let Some(status) = status {
                 self.done[index] = true;
                 return status;
             }
-            assert!(Instant::now() < deadline, "{} {index} does not end", self.children[index].0);
+            assert!(patience.lasts(), "{} {index} does not end", self.children[index].0);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -293,9 +302,9 @@ fn spawn(
 
 /// Waits until `condition` holds; it may do work each time it is called.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let mut patience = Patience::of(PATIENCE);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(patience.lasts(), "waited in vain: {what}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rdmalab_testkit::programs::Patience;
 use rdmalab_verbs::{
     Access, CmAddress, CmChannel, CmEvent, CmEventKind, CmId, ConnParam, Context, Cq,
     MULTICAST_QPN, Pd, Qp, QpState, QpType, RecvRequest, SendRequest, UDP_QKEY,
@@ -20,7 +21,8 @@ fn channel() -> CmChannel {
 }
 
 fn event(channel: &CmChannel, kind: CmEventKind) -> CmEvent {
-    let event = channel.wait(LONG).expect("an event").expect("one in time");
+    let event = Patience::of(LONG).in_slices(|slice| channel.wait(slice).expect("an event"));
+    let event = event.expect("one in time");
     assert_eq!(event.kind, kind, "{event:?}");
     event
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// An IP address with a port of the connection manager, which is not a TCP port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CmAddress(SocketAddr);
 
 impl CmAddress {
@@ -106,6 +106,13 @@ mod tests {
         let address: CmAddress = "192.0.2.7:9".parse().unwrap();
         assert_eq!(address.with_port(7).to_string(), "192.0.2.7:7");
         assert_eq!(CmAddress::loopback().to_string(), "127.0.0.1:0");
+    }
+
+    #[test]
+    fn addresses_are_ordered_by_their_numbers() {
+        let of = |text: &str| text.parse::<CmAddress>().unwrap();
+        assert!(of("10.0.0.9:7") < of("10.0.0.10:7") && of("10.0.0.9:9") < of("10.0.0.9:10"));
+        assert!(of("10.0.0.9:7") < of("[::1]:7"));
     }
 
     #[test]

@@ -1,13 +1,10 @@
 //! `file`: samples in files, of any format.
 //!
 //! - `config`: its keys.
-//! - `read`: replays a file. `write`: a thread of its own writes, so that no path waits for a disk.
-//! - `name`: names of files with the time in them.
+//! - `read`: replays a file.
 
 mod config;
-mod name;
 mod read;
-mod write;
 
 use std::path::PathBuf;
 
@@ -16,7 +13,8 @@ use rdmalab_sample::Signal;
 
 use crate::keys::signals_or_default;
 use crate::node::{Node, NodeCounts, Sink, Source, World, wall_time};
-pub use config::{Config, Eof, EpochMode, In, Out};
+use crate::{strftime, writer};
+pub use config::Config;
 
 /// The node.
 struct File {
@@ -31,13 +29,10 @@ impl Config {
     /// # Errors
     /// What is wrong, and where.
     pub fn node(self, at: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
-        if let Err(why) = name::expand(&self.uri, wall_time()) {
+        if let Err(why) = strftime::expand(&self.uri, wall_time()) {
             return Err(ConfigError::new(&at.at, format!("{}: {why}", self.uri)));
         }
-        let signals = self.r#in.as_ref().map_or_else(
-            || Signal::numbered(64, rdmalab_sample::Kind::Float),
-            |half| signals_or_default(&half.common),
-        );
+        let signals = signals_or_default(self.r#in.as_ref().map(|half| &half.common));
         Ok(Box::new(File { config: self, signals, counts: NodeCounts::default() }))
     }
 }
@@ -45,7 +40,7 @@ impl Config {
 impl File {
     fn path(&self) -> Result<PathBuf, String> {
         let uri = self.config.uri.strip_prefix("file://").unwrap_or(&self.config.uri);
-        name::expand(uri, wall_time()).map(PathBuf::from)
+        strftime::expand(uri, wall_time()).map(PathBuf::from)
     }
 }
 
@@ -66,7 +61,7 @@ impl Node for File {
         let (path, format) = (self.path()?, self.config.format.build());
         let (flush, bytes) =
             self.config.out.as_ref().map_or((false, 0), |half| (half.flush, half.buffer_size));
-        write::open(path, format, signals, flush, bytes, world)
+        writer::open(path, format, signals, flush, bytes, world)
     }
 
     fn counts(&self) -> NodeCounts {

@@ -19,7 +19,7 @@ use rdmalab_verbs::{
 use super::hello::{Hello, Mismatch};
 use super::link::{Datagrams, Link, Wish};
 use super::shared::Shared;
-use crate::node::{Log, NodeCounts};
+use crate::node::{NodeCounts, Teller};
 
 /// The longest wait for an event, after which links are looked at.
 const SLICE: Duration = Duration::from_millis(10);
@@ -36,8 +36,6 @@ const RNR_TIMER: u8 = 1;
 /// What a node asks of its connections.
 #[derive(Clone, Debug)]
 pub struct Ends {
-    /// The node, for messages.
-    pub name: String,
     /// Where it listens.
     pub here: Option<CmAddress>,
     /// Whom it asks.
@@ -63,12 +61,18 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Whether a peer that sends this fits.
+    /// Whether a peer that says this fits; what it sends matters to a connection that receives.
     ///
     /// # Errors
     /// The first difference.
-    pub fn takes(&self, sent: &Hello) -> Result<(), Mismatch> {
-        let expected = if self.takes_fewer { self.expected.first(sent) } else { self.expected };
+    pub fn hears(&self, said: &[u8], receives: bool) -> Result<(), Mismatch> {
+        let sent = match Hello::read(said) {
+            Ok(sent) if receives => sent,
+            Ok(_) => return Ok(()),
+            Err(Mismatch::Silent) if self.is_hello_optional => return Ok(()),
+            Err(why) => return Err(why),
+        };
+        let expected = if self.takes_fewer { self.expected.first(&sent) } else { self.expected };
         sent.fits(&expected)
     }
 }
@@ -102,9 +106,7 @@ pub struct Connector {
     pause: Duration,
     /// The error that ended the last link.
     reason: Option<String>,
-    log: Log,
-    /// What was said last about each of the ends, so that it is said once.
-    told: String,
+    teller: Teller,
     counts: NodeCounts,
 }
 
@@ -117,7 +119,7 @@ impl Connector {
         ends: Ends,
         shared: Arc<Shared>,
         channel: CmChannel,
-        log: Log,
+        teller: Teller,
         counts: NodeCounts,
     ) -> Result<Self, String> {
         let mut this = Self {
@@ -130,8 +132,7 @@ impl Connector {
             next_try: Instant::now(),
             pause: PAUSE,
             reason: None,
-            log,
-            told: String::new(),
+            teller,
             counts,
         };
         let listens = this.ends.there.is_none() || this.ends.use_fallback;
@@ -160,7 +161,7 @@ impl Connector {
                 Ok(Some(event)) => self.on(event),
                 Ok(None) => {}
                 Err(error) => {
-                    self.tell(error.to_string());
+                    self.teller.tell(error.to_string());
                     std::thread::sleep(PAUSE_MAX);
                 }
             }
@@ -168,14 +169,6 @@ impl Connector {
         }
         for held in &self.held {
             let _ = held.id.disconnect();
-        }
-    }
-
-    /// Says something, unless it is what was said last.
-    fn tell(&mut self, what: String) {
-        if what != self.told {
-            self.log.say(format_args!("{}: {what}", self.ends.name));
-            self.told = what;
         }
     }
 
@@ -236,8 +229,7 @@ impl Connector {
         let reason = held.link.reason();
         if reason.is_none() || reason != self.reason {
             let why = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            self.log.say(format_args!("{}: lost {}{why}", self.ends.name, held.link.peer));
-            self.told.clear();
+            self.teller.say(format_args!("lost {}{why}", held.link.peer));
         }
         self.reason = reason;
     }
@@ -257,7 +249,7 @@ impl Connector {
         self.next_try = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         let there = self.ends.there.map_or_else(String::new, |there| there.to_string());
-        self.tell(format!("cannot connect to {there}: {why}; trying again"));
+        self.teller.tell(format!("cannot connect to {there}: {why}; trying again"));
     }
 
     /// A queue pair on an id, with its receives posted.
@@ -286,7 +278,7 @@ impl Connector {
                 && let Err(why) = self.on_request(&id, &event.private_data)
             {
                 let _ = id.reject();
-                self.tell(format!("refused a peer: {why}"));
+                self.teller.tell(format!("refused a peer: {why}"));
             }
             return;
         }
@@ -322,23 +314,12 @@ impl Connector {
         }
     }
 
-    fn check(&self, said: &[u8], its_receives: bool) -> Result<(), Mismatch> {
-        match Hello::read(said) {
-            Ok(hello) if its_receives => self.ends.takes(&hello),
-            Ok(_) => Ok(()),
-            Err(Mismatch::Silent) if self.ends.is_hello_optional => Ok(()),
-            Err(why) => Err(why),
-        }
-    }
-
     fn on_request(&mut self, id: &CmId, said: &[u8]) -> Result<(), String> {
         let is_datagram = self.is_datagram();
         let (receives, sends) = (self.ends.receives, self.ends.sends && !is_datagram);
-        self.check(said, receives).map_err(|why| why.to_string())?;
-        let (here, there) = (self.ends.here, self.ends.there);
-        let here_first = here.zip(there).is_some_and(|(a, b)| a.to_string() < b.to_string());
+        self.ends.hears(said, receives).map_err(|why| why.to_string())?;
         if !is_datagram && self.attempt.as_ref().is_some_and(|attempt| attempt.link.is_some()) {
-            if here_first {
+            if own_request_counts(self.ends.here, self.ends.there) {
                 return Err("both ends asked; this end's request counts".to_owned());
             }
             if let Some(link) = self.attempt.take().and_then(|attempt| attempt.link) {
@@ -397,7 +378,7 @@ impl Connector {
             }
             CmEventKind::Established => {
                 let receives = self.ends.receives && !self.is_datagram();
-                self.check(&event.private_data, receives).map_err(|why| {
+                self.ends.hears(&event.private_data, receives).map_err(|why| {
                     let _ = id.disconnect();
                     why.to_string()
                 })?;
@@ -461,8 +442,13 @@ impl Connector {
         self.counts.connected.add(1);
         let (peer, inline) = (held.link.peer.clone(), held.link.inline_bytes());
         let transport = self.ends.wish.transport;
-        self.tell(format!("{transport} to {peer} by rdma_cm, up to {inline} bytes inline"));
+        self.teller.tell(format!("{transport} to {peer} by rdma_cm, up to {inline} bytes inline"));
     }
+}
+
+/// Of two ends that ask each other, whether the request of this one counts.
+fn own_request_counts(here: Option<CmAddress>, there: Option<CmAddress>) -> bool {
+    here.zip(there).is_some_and(|(here, there)| here < there)
 }
 
 /// Whether a sample fits a datagram.
@@ -481,6 +467,18 @@ fn param(hello: &[u8]) -> ConnParam<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_request_of_the_lower_address_counts() {
+        for (here, there, counts) in [
+            ("10.0.0.9:7", "10.0.0.10:7", true),
+            ("10.0.0.10:7", "10.0.0.9:7", false),
+            ("10.0.0.9:10", "10.0.0.9:9", false),
+        ] {
+            let [here, there] = [here, there].map(|text| text.parse().ok());
+            assert_eq!(own_request_counts(here, there), counts, "{here:?} {there:?}");
+        }
+    }
 
     #[test]
     fn a_sample_that_is_larger_than_a_datagram_is_told_with_both_sizes() {

@@ -13,13 +13,12 @@ use rdmalab_verbs::{
     ReadyToSend, VerbsError,
 };
 
-use rustix::net::sockopt;
-
 use super::connect::Ends;
-use super::hello::{HELLO_BYTES, Hello, Mismatch};
+use super::hello::HELLO_BYTES;
 use super::link::Link;
 use super::shared::Shared;
-use crate::node::{Log, NodeCounts};
+use crate::node::{NodeCounts, Teller};
+use crate::tcp::notice_a_dead_peer;
 
 /// How long the peer may take for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -37,8 +36,7 @@ pub struct Exchanger {
     path: Path,
     mtu: Mtu,
     listener: Option<TcpListener>,
-    log: Log,
-    told: String,
+    teller: Teller,
     counts: NodeCounts,
 }
 
@@ -72,7 +70,7 @@ impl Exchanger {
         ends: Ends,
         shared: Arc<Shared>,
         device: &Device,
-        log: Log,
+        teller: Teller,
         counts: NodeCounts,
     ) -> Result<Self, String> {
         let context = device.open().map_err(text)?;
@@ -89,7 +87,7 @@ impl Exchanger {
             }
             None => None,
         };
-        Ok(Self { ends, shared, context, path, mtu, listener, log, told: String::new(), counts })
+        Ok(Self { ends, shared, context, path, mtu, listener, teller, counts })
     }
 
     /// Makes connections until the node ends.
@@ -107,7 +105,7 @@ impl Exchanger {
                 match stream {
                     Ok(stream) => self.serve(&stream, true, &there.to_string()),
                     Err(why) => {
-                        self.tell(format!("cannot connect to {there}: {why}; trying again"));
+                        self.teller.tell(format!("cannot connect to {there}: {why}; trying again"));
                     }
                 }
             } else {
@@ -120,22 +118,15 @@ impl Exchanger {
         self.shared.is_over.load(Ordering::Relaxed)
     }
 
-    fn tell(&mut self, what: String) {
-        if what != self.told {
-            self.log.say(format_args!("{}: {what}", self.ends.name));
-            self.told = what;
-        }
-    }
-
     /// Makes a link over the connection, and waits for the end of either.
     fn serve(&mut self, stream: &TcpStream, asks: bool, peer: &str) {
         let mut link = match Link::make(&self.context, &self.ends.wish, None) {
             Ok(link) => link,
-            Err(error) => return self.tell(error.to_string()),
+            Err(error) => return self.teller.tell(error.to_string()),
         };
         if let Err(why) = self.connect(&mut link, stream, asks) {
             self.shared.free(link);
-            self.tell(format!("no connection to {peer}: {why}"));
+            self.teller.tell(format!("no connection to {peer}: {why}"));
             return std::thread::sleep(PAUSE);
         }
         link.peer = peer.to_owned();
@@ -148,7 +139,7 @@ impl Exchanger {
             self.shared.sending.put(link.clone());
         }
         self.counts.connected.add(1);
-        self.tell(format!("UC to {peer} by a TCP connection, up to {inline} bytes inline"));
+        self.teller.tell(format!("UC to {peer} by a TCP connection, up to {inline} bytes inline"));
         let _ = stream.set_read_timeout(Some(SLICE));
         while !self.is_over() && !link.is_down() {
             // The peer says nothing more: the end is all that can come.
@@ -164,7 +155,7 @@ impl Exchanger {
         if !self.is_over() {
             self.counts.disconnected.add(1);
             let why = link.reason().map_or_else(String::new, |why| format!(": {why}"));
-            self.tell(format!("lost {peer}{why}"));
+            self.teller.tell(format!("lost {peer}{why}"));
         }
         while !self.is_over() && Arc::strong_count(&link) > 1 {
             std::thread::sleep(SLICE);
@@ -214,25 +205,9 @@ impl Exchanger {
     fn understand(&self, line: &str) -> Result<QpEndpoint, String> {
         let (endpoint, hello) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
         let endpoint = endpoint.parse().map_err(|_| "it is no gateway".to_owned())?;
-        match Hello::read(&unhex(hello)) {
-            Ok(hello) if self.ends.receives => {
-                self.ends.takes(&hello).map_err(|why| why.to_string())?;
-            }
-            Ok(_) => {}
-            Err(Mismatch::Silent) if self.ends.is_hello_optional => {}
-            Err(why) => return Err(why.to_string()),
-        }
-        Ok(endpoint)
+        let heard = self.ends.hears(&unhex(hello), self.ends.receives);
+        heard.map(|()| endpoint).map_err(|why| why.to_string())
     }
-}
-
-/// Makes reads fail some seconds after the peer's host has ended without a word.
-fn notice_a_dead_peer(stream: &TcpStream) -> std::io::Result<()> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    Ok(())
 }
 
 /// Reads a line, at most until then and until the node ends. The reads of the stream time out soon.
@@ -278,6 +253,7 @@ fn unhex(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodes::infiniband::hello::Hello;
 
     /// Brings a line in pieces, with a time-out before each.
     struct Slow<'a>(std::slice::Chunks<'a, u8>, bool);
@@ -303,16 +279,6 @@ mod tests {
         assert!(late.unwrap_err().contains("in time"));
         is_over.store(true, Ordering::Relaxed);
         assert!(read_line(&mut slow(), later, &is_over).unwrap_err().contains("ends"));
-    }
-
-    #[test]
-    fn a_dead_peer_is_noticed_by_the_kernel() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        notice_a_dead_peer(&stream).unwrap();
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 3);
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(1));
     }
 
     #[test]

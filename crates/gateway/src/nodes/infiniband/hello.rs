@@ -121,8 +121,12 @@ impl Hello {
     #[must_use]
     pub fn first(&self, other: &Self) -> Self {
         let values = self.values.min(other.values);
-        let kind = |at: usize| self.kinds[at / 4] >> (at % 4 * 2) & 3;
-        Self::of((0..usize::from(values)).map(kind))
+        Self::of((0..usize::from(values)).map(|at| self.kind(at)))
+    }
+
+    /// The type of a value, where types are listed.
+    fn kind(&self, at: usize) -> u8 {
+        self.kinds[at / 4] >> (at % 4 * 2) & 3
     }
 
     /// Whether this is what an end that expects `ours` can take. An end that sends nothing fits
@@ -137,9 +141,8 @@ impl Hello {
         if self.values != ours.values {
             return Err(Mismatch::Values { theirs: self.values, ours: ours.values });
         }
-        let kind = |hello: &Self, at: usize| hello.kinds[at / 4] >> (at % 4 * 2) & 3;
         let listed = usize::from(self.values) <= LISTED;
-        let first = listed.then(|| (0..LISTED).find(|&at| kind(self, at) != kind(ours, at)));
+        let first = listed.then(|| (0..LISTED).find(|&at| self.kind(at) != ours.kind(at)));
         Err(Mismatch::Kinds(first.flatten()))
     }
 }

@@ -395,26 +395,16 @@ impl Receiving {
     }
 
     /// Asks for an event; poll once more before [`Receiving::sleep`]. False where the receiver
-    /// spins.
-    ///
-    /// # Errors
-    /// When the link is down.
-    pub fn arm(&self) -> Result<bool, String> {
-        if self.link.channel.is_none() {
-            return Ok(false);
-        }
-        self.link.recv_cq.request_notify(false).map_err(|error| error.to_string())?;
-        Ok(true)
+    /// spins, and where there will be no event: what is wrong then shows in the next poll.
+    pub fn arm(&self) -> bool {
+        self.link.channel.is_some() && self.link.recv_cq.request_notify(false).is_ok()
     }
 
-    /// Sleeps until something arrives, at most `limit`.
-    ///
-    /// # Errors
-    /// When the link is down.
-    pub fn sleep(&self, limit: Duration) -> Result<(), String> {
-        let Some(channel) = &self.link.channel else { return Ok(()) };
-        channel.wait(Some(limit)).map_err(|error| error.to_string())?;
-        Ok(())
+    /// Sleeps until something arrives, at most `limit`. An error ends it early, as an event does.
+    pub fn sleep(&self, limit: Duration) {
+        if let Some(channel) = &self.link.channel {
+            let _ = channel.wait(Some(limit));
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use rdmalab_sample::{Flags, Handle, META_BYTES, Pool, Signal, Storage, record_by
 use rdmalab_verbs::{Buffer, CmAddress, Library, QpType};
 
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
-use crate::node::{Node, NodeCounts, Sink, Source, SourceState, World, stamp};
+use crate::node::{Node, NodeCounts, Sink, Source, SourceState, Teller, World, stamp};
 use connect::{Connector, Ends};
 use hello::Hello;
 use link::{Failed, PoolMemory, Receives, Receiving, Sending, Wish};
@@ -65,6 +65,8 @@ group! {
     pub struct In with (common: InCommon) {
         /// The address to listen on.
         address: Option<At<String>>;
+        /// Samples that are read at a time.
+        vectorize: usize = 1, in 1..=64;
         /// Most receives in the queue.
         max_wrs: u32 = 128, in 4..=65_536;
         /// Entries of the completion queue.
@@ -161,11 +163,11 @@ impl Config {
             return Err(wrong(format!("{} has no address", name.value))
                 .right("in.address to listen, out.address to ask a peer"));
         }
-        let signals = self.r#in.as_ref().map(|half| signals_or_default(&half.common));
+        let signals = self.r#in.as_ref().map(|half| signals_or_default(Some(&half.common)));
         let signals = signals.unwrap_or_default();
         let incoming = self.r#in.as_ref();
         let (max_wrs, spare) = incoming.map_or((128, 16), |i| (i.max_wrs, i.buffer_subtraction));
-        let vectorize = incoming.map_or(1, |half| half.common.vectorize);
+        let vectorize = incoming.map_or(1, |half| half.vectorize);
         if spare as usize > max_wrs as usize - 2 {
             return Err(wrong(format!("in.buffer_subtraction is {spare}"))
                 .right(format!("it must leave 2 of the {max_wrs} of in.max_wrs")));
@@ -194,7 +196,6 @@ impl Config {
             completions: [incoming.map_or(1, |i| i.cq_size), out.map_or(1, |o| o.cq_size)],
         };
         let ends = Ends {
-            name: name.value.clone(),
             here,
             there,
             receives: false,
@@ -265,14 +266,14 @@ impl Node for Infiniband {
     fn start(&mut self, world: &World) -> Result<(), String> {
         let device = world.device.as_ref().ok_or_else(|| no_device(&self.name))?;
         let (ends, shared) = (self.ends.clone(), self.shared.clone());
-        let (log, counts) = (world.log.clone(), self.counts.clone());
+        let (teller, counts) = (Teller::new(&self.name, &world.log), self.counts.clone());
         let work: Box<dyn FnOnce() + Send> = if ends.wish.transport == QpType::Uc {
-            let exchange = exchange::Exchanger::new(ends, shared, device, log, counts)?;
+            let exchange = exchange::Exchanger::new(ends, shared, device, teller, counts)?;
             Box::new(move || exchange.run())
         } else {
             let manager = device.library().connection_manager().map_err(|e| e.to_string())?;
             let channel = manager.create_channel().map_err(|e| e.to_string())?;
-            let connector = Connector::new(ends, shared, channel, log, counts)?;
+            let connector = Connector::new(ends, shared, channel, teller, counts)?;
             Box::new(move || connector.run())
         };
         let thread = std::thread::Builder::new().name(format!("{}-connect", self.name)).spawn(work);
@@ -428,10 +429,10 @@ impl Source for Reading {
             // Without events this is a spin; with events, look once more after asking for one.
             match is_armed {
                 true => {
-                    let _ = current.sleep(patience);
+                    current.sleep(patience);
                     is_armed = false;
                 }
-                false => is_armed = current.arm().unwrap_or(false),
+                false => is_armed = current.arm(),
             }
         }
     }

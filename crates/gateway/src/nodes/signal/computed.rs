@@ -2,52 +2,36 @@
 
 use std::time::Duration;
 
-use rdmalab_config::one_of;
-use rdmalab_sample::{Generator, Handle, Pool, SampleMut, Signal, Timestamp, Value};
+use rdmalab_config::{Findings, FromValue, Value as Tree, alternatives, choice};
+use rdmalab_sample::{
+    Generator, Handle, Pool, SampleMut, Shape, Signal, Timestamp, Value, time_ns,
+};
+use serde_json::json;
 
-use crate::node::{Node, NodeCounts, Sink, Source, SourceState, Stop, World, wall_time};
+use crate::node::{Node, NodeCounts, Sink, Source, SourceState, World, wall_time};
 use crate::timer::{Timer, TimerKind};
 
-one_of! {
-    /// The shape of a signal.
-    pub enum Shape {
-        /// Each value another shape, in the order of this list.
-        Mixed = "mixed";
-        /// A random walk.
-        Random = "random";
-        /// A sine.
-        Sine = "sine";
-        /// The lower half, then the upper one.
-        Square = "square";
-        /// Down and up.
-        Triangle = "triangle";
-        /// Up, then back at once.
-        Ramp = "ramp";
-        /// The number of the tick.
-        Counter = "counter";
-        /// One value.
-        Constant = "constant";
-        /// A short high part.
-        Pulse = "pulse";
-    }
-}
+/// The shape of a signal in a configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct ShapeName(pub Shape);
 
-impl Shape {
-    /// As the generator names it.
-    #[must_use]
-    pub const fn of_generator(self) -> rdmalab_sample::Shape {
-        use rdmalab_sample::Shape as Of;
-        match self {
-            Self::Mixed => Of::Mixed,
-            Self::Random => Of::Random,
-            Self::Sine => Of::Sine,
-            Self::Square => Of::Square,
-            Self::Triangle => Of::Triangle,
-            Self::Ramp => Of::Ramp,
-            Self::Counter => Of::Counter,
-            Self::Constant => Of::Constant,
-            Self::Pulse => Of::Pulse,
-        }
+impl FromValue for ShapeName {
+    fn from_value(value: &Tree, key: &str, findings: &mut Findings) -> Option<Self> {
+        let names = Shape::NAMES.map(|name| (name, name));
+        let name = choice(value, key, &names, findings)?;
+        serde_json::from_value(name.into()).ok().map(Self)
+    }
+
+    fn expected() -> String {
+        alternatives(&Shape::NAMES)
+    }
+
+    fn schema() -> serde_json::Value {
+        json!({ "enum": Shape::NAMES })
+    }
+
+    fn shown(&self) -> serde_json::Value {
+        json!(self.0)
     }
 }
 
@@ -86,7 +70,6 @@ impl Node for Computed {
             timer: None,
             next: 0,
             start: wall_time(),
-            stop: world.stop.clone(),
             counts: self.counts.clone(),
         }))
     }
@@ -111,22 +94,20 @@ struct Reading {
     /// The tick after the last one.
     next: u64,
     start: Timestamp,
-    stop: Stop,
     counts: NodeCounts,
 }
 
 impl Reading {
     fn fill(&mut self, tick: u64, to: &mut SampleMut<'_>) {
-        let seconds = tick as f64 / self.rate;
         to.set_sequence(tick);
-        let time_ns = (seconds * 1e9) as u64;
+        let time_ns = time_ns(tick, self.rate);
         for generator in &mut self.generators {
             let _ = to.push(Value::from_float(generator.value(tick, time_ns, self.rate)));
         }
         // The stamp is the last thing, so that no time of this node is in the latency.
         let origin = match self.realtime {
             true => wall_time(),
-            false => self.start.plus_ns((seconds * 1e9) as i128),
+            false => self.start.plus_ns(time_ns.into()),
         };
         to.set_origin(origin);
     }
@@ -155,7 +136,7 @@ impl Source for Reading {
         to: &mut Vec<Handle>,
         patience: Duration,
     ) -> Result<SourceState, String> {
-        if self.next >= self.limit || self.stop.is_set() {
+        if self.next >= self.limit || self.world.stop.is_set() {
             return Ok(SourceState::Ended);
         }
         let tick = match &mut self.timer {

@@ -1,18 +1,26 @@
 //! `signal`: the same keys for all values, or a list of them.
 
 use rdmalab_config::{At, ConfigError, OneOrMany, group};
-use rdmalab_sample::{Generator, Kind, Signal, Waveform};
+use rdmalab_sample::{Generator, Kind, Shape, Signal, Waveform};
 
-use super::computed::{Computed, Shape};
-use crate::keys::{InCommon, NodeCommon};
+use super::computed::{Computed, ShapeName};
+use crate::keys::{Half, NodeCommon};
 use crate::node::{Node, NodeCounts};
 use crate::timer::TimerKind;
+
+group! {
+    /// The reading half.
+    pub struct In with (half: Half) {}
+    ignored {
+        signals: "all are floats, as many as values says";
+    }
+}
 
 group! {
     /// Signals that are computed.
     pub struct Config with (common: NodeCommon) {
         /// The shape of all values, or of each.
-        signal: OneOrMany<Shape> = OneOrMany(vec![Shape::Mixed]);
+        signal: OneOrMany<ShapeName> = OneOrMany(vec![ShapeName(Shape::Mixed)]);
         /// How many values a sample has.
         values: usize = 1, in 1..=512;
         /// Samples a second.
@@ -42,7 +50,7 @@ group! {
         /// The seed of what is random.
         seed: u64 = 1;
         /// Keys of its reading half.
-        r#in: Option<InCommon>;
+        r#in: Option<In>;
     }
     ignored {
         monitor_missed: "missed ticks are always counted";
@@ -61,6 +69,9 @@ impl Config {
             ("offset", self.offset.0.len()),
             ("stddev", self.stddev.0.len()),
             ("phase", self.phase.0.len()),
+            ("pulse_width", self.pulse_width.0.len()),
+            ("pulse_low", self.pulse_low.0.len()),
+            ("pulse_high", self.pulse_high.0.len()),
             ("signal", self.signal.0.len()),
         ];
         let values = self.values;
@@ -71,7 +82,7 @@ impl Config {
         let of = |list: &OneOrMany<f64>, at: usize| list.0[at.min(list.0.len() - 1)];
         let generator = |at: usize| {
             let waveform = Waveform {
-                signal: self.signal.0[at.min(self.signal.0.len() - 1)].of_generator(),
+                signal: self.signal.0[at.min(self.signal.0.len() - 1)].0,
                 frequency: of(&self.frequency, at),
                 amplitude: of(&self.amplitude, at),
                 offset: of(&self.offset, at),

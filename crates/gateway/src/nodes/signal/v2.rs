@@ -1,11 +1,10 @@
 //! `signal.v2`: each signal has keys of its own.
 
 use rdmalab_config::{At, ConfigError, Findings, FromValue, Kind as Form, Value as Tree, group};
-use rdmalab_sample::{Generator, Kind, Signal, Waveform};
+use rdmalab_sample::{Generator, Kind, Shape, Signal, Waveform};
 
-use super::computed::{Computed, Shape};
-use crate::hooks::HookChoice;
-use crate::keys::{NodeCommon, VALUES_MAX};
+use super::computed::{Computed, ShapeName};
+use crate::keys::{Half, NodeCommon, VALUES_MAX};
 use crate::node::{Node, NodeCounts};
 use crate::timer::TimerKind;
 
@@ -19,7 +18,7 @@ group! {
         /// How many there are of it.
         count: usize = 1, in 1..=512;
         /// Its shape.
-        signal: Shape = Shape::Mixed;
+        signal: ShapeName = ShapeName(Shape::Mixed);
         /// Periods a second.
         frequency: f64 = 1.0;
         /// The height.
@@ -69,11 +68,9 @@ impl FromValue for Waves {
 
 group! {
     /// The reading half.
-    pub struct In {
+    pub struct In with (half: Half) {
         /// The signals.
         signals: Waves;
-        /// The hooks that its samples go through.
-        hooks: Vec<At<HookChoice>> = Vec::new();
     }
 }
 
@@ -115,7 +112,7 @@ impl Config {
                 let unit = wave.unit.clone();
                 signals.push(Signal { unit, ..Signal::new(name, Kind::Float) });
                 let waveform = Waveform {
-                    signal: wave.signal.of_generator(),
+                    signal: wave.signal.0,
                     frequency: wave.frequency,
                     amplitude: wave.amplitude,
                     offset: wave.offset,

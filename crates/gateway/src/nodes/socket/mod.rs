@@ -17,11 +17,12 @@ use datagrams::Datagrams;
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use write::{Mouth, Stream, Writing};
+use write::{Sender, Stream, Writing};
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
-use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, World, stamp};
+use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, Teller, World, stamp};
+use crate::tcp::notice_a_dead_peer;
 
 /// The longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
@@ -98,7 +99,7 @@ impl Config {
                 return Err(ConfigError::new(&address.at, why));
             }
         }
-        let signals = self.r#in.as_ref().map(|half| signals_or_default(&half.common));
+        let signals = self.r#in.as_ref().map(|half| signals_or_default(Some(&half.common)));
         Ok(Box::new(Socket {
             name: name.value.clone(),
             config: self,
@@ -134,6 +135,7 @@ impl Socket {
             return Ok(socket.clone());
         }
         let here = self.config.r#in.as_ref().map(|half| half.address.value.clone());
+        let there = self.config.out.as_ref().map(|half| half.address.value.clone());
         let failed = |error: std::io::Error| match &here {
             Some(here) => format!("{here}: {error}"),
             None => error.to_string(),
@@ -148,12 +150,12 @@ impl Socket {
             };
             let socket = socket.map_err(failed)?;
             socket.set_nonblocking(true).map_err(failed)?;
-            Datagrams::Unix(socket, here)
+            Datagrams::Unix { socket, here, there }
         } else {
             let bound = resolve(here.as_deref().unwrap_or("0.0.0.0:0"))?;
             let socket = UdpSocket::bind(bound).map_err(failed)?;
             socket.set_nonblocking(true).map_err(failed)?;
-            Datagrams::Udp(socket)
+            Datagrams::Udp(socket, there.as_deref().map(resolve).transpose()?)
         };
         let socket = Arc::new(socket);
         self.datagrams = Some(socket.clone());
@@ -168,17 +170,17 @@ impl Node for Socket {
 
     fn source(&mut self, world: &World) -> Result<Box<dyn Source>, String> {
         let half = self.config.r#in.clone().ok_or("it reads, so it needs in.address")?;
-        let ear = if self.config.layer == Layer::Tcp {
+        let receiver = if self.config.layer == Layer::Tcp {
             let failed = |error| format!("{}: {error}", half.address.value);
             let listener = TcpListener::bind(resolve(&half.address.value)?).map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
-            Ear::Stream { listener, peer: None, bytes: Vec::new() }
+            Receiver::Stream { listener, peer: None, bytes: Vec::new() }
         } else {
-            Ear::Datagrams(self.datagrams()?)
+            Receiver::Datagrams(self.datagrams()?)
         };
         Ok(Box::new(Reading {
             name: self.name.clone(),
-            ear,
+            receiver,
             format: self.config.format.build(),
             signals: self.signals.clone(),
             bytes: vec![0; DATAGRAM_BYTES],
@@ -191,25 +193,21 @@ impl Node for Socket {
 
     fn sink(&mut self, world: &World, signals: &[Signal]) -> Result<Box<dyn Sink>, String> {
         let half = self.config.out.clone().ok_or("it writes, so it needs out.address")?;
-        let there = half.address.value;
-        let mouth = match self.config.layer {
-            Layer::Udp => Mouth::Udp(self.datagrams()?, resolve(&there)?),
-            Layer::Unix => Mouth::Unix(self.datagrams()?, there),
-            Layer::Tcp => {
-                Mouth::Stream(Stream::to(resolve(&there)?, &self.name, world, &self.counts))
-            }
+        let sender = if self.config.layer == Layer::Tcp {
+            let there = resolve(&half.address.value)?;
+            Sender::Stream(Stream::to(there, &self.name, world, &self.counts))
+        } else {
+            Sender::Datagrams(self.datagrams()?)
         };
         Ok(Box::new(Writing {
-            mouth,
+            sender,
             format: self.config.format.build(),
             signals: signals.to_vec(),
             vectorize: half.vectorize,
             gathered: 0,
             bytes: Vec::with_capacity(DATAGRAM_BYTES),
             is_full: false,
-            name: self.name.clone(),
-            told: String::new(),
-            log: world.log.clone(),
+            teller: Teller::new(&self.name, &world.log),
         }))
     }
 
@@ -224,15 +222,15 @@ fn wait(fds: &mut [PollFd<'_>], patience: Duration) {
     let _ = poll(fds, Some(&limit));
 }
 
-/// What the reading half listens to.
-enum Ear {
+/// What the reading half receives from.
+enum Receiver {
     Datagrams(Arc<Datagrams>),
     Stream { listener: TcpListener, peer: Option<TcpStream>, bytes: Vec<u8> },
 }
 
 struct Reading {
     name: String,
-    ear: Ear,
+    receiver: Receiver,
     format: Box<dyn Format>,
     signals: Vec<Signal>,
     bytes: Vec<u8>,
@@ -252,7 +250,7 @@ impl Reading {
 
     /// Takes one datagram; whether there was one.
     fn datagram(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> Result<bool, String> {
-        let Ear::Datagrams(socket) = &self.ear else { return Ok(false) };
+        let Receiver::Datagrams(socket) = &self.receiver else { return Ok(false) };
         let length = match socket.receive(&mut self.bytes) {
             Ok(length) => length,
             Err(error) => match error.kind() {
@@ -275,11 +273,13 @@ impl Reading {
 
     /// Takes what a stream has.
     fn stream(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> SourceState {
-        let Ear::Stream { listener, peer, bytes } = &mut self.ear else { return SourceState::Open };
+        let Receiver::Stream { listener, peer, bytes } = &mut self.receiver else {
+            return SourceState::Open;
+        };
         let mut state = SourceState::Open;
         if peer.is_none() {
             if let Ok((stream, from)) = listener.accept() {
-                let _ = stream.set_nonblocking(true);
+                let _ = (stream.set_nonblocking(true), notice_a_dead_peer(&stream));
                 bytes.clear();
                 self.counts.connected.add(1);
                 self.log.say(format_args!("{}: {from} sends", self.name));
@@ -295,7 +295,9 @@ impl Reading {
         if !bytes.is_empty() && self.decode(pool, to) {
             return state;
         }
-        let Ear::Stream { peer: Some(stream), bytes, .. } = &mut self.ear else { return state };
+        let Receiver::Stream { peer: Some(stream), bytes, .. } = &mut self.receiver else {
+            return state;
+        };
         match stream.read(&mut self.bytes) {
             Ok(0) => is_gone = true,
             Ok(length) => bytes.extend_from_slice(&self.bytes[..length]),
@@ -304,7 +306,7 @@ impl Reading {
             }
         }
         let has_decoded = !is_gone && self.decode(pool, to);
-        let Ear::Stream { peer, bytes, .. } = &mut self.ear else { return state };
+        let Receiver::Stream { peer, bytes, .. } = &mut self.receiver else { return state };
         let is_endless = !has_decoded && bytes.len() >= UNDECODED_BYTES;
         if is_gone || is_endless {
             (*peer, *bytes) = (None, Vec::new());
@@ -319,7 +321,7 @@ impl Reading {
 
     /// Decodes bytes of a stream; whether some were samples or garbage.
     fn decode(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> bool {
-        let Ear::Stream { bytes, .. } = &mut self.ear else { return false };
+        let Receiver::Stream { bytes, .. } = &mut self.receiver else { return false };
         let mut into = Collector::new(pool, to, VECTORIZE_MAX);
         let used = self.format.decode(Form::File, bytes, &self.signals, &mut into);
         drop(into);
@@ -348,8 +350,8 @@ impl Source for Reading {
         let mut waited = patience.is_zero();
         let mut state = SourceState::Open;
         loop {
-            match &self.ear {
-                Ear::Datagrams(_) => {
+            match &self.receiver {
+                Receiver::Datagrams(_) => {
                     // A datagram without samples does not end the wait, but many of them do.
                     for _ in 0..DATAGRAMS_MAX {
                         if !self.datagram(pool, to)? || !to.is_empty() {
@@ -357,20 +359,20 @@ impl Source for Reading {
                         }
                     }
                 }
-                Ear::Stream { .. } => state = self.stream(pool, to),
+                Receiver::Stream { .. } => state = self.stream(pool, to),
             }
             if !to.is_empty() || waited || state != SourceState::Open {
                 break;
             }
-            match &self.ear {
-                Ear::Datagrams(socket) => {
+            match &self.receiver {
+                Receiver::Datagrams(socket) => {
                     let fd = socket.fd();
                     wait(&mut [PollFd::new(&fd, PollFlags::IN)], patience);
                 }
-                Ear::Stream { listener, peer: None, .. } => {
+                Receiver::Stream { listener, peer: None, .. } => {
                     wait(&mut [PollFd::new(listener, PollFlags::IN)], patience);
                 }
-                Ear::Stream { peer: Some(peer), .. } => {
+                Receiver::Stream { peer: Some(peer), .. } => {
                     wait(&mut [PollFd::new(peer, PollFlags::IN)], patience);
                 }
             }
@@ -386,13 +388,16 @@ mod tests {
     use std::io::Write;
 
     use rdmalab_sample::Kind;
+    use rdmalab_testing::{LIMIT, Patience};
 
     use super::*;
+    use crate::node::Stop;
+    use crate::tcp::would_notice;
 
-    fn reading(ear: Ear, format: &str) -> (Reading, Pool) {
+    fn reading(receiver: Receiver, format: &str) -> (Reading, Pool) {
         let reading = Reading {
             name: "net".to_owned(),
-            ear,
+            receiver,
             format: FormatChoice::named(format).build(),
             signals: Signal::numbered(1, Kind::Float),
             bytes: vec![0; DATAGRAM_BYTES],
@@ -413,8 +418,8 @@ mod tests {
         for _ in 0..DATAGRAMS_MAX + 8 {
             peer.send_to(&[0xff], to).unwrap();
         }
-        let ear = Ear::Datagrams(Arc::new(Datagrams::Udp(here)));
-        let (mut reading, mut pool) = reading(ear, "villas.binary");
+        let receiver = Receiver::Datagrams(Arc::new(Datagrams::Udp(here, None)));
+        let (mut reading, mut pool) = reading(receiver, "villas.binary");
         let mut to = Vec::new();
         assert_eq!(reading.read(&mut pool, &mut to, Duration::ZERO), Ok(SourceState::Open));
         assert_eq!(reading.counts.garbage.get(), u64::from(DATAGRAMS_MAX));
@@ -429,8 +434,8 @@ mod tests {
         let (peer, _) = listener.accept().unwrap();
         peer.set_nonblocking(true).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let ear = Ear::Stream { listener, peer: Some(peer), bytes: Vec::new() };
-        let (reading, pool) = reading(ear, format);
+        let receiver = Receiver::Stream { listener, peer: Some(peer), bytes: Vec::new() };
+        let (reading, pool) = reading(receiver, format);
         (reading, pool, sender)
     }
 
@@ -441,7 +446,7 @@ mod tests {
         let writes = std::thread::spawn(move || while sender.write_all(&[b'1'; 4096]).is_ok() {});
         while reading.counts.disconnected.get() == 0 {
             assert!(reading.read(&mut pool, &mut to, Duration::from_millis(10)).is_ok());
-            let Ear::Stream { bytes, .. } = &reading.ear else { panic!("a stream") };
+            let Receiver::Stream { bytes, .. } = &reading.receiver else { panic!("a stream") };
             assert!(bytes.len() < UNDECODED_BYTES + DATAGRAM_BYTES, "{}", bytes.len());
         }
         writes.join().unwrap();
@@ -457,13 +462,35 @@ mod tests {
         let (mut to, mut samples) = (Vec::new(), 0);
         while samples < LINES {
             assert!(reading.read(&mut pool, &mut to, Duration::from_millis(10)).is_ok());
-            let Ear::Stream { bytes, .. } = &reading.ear else { panic!("a stream") };
+            let Receiver::Stream { bytes, .. } = &reading.receiver else { panic!("a stream") };
             assert!(bytes.len() < 2 * DATAGRAM_BYTES, "{}", bytes.len());
             samples += to.len();
             to.drain(..).for_each(|sample| pool.give(sample));
         }
         writes.join().unwrap().unwrap();
         assert_eq!(reading.counts.garbage.get(), 0);
+    }
+
+    #[test]
+    fn dead_peers_are_noticed_by_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let to = listener.local_addr().unwrap();
+        let log = Log::new(|_| {});
+        let receiver = Receiver::Stream { listener, peer: None, bytes: Vec::new() };
+        let (mut reading, mut pool) = reading(receiver, "villas.human");
+        let clock = rdmalab_measure::Clock::new();
+        let timer = crate::timer::TimerKind::Timerfd;
+        let world = World { device: None, clock, timer, stop: Stop::default(), log };
+        let mut stream = Stream::to(to, "net", &world, &NodeCounts::default());
+        let (mut to, mut patience) = (Vec::new(), Patience::of(LIMIT));
+        while stream.peer().is_none() || reading.counts.connected.get() == 0 {
+            assert!(patience.lasts(), "no connection");
+            assert!(reading.read(&mut pool, &mut to, Duration::from_millis(5)).is_ok());
+            stream.send(&[], 0);
+        }
+        let Receiver::Stream { peer: Some(peer), .. } = &reading.receiver else { panic!("a peer") };
+        assert!(would_notice(peer) && stream.peer().is_some_and(would_notice));
     }
 
     #[test]

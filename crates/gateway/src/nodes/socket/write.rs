@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use rdmalab_sample::{Form, Format, Handle, Pool, Signal};
 
 use super::datagrams::Datagrams;
-use crate::node::{Log, NodeCounts, Sink, World};
+use crate::node::{Log, NodeCounts, Sink, Teller, World};
+use crate::tcp::notice_a_dead_peer;
 
 /// Bytes that wait for a TCP peer at most.
 const WAITING_BYTES: usize = 1 << 20;
 /// Time between two attempts to reach a TCP peer, and how long one may take.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where the writing half sends.
-pub enum Mouth {
-    Udp(Arc<Datagrams>, SocketAddr),
-    Unix(Arc<Datagrams>, String),
+/// What the writing half sends over.
+pub enum Sender {
+    Datagrams(Arc<Datagrams>),
     Stream(Stream),
 }
 
 /// The writing half.
 pub struct Writing {
-    /// Where it sends.
-    pub mouth: Mouth,
+    /// What it sends over.
+    pub sender: Sender,
     /// The form of samples.
     pub format: Box<dyn Format>,
     /// Their signals.
@@ -41,34 +41,16 @@ pub struct Writing {
     pub bytes: Vec<u8>,
     /// Whether the last attempt found no room.
     pub is_full: bool,
-    /// The node.
-    pub name: String,
-    /// What was told last.
-    pub told: String,
-    /// Where messages go.
-    pub log: Log,
+    /// Tells what is wrong.
+    pub teller: Teller,
 }
 
 impl Writing {
-    fn tell(&mut self, why: String) {
-        if why != self.told {
-            self.log.say(format_args!("{}: {why}", self.name));
-            self.told = why;
-        }
-    }
-
     /// Sends the gathered samples; whether they were taken. Else they stay.
     fn send(&mut self) -> bool {
-        let sent = match &mut self.mouth {
-            Mouth::Udp(socket, there) => match &**socket {
-                Datagrams::Udp(socket) => socket.send_to(&self.bytes, *there).map(|_| true),
-                Datagrams::Unix(..) => Ok(true),
-            },
-            Mouth::Unix(socket, there) => match &**socket {
-                Datagrams::Unix(socket, _) => socket.send_to(&self.bytes, there).map(|_| true),
-                Datagrams::Udp(_) => Ok(true),
-            },
-            Mouth::Stream(stream) => Ok(stream.send(&self.bytes, self.gathered as u64)),
+        let sent = match &mut self.sender {
+            Sender::Datagrams(socket) => socket.send(&self.bytes).map(|_| true),
+            Sender::Stream(stream) => Ok(stream.send(&self.bytes, self.gathered as u64)),
         };
         self.is_full = match &sent {
             Ok(is_taken) => !is_taken && self.is_ready(),
@@ -80,7 +62,7 @@ impl Writing {
                 self.bytes.clear();
                 return true;
             }
-            Err(error) if !self.is_full => self.tell(error.to_string()),
+            Err(error) if !self.is_full => self.teller.tell(error.to_string()),
             _ => {}
         }
         false
@@ -89,12 +71,13 @@ impl Writing {
 
 impl Sink for Writing {
     fn write(&mut self, pool: &Pool, sample: &Handle) -> Result<bool, String> {
-        let form = if matches!(self.mouth, Mouth::Stream(_)) { Form::File } else { Form::Message };
+        let form =
+            if matches!(self.sender, Sender::Stream(_)) { Form::File } else { Form::Message };
         let (before, sample) = (self.bytes.len(), [pool.get(sample)]);
         if let Err(why) = self.format.encode(form, &self.signals, &sample, &mut self.bytes) {
             self.bytes.truncate(before);
             self.is_full = false;
-            self.tell(why.to_string());
+            self.teller.tell(why.to_string());
             return Ok(false);
         }
         self.gathered += 1;
@@ -108,7 +91,7 @@ impl Sink for Writing {
     }
 
     fn is_ready(&self) -> bool {
-        !matches!(&self.mouth, Mouth::Stream(stream) if stream.peer.is_none())
+        !matches!(&self.sender, Sender::Stream(stream) if stream.peer().is_none())
     }
 
     fn may_retry(&self) -> bool {
@@ -119,15 +102,15 @@ impl Sink for Writing {
         if self.gathered > 0 {
             self.send();
         }
-        if let Mouth::Stream(stream) = &mut self.mouth {
+        if let Sender::Stream(stream) = &mut self.sender {
             stream.send(&[], 0);
         }
         Ok(())
     }
 
     fn lost(&self) -> u64 {
-        let waiting = match &self.mouth {
-            Mouth::Stream(stream) => stream.lost + stream.samples(),
+        let waiting = match &self.sender {
+            Sender::Stream(stream) => stream.lost + stream.samples(),
             _ => 0,
         };
         waiting + self.gathered as u64
@@ -137,8 +120,8 @@ impl Sink for Writing {
         let until = Instant::now() + limit;
         self.flush()?;
         while Instant::now() < until
-            && match &self.mouth {
-                Mouth::Stream(stream) => stream.peer.is_some() && self.lost() > stream.lost,
+            && match &self.sender {
+                Sender::Stream(stream) => stream.peer.is_some() && self.lost() > stream.lost,
                 _ => self.is_full,
             }
         {
@@ -183,6 +166,7 @@ impl Stream {
                     && let Ok(stream) = TcpStream::connect_timeout(&there, PAUSE)
                 {
                     let _ = (stream.set_nodelay(true), stream.set_nonblocking(true));
+                    let _ = notice_a_dead_peer(&stream);
                     own.is_wanted.store(false, Relaxed);
                     *own.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
                     continue;
@@ -197,13 +181,18 @@ impl Stream {
         Self { peer: None, shared, waiting, messages, lost: 0, node, log, counts }
     }
 
+    /// Its peer, once there is a connection.
+    pub fn peer(&self) -> Option<&TcpStream> {
+        self.peer.as_ref()
+    }
+
     /// Samples that wait.
     fn samples(&self) -> u64 {
         self.messages.iter().map(|(_, samples)| samples).sum()
     }
 
     /// Sends a message after those that wait; whether it was taken.
-    fn send(&mut self, bytes: &[u8], samples: u64) -> bool {
+    pub fn send(&mut self, bytes: &[u8], samples: u64) -> bool {
         if self.peer.is_none() {
             let found = self.shared.found.try_lock().ok().and_then(|mut found| found.take());
             let Some(stream) = found else { return bytes.is_empty() };
@@ -268,18 +257,16 @@ mod tests {
     use super::*;
     use crate::format::FormatChoice;
 
-    fn writing(mouth: Mouth, vectorize: usize) -> Writing {
+    fn writing(sender: Sender, vectorize: usize) -> Writing {
         Writing {
-            mouth,
+            sender,
             format: FormatChoice::named("villas.binary").build(),
             signals: Signal::numbered(1, Kind::Float),
             vectorize,
             gathered: 0,
             bytes: Vec::new(),
             is_full: false,
-            name: "net".to_owned(),
-            told: String::new(),
-            log: Log::new(|_| {}),
+            teller: Teller::new("net", &Log::new(|_| {})),
         }
     }
 
@@ -298,8 +285,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let nowhere = dir.path().join("nowhere").display().to_string();
         let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-        let socket = Arc::new(Datagrams::Unix(socket, None));
-        let mut writing = writing(Mouth::Unix(socket, nowhere), 4);
+        let socket = Datagrams::Unix { socket, here: None, there: Some(nowhere) };
+        let mut writing = writing(Sender::Datagrams(Arc::new(socket)), 4);
         assert_eq!(write(&mut writing, 5), 3, "three are gathered, two are dropped");
         assert_eq!(writing.close(Duration::ZERO), Ok(3));
     }
@@ -323,7 +310,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (other, _) = listener.accept().unwrap();
-        let mut writing = writing(Mouth::Stream(stream(peer)), 1);
+        let mut writing = writing(Sender::Stream(stream(peer)), 1);
         // Until neither the kernel nor the node takes more.
         let mut taken = 0;
         while write(&mut writing, 1) == 1 {
