@@ -135,7 +135,7 @@ fn what_is_slower_is_found_where_it_is() {
     assert_eq!(found.regressions(), 2);
     let text = found.text(false);
     for part in [
-        "geometric mean over runs of median of round trip, with 95 % intervals for all 4 comparisons",
+        "geometric mean over runs of median of round trip, with 95 % intervals for all 4",
         "slower (beyond 5 %)",
         "no difference seen",
         "shift of the deciles of round trip",

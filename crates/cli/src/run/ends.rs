@@ -13,7 +13,7 @@ use rdmalab_rank::process::{
 use rdmalab_sim::name_of_device;
 
 use super::args::HowArgs;
-use super::job;
+use super::{cores, job};
 use crate::failure::{Outcome, run as failed, usage};
 use crate::link::LinkArgs;
 use crate::team::Team;
@@ -364,22 +364,15 @@ impl Ends {
     /// # Errors
     /// `--cores` is not a list of existing CPUs.
     fn cores(&self) -> Outcome<Vec<Option<usize>>> {
-        let ranks = 0..self.count();
         let Some(text) = &self.cores else { return Ok(self.default_cores()) };
         if text == "none" {
             return Ok(vec![None; self.count()]);
         }
         let wrong = |why: String| usage(format!("--cores {text}: {why}"));
-        let numbers: Option<Vec<usize>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
-        let numbers = numbers.filter(|numbers| numbers.len() == ranks.len());
-        let numbers = numbers.ok_or_else(|| {
-            let like: Vec<String> = ranks.clone().map(|rank| rank.to_string()).collect();
-            let count = if like.len() == 2 { "two".to_owned() } else { like.len().to_string() };
-            wrong(format!("it takes {count} numbers, such as {}, or none", like.join(",")))
-        })?;
+        let numbers = cores::numbers(text, self.count()).map_err(wrong)?;
         let allowed = available_cores().map_err(failed)?;
         let is_refused = |rank: &usize| self.is_here(*rank) && !allowed.contains(&numbers[*rank]);
-        match ranks.clone().find(is_refused) {
+        match (0..self.count()).find(is_refused) {
             None => Ok(numbers.into_iter().map(Some).collect()),
             Some(rank) => Err(wrong(format!(
                 "this process may not run on core {}: choose among {allowed:?}",
@@ -390,15 +383,7 @@ impl Ends {
 
     /// A sentence about ranks of this machine that `--cores` puts on one core.
     pub fn shared_core(&self) -> Option<String> {
-        let cores: Vec<&str> = self.cores.as_ref()?.split(',').map(str::trim).collect();
-        let here: Vec<usize> = (0..cores.len()).filter(|rank| self.is_here(*rank)).collect();
-        let pairs = here.iter().flat_map(|a| here.iter().map(move |b| (*a, *b)));
-        let (a, b) = pairs.filter(|(a, b)| a < b).find(|(a, b)| cores[*a] == cores[*b])?;
-        Some(format!(
-            "ranks {a} and {b} share core {}: times include the waits until the scheduler lets the \
-             other run; choose a core for each rank, as in --cores 0,1",
-            cores[a]
-        ))
+        cores::shared(self.cores.as_deref()?, |rank| self.is_here(rank))
     }
 
     /// A core for each rank of this machine. If there are not enough, no rank gets one, since the
@@ -537,11 +522,6 @@ mod tests {
         let first = available_cores().unwrap()[0];
         let both = Some(first);
         assert_eq!(cores(&format!("{first},{first}"), two.clone()), Ok(vec![both, both]));
-        let shared = |text: &str| {
-            Ends { launch: two.clone(), ..Ends::pair(Some(text.to_owned())) }.shared_core()
-        };
-        assert!(shared("4, 4").unwrap().contains("ranks 0 and 1 share core 4"));
-        assert_eq!((shared("4,5"), shared("none")), (None, None));
         let three = cores(&format!("{first},{first},{first}"), Launch::Here(3));
         assert_eq!(three, Ok(vec![both; 3]));
         // The other machine checks whether it has the core.

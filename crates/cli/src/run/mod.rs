@@ -1,6 +1,7 @@
 //! `rdmalab run EXPERIMENT [HOST]`: measures points, keeps a record, and prints tables.
 
 pub mod args;
+mod cores;
 pub mod ends;
 pub mod hooks;
 pub mod job;

@@ -161,7 +161,8 @@ pub fn changes<const N: usize>(ratios: [f64; N]) -> [String; N] {
     ratios.map(|ratio| if ratio.is_finite() { factor(ratio) } else { change(ratio) })
 }
 
-/// The interval of the change; "unknown" if it says nothing; in brackets if it comes from the samples of one run only.
+/// The interval of the change; "unknown" if it says nothing; in brackets if it comes from the
+/// samples of one run only.
 pub fn interval(row: &Row) -> String {
     let ends = |i: Interval| match is_meaningful(&i) {
         true => changes([i.low, i.high]).join(" .. "),
