@@ -40,6 +40,7 @@ fn mac(ip: std::net::IpAddr) -> [u8; 6] {
     }
 }
 
+#[inline]
 fn put(out: &mut [u8; FRAME_HEADER_BYTES], at: usize, value: u16) {
     out[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }

@@ -3,17 +3,22 @@
 //! The `pcap-file` crate is not used here, because it copies a packet several times and writes
 //! microseconds. Capturing a packet costs the program time. So [`packet()`] writes headers and
 //! payload straight to their place in the queue. The expensive part, both checksums, is left to
-//! [`finish`], which the writing thread calls later. The tests read the result with `pcap-file`.
+//! [`Checksums`], which the writing thread uses later. The tests read the result with `pcap-file`.
 //!
 //! Format: IETF draft-ietf-opsawg-pcapng, in the byte order of the machine.
 
-use rdmalab_wire::frame::{Datagram, Network};
 use rdmalab_wire::ip::{Ethernet, Udp};
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use crate::address::{FRAME_HEADER_BYTES, FourTuple};
 use crate::frame_headers::FrameHeaders;
 use crate::hook::Direction;
+
+mod checksums;
+mod template;
+
+pub use checksums::Checksums;
+pub use template::Template;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -39,6 +44,12 @@ const UNFINISHED: u32 = 1 << 31;
 const SPOILT: u32 = 1 << 30;
 /// Offset of a packet block's data.
 const DATA_AT: usize = 28;
+/// Offset of a packet block's length.
+const TOTAL_AT: usize = 4;
+/// Offset of a packet block's timestamp.
+const STAMP_AT: usize = 12;
+/// Offset of the length of a packet block's data.
+const KEPT_AT: usize = 20;
 /// The longest comment of a packet, bytes.
 pub const COMMENT_MAX: usize = 200;
 /// Bytes of a packet's block besides its frame, at most.
@@ -58,7 +69,7 @@ pub struct Capture<'a> {
     /// Bytes from the BTH to the end of the payload; for a complete packet to the end of the ICRC.
     pub bytes: usize,
     /// Whether these bytes are the whole packet as on a network. If not, [`packet()`] adds the pad
-    /// and [`finish`] the invariant CRC.
+    /// and [`Checksums`] the invariant CRC.
     pub complete: bool,
     /// The packet was damaged: the CRC that is added is wrong.
     pub spoilt: bool,
@@ -147,7 +158,7 @@ pub fn frame_bytes(tuple: &FourTuple, packet_bytes: usize) -> usize {
 
 /// Writes a packet's block to the start of `out` and returns its length, a multiple of 4. `None` if
 /// it does not fit. `fill` writes the [`Capture::bytes`], or as many of them as are kept. The
-/// checksums of an incomplete packet are zero until [`finish`].
+/// checksums of an incomplete packet are zero until [`Checksums::finish`].
 #[inline]
 pub fn packet(
     out: &mut [u8],
@@ -158,37 +169,38 @@ pub fn packet(
     let packet_bytes = bytes + capture.trailer_bytes();
     let length = headers.frame_bytes(packet_bytes);
     if length > capture.snap || !capture.is_plain() {
-        return packet_with_more(out, capture, length, fill);
+        return packet_with_more(out, *capture, length, fill);
     }
     let padded = length.next_multiple_of(4);
     let total = DATA_AT + padded + PLAIN_END;
     let block = out.get_mut(..total)?;
-    capture.begin(block, total, length, length);
-    let frame = &mut block[DATA_AT..];
+    let (start, frame) = block.split_first_chunk_mut()?;
+    *start = capture.start(total, length, length);
     headers.write(packet_bytes, frame.first_chunk_mut()?);
     let (at, end) = (headers.bytes(), headers.bytes() + bytes);
-    fill(&mut frame[at..end]);
+    fill(frame.get_mut(at..end)?);
     // Pad and ICRC are shorter than the block's end, which is written next.
-    frame[end..end + PLAIN_END].fill(0);
-    frame[padded..].copy_from_slice(&plain_end(capture.direction, total));
+    *frame.get_mut(end..)?.first_chunk_mut()? = [0; PLAIN_END];
+    *frame.last_chunk_mut()? = plain_end(capture.direction, total);
     Some(total)
 }
 
 /// [`packet`] for a truncated frame, or with options that few packets have.
+/// Takes copies, so that [`packet`] need not keep anything in memory for it.
 #[cold]
 fn packet_with_more(
     out: &mut [u8],
-    capture: &Capture<'_>,
+    capture: Capture<'_>,
     length: usize,
     fill: impl FnOnce(&mut [u8]),
 ) -> Option<usize> {
-    let Capture { headers, bytes, .. } = *capture;
+    let Capture { headers, bytes, .. } = capture;
     let kept = length.min(capture.snap);
     let padded = kept.next_multiple_of(4);
-    let options = options(capture);
+    let options = options(&capture);
     let total = DATA_AT + padded + options.len() + 4;
     let block = out.get_mut(..total)?;
-    capture.begin(block, total, kept, length);
+    block[..DATA_AT].copy_from_slice(&capture.start(total, kept, length));
     let (frame, end) = block[DATA_AT..].split_at_mut(padded);
     let mut start = [0; FRAME_HEADER_BYTES];
     headers.write(bytes + capture.trailer_bytes(), &mut start);
@@ -216,19 +228,30 @@ impl Capture<'_> {
         }
     }
 
-    /// Writes the first words of a packet's block.
+    /// The first words of a packet's block.
     #[inline]
-    fn begin(&self, block: &mut [u8], total: usize, kept: usize, length: usize) {
+    fn start(&self, total: usize, kept: usize, length: usize) -> [u8; DATA_AT] {
         let mark = if self.complete && self.headers.is_v4() { 0 } else { UNFINISHED };
         let mark = if self.spoilt { mark | SPOILT } else { mark };
-        let (high, low) = ((self.at_ns >> 32) as u32, self.at_ns as u32);
         let interface = self.interface | mark;
-        let words =
-            [ENHANCED_PACKET, total as u32, interface, high, low, kept as u32, length as u32];
-        for (place, word) in block.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
+        let words = [ENHANCED_PACKET, total as u32, interface, 0, 0, kept as u32, length as u32];
+        let mut start = [0; DATA_AT];
+        for (place, word) in start.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = word.to_ne_bytes();
         }
+        start[STAMP_AT..STAMP_AT + 8].copy_from_slice(&stamp(self.at_ns));
+        start
     }
+}
+
+/// A timestamp: its upper half, then its lower half.
+#[inline]
+fn stamp(at_ns: u64) -> [u8; 8] {
+    let mut stamp = [0; 8];
+    let (high, low) = stamp.split_at_mut(4);
+    high.copy_from_slice(&((at_ns >> 32) as u32).to_ne_bytes());
+    low.copy_from_slice(&(at_ns as u32).to_ne_bytes());
+    stamp
 }
 
 fn flags(direction: Direction) -> u32 {
@@ -280,77 +303,6 @@ impl Cut for str {
         }
         end
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
-}
-
-/// Computes the checksums of the packets among `blocks`, which [`packet`] and the like wrote.
-pub fn finish(blocks: &mut [u8]) {
-    let mut rest = blocks;
-    while let (Some(kind), Some(length)) = (word(rest, 0), word(rest, 4)) {
-        let Some((this, after)) = std::mem::take(&mut rest).split_at_mut_checked(length as usize)
-        else {
-            return;
-        };
-        if kind == ENHANCED_PACKET {
-            finish_one(this);
-        }
-        rest = after;
-        if length == 0 {
-            return;
-        }
-    }
-}
-
-fn finish_one(block: &mut [u8]) -> Option<()> {
-    let interface = word(block, 8)?;
-    let (kept, length) = (word(block, 20)? as usize, word(block, 24)? as usize);
-    if interface & UNFINISHED == 0 {
-        return Some(());
-    }
-    block[8..12].copy_from_slice(&(interface & !(UNFINISHED | SPOILT)).to_ne_bytes());
-    if kept < length {
-        return Some(());
-    }
-    let frame = block.get_mut(DATA_AT..DATA_AT + kept)?;
-    let datagram = Datagram::parse(&frame[Ethernet::BYTES..]).ok()?;
-    // A complete packet has a CRC already, right or wrong. Zero marks one to be computed.
-    let blank = datagram.packet.last_chunk::<ICRC_BYTES>() == Some(&[0; ICRC_BYTES]);
-    let damage = if interface & SPOILT != 0 { u32::MAX } else { 0 };
-    let icrc = if blank { Some(datagram.icrc() ^ damage) } else { None };
-    let over_v6 = matches!(datagram.network, Network::V6(_));
-    if let (Some(icrc), Some(trailer)) = (icrc, frame.last_chunk_mut::<ICRC_BYTES>()) {
-        *trailer = icrc.to_le_bytes();
-    }
-    if over_v6 {
-        let checksum = udp6_checksum(&frame[Ethernet::BYTES..]);
-        let at = Ethernet::BYTES + 40 + 6;
-        frame.get_mut(at..at + 2)?.copy_from_slice(&checksum.to_be_bytes());
-    }
-    Some(())
-}
-
-/// UDP's checksum over IPv6 (RFC 8200, 8.1) of a datagram whose field holds zero.
-fn udp6_checksum(datagram: &[u8]) -> u16 {
-    let udp = datagram.get(40..).unwrap_or_default();
-    // The fields of the pseudo header: addresses, length and next header.
-    let mut sum = add_words(datagram.get(8..40).unwrap_or_default());
-    sum += udp.len() as u64 + 17 + add_words(udp);
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    match !(sum as u16) {
-        0 => 0xffff,
-        checksum => checksum,
-    }
-}
-
-fn add_words(bytes: &[u8]) -> u64 {
-    let pairs = bytes.chunks_exact(2);
-    let last = pairs.remainder().first().map_or(0, |byte| (*byte as u64) << 8);
-    pairs.map(|pair| u16::from_be_bytes([pair[0], pair[1]]) as u64).sum::<u64>() + last
 }
 
 #[cfg(test)]

@@ -153,13 +153,12 @@ impl Batch {
         }
     }
 
-    /// Assigns the elements from `first` on to the last request.
+    /// Assigns the elements from `first` on to the last request, after [`Batch::takes_data`].
     #[inline]
     pub(crate) fn take_sges(&mut self, first: usize) {
         let sges = (self.sges.len() - first) as u32;
-        if let Some(last) = self.last() {
-            last.first_sge = first as u32;
-            last.sges = sges;
+        if let Some(last) = self.staged.last_mut() {
+            (last.first_sge, last.sges) = (first as u32, sges);
         }
     }
 
@@ -179,15 +178,15 @@ impl Batch {
         }
     }
 
-    /// Makes the bytes from `first` on the payload of the last request.
+    /// Makes the bytes from `first` on the payload of the last request, after
+    /// [`Batch::takes_data`].
     #[inline]
     pub(crate) fn take_bytes(&mut self, first: usize) {
-        let length = (self.bytes.len() - first) as u32;
-        if let Some(last) = self.last() {
+        let (length, at) = ((self.bytes.len() - first) as u32, self.sges.len());
+        self.sges.push(Sge { addr: first as u64, length, lkey: 0 });
+        if let Some(last) = self.staged.last_mut() {
             last.flags = last.flags | SendFlags::INLINE;
-            let at = self.sges.len();
-            self.sges.push(Sge { addr: first as u64, length, lkey: 0 });
-            self.take_sges(at);
+            (last.first_sge, last.sges) = (at as u32, 1);
         }
     }
 

@@ -303,8 +303,8 @@ unsafe extern "C-unwind" fn wr_set_inline_data<B: Backend>(
     length: usize,
 ) {
     let piece = ibv_data_buf { addr, length };
-    // SAFETY: as for the list, which has one piece.
-    unsafe { wr_set_inline_data_list::<B>(qp, 1, &piece) };
+    // SAFETY: the program is in its critical section; `length` bytes can be read at `addr`.
+    unsafe { set_inline::<B>(qp, slice::from_ref(&piece), Some(length)) };
 }
 
 unsafe extern "C-unwind" fn wr_set_inline_data_list<B: Backend>(
@@ -315,12 +315,29 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list<B: Backend>(
     // SAFETY: the program is in its critical section; the list holds `num_buf` pieces, whose
     // bytes can be read.
     unsafe {
-        let Some(builder) = builder::<B>(qp) else { return };
         let pieces = match num_buf {
             0 => &[][..],
             _ => slice::from_raw_parts(buf_list, num_buf),
         };
         let total = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.length));
+        set_inline::<B>(qp, pieces, total);
+    }
+}
+
+/// Makes the bytes of `pieces` the payload of the last request: `total` bytes, `None` if that is
+/// no number.
+///
+/// # Safety
+/// As for [`batch`]; the bytes of the pieces can be read.
+#[inline(always)]
+unsafe fn set_inline<B: Backend>(
+    qp: *mut ibv_qp_ex,
+    pieces: &[ibv_data_buf],
+    total: Option<usize>,
+) {
+    // SAFETY: by the contract.
+    unsafe {
+        let Some(builder) = builder::<B>(qp) else { return };
         if total.is_none_or(|total| total > builder.max_inline) {
             return fail::<B>(qp, libc::EINVAL, sentence(PostError::InlineTooLong));
         }

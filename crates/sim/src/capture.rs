@@ -8,7 +8,7 @@ use rdmalab_link::address::{FourTuple, IpFields, address_of, destination_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng;
+use rdmalab_link::pcapng::{self, Checksums};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
@@ -31,6 +31,7 @@ pub(crate) struct Capture {
     /// The time in the files at which the simulation begins, ns.
     begin_ns: u64,
     block: Vec<u8>,
+    checksums: Checksums,
     /// The first error, and whose file it is.
     error: Option<(usize, io::Error)>,
 }
@@ -67,7 +68,8 @@ pub(crate) struct Shown<'a> {
 
 impl Capture {
     pub(crate) fn new(files: Vec<CaptureFile>, begin_ns: u64) -> Capture {
-        Capture { files, begin_ns, block: vec![0; pcapng::BLOCK_OVERHEAD], error: None }
+        let (block, checksums) = (vec![0; pcapng::BLOCK_OVERHEAD], Checksums::default());
+        Capture { files, begin_ns, block, checksums, error: None }
     }
 
     /// Writes what is not written yet; returns why a file is not whole.
@@ -115,7 +117,7 @@ impl Capture {
                 rest.copy_from_slice(payload);
             });
             let Some(bytes) = written else { return };
-            pcapng::finish(&mut self.block[..bytes]);
+            self.checksums.finish(&mut self.block[..bytes]);
             if let Err(error) = self.files[shown.node].write_all(&self.block[..bytes]) {
                 self.error = Some((shown.node, error));
                 return;

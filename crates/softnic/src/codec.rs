@@ -331,6 +331,37 @@ pub(crate) fn decode_ack(head: u32, service: Transport, body: &Body) -> Option<(
     is_ack.then(|| (Qpn::new(body[1] as u32), Psn::new((body[0] >> 8) as u32)))
 }
 
+/// The packet of a slot that holds a SEND of one packet without a fold, or an acknowledgement, of a
+/// reliable connection.
+pub(crate) struct ShortPacket {
+    /// Packets of a connection with the same key differ in the PSN, the word after the BTH and the
+    /// payload only.
+    pub(crate) key: u64,
+    pub(crate) payload_bytes: usize,
+    /// The last word of the BTH, and the word after it if there is one.
+    pub(crate) words: [[u8; 4]; 2],
+}
+
+impl ShortPacket {
+    #[inline(always)]
+    pub(crate) fn of(slot_head: u32, body: &Body) -> ShortPacket {
+        let upper = (body[1] >> 32) as u32;
+        let ack_req = body[0] as u32 & u32::from(TrainFlags::ACK_REQ) != 0;
+        let psn = (body[0] >> 8) as u32 & MASK_24 | u32::from(ack_req) << 31;
+        let more = match is_send(slot_head) {
+            true => upper.to_ne_bytes(),
+            // Syndrome and MSN.
+            false => (body[1] as u32 & !MASK_24 | upper & MASK_24).to_be_bytes(),
+        };
+        let payload_bytes = (body[0] >> 32) as usize;
+        ShortPacket {
+            key: body[0] & 0xffff_ffff_0000_00ff,
+            payload_bytes,
+            words: [psn.to_be_bytes(), more],
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rdmalab_engine::train::GrhFields;

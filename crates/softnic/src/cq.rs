@@ -122,8 +122,10 @@ impl CqObject {
     }
 
     /// Adds a completion. On overflow the completion is lost, and the CQ stays in error, as on an
-    /// adapter (IBA vol. 1, 10.10.5), unless it was created to ignore overruns.
-    #[inline]
+    /// adapter (IBA vol. 1, 10.10.5), unless it was created to ignore overruns. Inlined, so that a
+    /// completion is made in its place: loads of whole vectors from a fresh copy would wait for the
+    /// copy's smaller stores.
+    #[inline(always)]
     pub(crate) fn push(
         &self,
         wc: Wc,

@@ -79,9 +79,9 @@ use std::io::Write as _;
 pub use backend::SoftNic;
 pub use cancel::NoCancel;
 pub use handles::{Channel, Context, Cq, Mr, Mw, Pd, SoftQp, Srq};
+pub use hooks::capture_file::make_room_for_capture;
 pub use hooks::choice::{HooksState, choose_hooks, hooks};
 pub use hooks::faults::check_faults;
-pub use hooks::tap::make_room_for_capture;
 pub use mr::page_counters;
 pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,

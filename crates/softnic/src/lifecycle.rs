@@ -12,6 +12,7 @@ use rdmalab_wire::ids::Qpn;
 use crate::copiers::Copiers;
 use crate::device;
 use crate::handles::{Cq, Pd, SoftQp, Srq, alive, limit_error};
+use crate::hooks::Hooks;
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::{self, limits};
@@ -66,6 +67,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         congestion: CongestionWindow::default(),
         hooks: process.hooks,
         has_short_ways: process.hooks.is_none() && !profile::pages_may_be_missing(),
+        short_tap: process.hooks.and_then(Hooks::short_tap),
         grh: None,
     };
     process.counters.queue_pair_made();

@@ -157,7 +157,11 @@ impl Process {
     /// fast.
     #[inline(never)]
     fn handle_slot(&self, inner: &mut QpInner, consumer: &mut Consumer, slot: &Slot, from: u16) {
-        if codec::is_send(slot.head) && inner.take_single_or_shared(consumer, slot, from) {
+        let is_taken = match codec::is_send(slot.head) {
+            true => inner.take_single_or_shared(consumer, slot, from),
+            false => inner.links.short_tap.is_some() && inner.take_tapped_ack(slot, from),
+        };
+        if is_taken {
             return;
         }
         let end = self.take_slot(inner, consumer, slot, from);

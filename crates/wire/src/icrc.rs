@@ -122,6 +122,22 @@ impl Icrc {
         self.transport(&bytes[..bytes.len().saturating_sub(ICRC_BYTES)]);
         self.finish()
     }
+
+    /// The same, but masked within `bytes`, which are afterwards what they were: then everything is
+    /// hashed in one piece.
+    #[inline]
+    pub fn of_packet_in_place(mut self, bytes: &mut [u8]) -> u32 {
+        let covered = bytes.len().saturating_sub(ICRC_BYTES);
+        match bytes[..covered].first_chunk_mut::<{ Bth::BYTES }>() {
+            Some(bth) => {
+                let marks = core::mem::replace(&mut bth[4], 0xff);
+                self.update(&bytes[..covered]);
+                bytes[4] = marks;
+            }
+            None => self.update(&bytes[..covered]),
+        }
+        self.finish()
+    }
 }
 
 fn masked_ipv4(ip: &Ipv4, udp: &Udp) -> [u8; Lrh::BYTES + Ipv4::BYTES + Udp::BYTES] {

@@ -55,14 +55,20 @@ impl Qp {
     /// Returns false and changes nothing if that is needed.
     #[inline(always)]
     pub fn accept_plain_ack<E: Env>(&mut self, psn: Psn, env: &mut E) -> bool {
-        let is_plain = self.qp_type == QpType::Rc
-            && matches!(self.state, QpState::Rts | QpState::Sqd)
-            && !(self.req.placing | self.req.ignores_responses)
-            && self.is_outstanding(psn);
+        let is_plain = self.takes_plain_ack(psn);
         if is_plain {
             self.complete_through(psn, env);
         }
         is_plain
+    }
+
+    /// Whether [`Qp::accept_plain_ack`] takes an acknowledgement.
+    #[inline(always)]
+    pub fn takes_plain_ack(&self, psn: Psn) -> bool {
+        self.qp_type == QpType::Rc
+            && matches!(self.state, QpState::Rts | QpState::Sqd)
+            && !(self.req.placing | self.req.ignores_responses)
+            && self.is_outstanding(psn)
     }
 
     /// Whether `psn` was sent and is not acknowledged yet.
@@ -177,7 +183,9 @@ impl Qp {
             progress = true;
         }
         self.note_progress(progress, psn.add(1));
-        self.complete_ready(env);
+        if self.sq.oldest != self.sq.begun || self.state == QpState::Sqd {
+            self.complete_ready(env);
+        }
         self.catch_up();
         self.assert_requester();
         self.state != QpState::Err

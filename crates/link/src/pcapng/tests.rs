@@ -56,7 +56,7 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
     assert!(packet(&mut place[..length - 1], &capture, |_| ()).is_none());
     out.extend_from_slice(&place[..length]);
     statistics(&mut out, 1, 5, 3, 2);
-    finish(&mut out);
+    Checksums::default().finish(&mut out);
     out
 }
 
@@ -141,7 +141,102 @@ fn long_comments_are_cut_at_a_letter() {
 fn damaged_blocks_are_left_alone() {
     for bytes in [&[6, 0, 0, 0, 0, 0, 0, 0][..], &[6, 0, 0, 0, 8, 0, 0, 0], &[6, 0, 0, 0, 99]] {
         let mut copy = bytes.to_vec();
-        finish(&mut copy);
+        Checksums::default().finish(&mut copy);
         assert_eq!(copy, bytes);
+    }
+}
+
+/// The block of a frame of a flow, with a packet of any bytes.
+fn frame(flow: u16, v6: bool, bytes: &[u8], complete: bool, spoilt: bool) -> Vec<u8> {
+    let tuple = FourTuple { source_port: flow, ..tuple(v6) };
+    let headers = FrameHeaders::of(tuple, &IpFields { hop_limit: 64, ..IpFields::default() });
+    let capture = Capture {
+        interface: 0,
+        at_ns: 0,
+        direction: Direction::In,
+        headers: &headers,
+        bytes: bytes.len(),
+        complete,
+        spoilt,
+        comment: "",
+        dropped: 0,
+        snap: 65_535,
+    };
+    let mut place = vec![0xee; BLOCK_OVERHEAD + bytes.len()];
+    let length = packet(&mut place, &capture, |to| to.copy_from_slice(bytes)).unwrap();
+    place.truncate(length);
+    place
+}
+
+proptest! {
+    /// Frames of several flows and lengths, whose headers are partly known from earlier ones.
+    #[test]
+    fn checksums_do_not_depend_on_earlier_frames(
+        frames in prop::collection::vec((0..4u16, any::<bool>(), 12..40usize, 0..8u8), 1..60),
+    ) {
+        let mut checksums = Checksums::default();
+        for (number, (flow, v6, length, kind)) in frames.into_iter().enumerate() {
+            // Flows 0 and 16, and 1 and 17, share a place.
+            let flow = 0xc000 + flow % 2 + 16 * (flow / 2);
+            let (complete, spoilt) = (kind == 0, kind == 1);
+            let bytes: Vec<u8> = (1..=length).map(|at| (number * 7 + at * at) as u8 | 1).collect();
+            let mut block = frame(flow, v6, &bytes, complete, spoilt);
+            checksums.finish(&mut block);
+            let kept = u32::from_ne_bytes(block[20..24].try_into().unwrap()) as usize;
+            let frame = EthernetFrame::parse(&block[DATA_AT..DATA_AT + kept]).unwrap();
+            let datagram = frame.datagram;
+            prop_assert_eq!(datagram.udp.source_port, flow);
+            prop_assert_eq!(&datagram.packet[..bytes.len()], &bytes[..]);
+            if v6 {
+                prop_assert_eq!(sum6(&block[DATA_AT + 14..DATA_AT + kept]), 0xffff);
+            }
+            if !complete {
+                let icrc = u32::from_le_bytes(*datagram.packet.last_chunk().unwrap());
+                prop_assert_eq!(icrc, datagram.icrc() ^ if spoilt { u32::MAX } else { 0 });
+            }
+        }
+    }
+}
+
+/// The block of a packet without a word after its BTH, whose bytes count up.
+fn counting(payload_bytes: usize, at_ns: u64, dropped: u64, snap: usize) -> Vec<u8> {
+    let headers = FrameHeaders::of(tuple(false), &IpFields::default());
+    let capture = Capture {
+        interface: 1,
+        at_ns,
+        direction: Direction::Out,
+        headers: &headers,
+        bytes: 12 + payload_bytes,
+        complete: false,
+        spoilt: false,
+        comment: "",
+        dropped,
+        snap,
+    };
+    let mut block = vec![0xee; BLOCK_OVERHEAD + capture.bytes];
+    let fill = |place: &mut [u8]| (0..).zip(place).for_each(|(at, byte)| *byte = at);
+    let length = packet(&mut block, &capture, fill).unwrap();
+    block.truncate(length);
+    block
+}
+
+#[test]
+fn a_template_is_a_whole_packet_that_came_twice() {
+    let mut template = Template::NONE;
+    assert!(!template.wants(7) && template.wants(7));
+    let below_bytes = FrameHeaders::of(tuple(false), &IpFields::default()).frame_bytes(0);
+    let (whole, cut) = (counting(80, 5, 0, 65_535), counting(80, 5, 1, 128));
+    assert_eq!(whole.len(), cut.len(), "what is cut off is as long as the option");
+    template.learn(7, &cut, (below_bytes, 12, 80));
+    assert!(!template.is_of(7), "a block that is cut");
+    template.learn(7, &whole, (below_bytes, 12, 80));
+    assert!(template.is_of(7) && !template.is_of(8) && !template.wants(7));
+    for snap in [128, 129, 138, 140, 65_535] {
+        let mut out = vec![0xdd; whole.len() + 16];
+        let words = [[8, 9, 10, 11], [12, 13, 14, 15]];
+        let fill = |place: &mut [u8]| (12..).zip(place).for_each(|(at, byte)| *byte = at);
+        let length = template.write_up_to(snap, &mut out, 6, words, fill).unwrap();
+        assert_eq!(out[..length], counting(80, 6, 0, snap), "snap {snap}");
+        assert!(template.write(&mut out[..whole.len() - 1], 6, words, |_| ()).is_none());
     }
 }

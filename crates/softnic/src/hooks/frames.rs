@@ -1,6 +1,7 @@
 //! Shows a train of shared memory as it would look on a network: its headers and its frames.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
 use rdmalab_engine::vocab::AhAttr;
@@ -8,12 +9,13 @@ use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
+use rdmalab_link::pcapng::Template;
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
-use super::tap::{Record, Tap};
-use crate::codec::{self, Body, SlotPayload};
+use super::tap::{Entry, Record, Tap};
+use crate::codec::{self, Body, ShortPacket};
 use crate::device;
 
 /// A GID of a port of this host, of the same address family as `like`.
@@ -134,24 +136,6 @@ impl Frames<'_> {
         }
     }
 
-    /// Captures the packet of a slot as [`Frames::record`] captures its train. A payload that is
-    /// not in the slot lies at `data`.
-    pub(crate) fn record_slot(
-        &self,
-        tap: &Tap,
-        direction: Direction,
-        (head, body): (u32, &Body),
-        data: *const u8,
-    ) {
-        let Some((packet, payload)) = codec::decode(head, body) else { return };
-        let bytes = match payload {
-            SlotPayload::Short => (&raw const body[codec::PAYLOAD_WORD]).cast(),
-            SlotPayload::Data(_) => data,
-        };
-        self.record_packet(tap, direction, &packet, bytes, "", false);
-    }
-
-    #[inline]
     fn record_packet(
         &self,
         tap: &Tap,
@@ -161,12 +145,24 @@ impl Frames<'_> {
         comment: &str,
         spoilt: bool,
     ) {
+        let entry = tap.entry(self.device, packet.payload_bytes as usize + MAX_OVERHEAD_BYTES);
+        if let Some(entry) = entry {
+            self.record_at(entry, direction, (packet, from), (comment, spoilt), None);
+        }
+    }
+
+    #[inline]
+    fn record_at(
+        &self,
+        entry: Entry<'_>,
+        direction: Direction,
+        (packet, from): (&Train, *const u8),
+        (comment, spoilt): (&str, bool),
+        template: Option<(&mut Template, u64)>,
+    ) {
         let payload_bytes = packet.payload_bytes as usize;
         let Some(opcode) = expand::opcode_of(packet, self.transport) else { return };
         let head_bytes = opcode.header_bytes();
-        let Some(entry) = tap.entry(self.device, payload_bytes + MAX_OVERHEAD_BYTES) else {
-            return;
-        };
         let record = Record {
             direction,
             headers: &self.headers,
@@ -175,7 +171,7 @@ impl Frames<'_> {
             spoilt,
             comment,
         };
-        entry.record(&record, |place| {
+        let fill = |place: &mut [u8]| {
             // The headers of every packet are kept in full.
             let Some((head, place)) = place.split_at_mut_checked(head_bytes) else {
                 return debug_assert!(false, "cut within its headers");
@@ -185,8 +181,92 @@ impl Frames<'_> {
             // `from`; `place` is part of this process's queue and no longer than the packet's part
             // of the payload. The copy uses pointers because the peer may write there.
             unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+        };
+        entry.record(&record, fill, |block| {
+            if let Some((template, key)) = template {
+                let below_bytes = self.headers.frame_bytes(0);
+                template.learn(key, block, (below_bytes, head_bytes, payload_bytes));
+            }
         });
     }
+}
+
+/// A connection on this host, as captures show it.
+pub(crate) struct SharedPaths {
+    /// The headers of sent packets, and of received ones.
+    pub(crate) headers: [FrameHeaders; 2],
+    /// Of sent and of received packets that take a short way: acknowledgements, and SENDs.
+    templates: [[RefCell<Template>; 2]; 2],
+}
+
+impl SharedPaths {
+    pub(crate) fn new(headers: [FrameHeaders; 2]) -> SharedPaths {
+        let template = || RefCell::new(Template::NONE);
+        let templates = || [template(), template()];
+        SharedPaths { headers, templates: [templates(), templates()] }
+    }
+
+    /// Captures the packet of a slot that takes a short way, as [`Frames::record`] captures its
+    /// train: a SEND of one packet or an acknowledgement. A payload that is not in the slot lies at
+    /// `data`.
+    #[inline]
+    pub(crate) fn record_slot(
+        &self,
+        tap: &Tap,
+        (device, direction): (u32, Direction),
+        (head, body): (u32, &Body),
+        data: *const u8,
+    ) {
+        let from = match codec::has_data(head) {
+            false => (&raw const body[codec::PAYLOAD_WORD]).cast(),
+            true => data,
+        };
+        let place = match direction {
+            Direction::Out => 0,
+            Direction::In => 1,
+        };
+        let packet = ShortPacket::of(head, body);
+        let mut template = self.templates[place][usize::from(codec::is_send(head))].borrow_mut();
+        let is_known = template.is_of(packet.key)
+            && tap.record_again(device, &template, packet.words, |place: &mut [u8]| {
+                // SAFETY: as in `Frames::record_packet`.
+                unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+            });
+        if !is_known {
+            let ends = (device, direction, &self.headers[place]);
+            record_slowly(tap, ends, (head, body), from, &mut template);
+        }
+    }
+}
+
+/// Captures the packet of a slot, and perhaps keeps its block as the template.
+#[cold]
+#[inline(never)]
+fn record_slowly(
+    tap: &Tap,
+    (device, direction, headers): (u32, Direction, &FrameHeaders),
+    (head, body): (u32, &Body),
+    from: *const u8,
+    template: &mut Template,
+) {
+    let ShortPacket { key, payload_bytes, words } = ShortPacket::of(head, body);
+    let Some(mut entry) = tap.entry(device, payload_bytes + MAX_OVERHEAD_BYTES) else { return };
+    if template.is_of(key) {
+        let again = entry.record_again(template, words, |place: &mut [u8]| {
+            // SAFETY: as in `Frames::record_packet`.
+            unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+        });
+        entry = match again {
+            Ok(()) => return,
+            Err(entry) => entry,
+        };
+    }
+    let Some((train, _)) = codec::decode(head, body) else { return };
+    // It is one packet, whatever the MTU.
+    let (headers, mtu) = (Cow::Borrowed(headers), PathMtu::Mtu256);
+    let frames = Frames { device, headers, mtu, transport: Transport::Rc };
+    let template = template.wants(key).then_some((template, key));
+    frames.record_at(entry, direction, (&train, from), ("", false), template);
 }
 
 #[cfg(test)]
@@ -195,35 +275,53 @@ mod tests {
     use rdmalab_wire::ids::{Msn, Psn};
 
     use super::*;
-    use crate::codec::Single;
+    use crate::codec::{Single, SlotPayload};
 
     /// A capture whose writer thread does not run, with what is to be recorded.
     struct Captured {
         tap: Tap,
         frames: Frames<'static>,
+        paths: SharedPaths,
     }
 
     impl Captured {
-        fn new(name: &str) -> Captured {
+        fn new(name: &str, prefix: [u8; 12]) -> Captured {
             let name = format!("rdmalab-{name}-{}.pcapng", std::process::id());
             let path = std::env::temp_dir().join(name);
             let tap = Tap::open(&path, 65_535).unwrap();
             std::fs::remove_file(path).unwrap();
-            let gid = |last| Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]);
+            let gid = |last: u8| {
+                let mut gid = Gid([last; 16]);
+                gid.0[..12].copy_from_slice(&prefix);
+                gid
+            };
             let headers = shared_headers((gid(1), gid(2)), Qpn::new(77), UNCHOSEN);
+            let paths = SharedPaths::new([headers; 2]);
             let (headers, mtu) = (Cow::Owned(headers), PathMtu::Mtu4096);
-            Captured { tap, frames: Frames { device: 0, headers, mtu, transport: Transport::Rc } }
+            let frames = Frames { device: 0, headers, mtu, transport: Transport::Rc };
+            Captured { tap, frames, paths }
+        }
+
+        fn record_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
+            self.paths.record_slot(&self.tap, (0, direction), slot, data);
         }
     }
 
+    const V4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    const V6: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const ENDS: (Qpn, Qpn) = (Qpn::new(77), Qpn::new(0xab_cdef));
 
     /// Captures a SEND by its train, and by its slot.
-    fn record_send(by_train: &Captured, by_slot: &Captured, flags: u8, payload: &[u8]) {
-        let (psn, payload_bytes) = (Psn::new(payload.len() as u32 * 7), payload.len() as u32);
+    fn record_send(
+        (by_train, by_slot): (&Captured, &Captured),
+        number: u32,
+        flags: u8,
+        payload: &[u8],
+    ) {
+        let (psn, payload_bytes) = (Psn::new(number * 0x10_0101), payload.len() as u32);
         let mut train = Train::new(TrainKind::Send, ENDS.1, ENDS.0, psn);
         train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | flags);
-        (train.payload_bytes, train.imm_or_rkey) = (payload_bytes, 0x0102_0304);
+        (train.payload_bytes, train.imm_or_rkey) = (payload_bytes, 0x0102_0304 + number);
         let (flags, imm) = (train.flags, train.imm_or_rkey);
         let send = Single { src_qpn: ENDS.0, psn, flags, payload_bytes, imm };
         let mut short = [0; 4];
@@ -241,11 +339,11 @@ mod tests {
         let (head, body) = codec::encode_single(ENDS.1, &send, Transport::Rc, place, short);
         let (out, data) = (Direction::Out, payload.as_ptr());
         by_train.frames.record(&by_train.tap, out, &train, data, "", false);
-        by_slot.frames.record_slot(&by_slot.tap, out, (head, &body), data);
+        by_slot.record_slot(out, (head, &body), data);
     }
 
-    fn record_ack(by_train: &Captured, by_slot: &Captured) {
-        let (psn, msn) = (Psn::new(5), Msn::new(6));
+    fn record_ack((by_train, by_slot): (&Captured, &Captured), number: u32) {
+        let (psn, msn) = (Psn::new(number * 5), Msn::new(number * 0x10_0203));
         let mut train = Train::new(TrainKind::Ack, ENDS.1, ENDS.0, psn);
         train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
         train.msn = msn;
@@ -253,35 +351,48 @@ mod tests {
         let (head, body) = codec::encode_ack(ENDS.1, ENDS.0, (psn, msn), Transport::Rc);
         let (into, nothing) = (Direction::In, std::ptr::null());
         by_train.frames.record(&by_train.tap, into, &train, nothing, "", false);
-        by_slot.frames.record_slot(&by_slot.tap, into, (head, &body), nothing);
+        by_slot.record_slot(into, (head, &body), nothing);
     }
 
     #[test]
     fn a_slot_is_captured_as_its_train() {
-        let (by_train, by_slot) = (Captured::new("train"), Captured::new("slot"));
-        let payload: Vec<u8> = (0..4096).map(|at| at as u8).collect();
+        for (prefix, train, slot) in [(V4, "train-v4", "slot-v4"), (V6, "train-v6", "slot-v6")] {
+            slots_are_captured_as_their_trains(
+                &Captured::new(train, prefix),
+                &Captured::new(slot, prefix),
+            );
+        }
+    }
+
+    fn slots_are_captured_as_their_trains(by_train: &Captured, by_slot: &Captured) {
+        let payload: Vec<u8> = (0..4110).map(|at| at as u8).collect();
         for flags in 0..8 {
             let flag = |bit: u32, flag| if flags >> bit & 1 == 1 { flag } else { 0 };
             let flags = flag(0, TrainFlags::ACK_REQ)
                 | flag(1, TrainFlags::SOLICITED)
                 | flag(2, TrainFlags::IMM);
             for bytes in [1, 31, 32, 33, 64, 1023, 1024, 4096] {
-                record_send(&by_train, &by_slot, flags, &payload[..bytes]);
+                // The third packet and later ones find the second one's block as a template.
+                for number in 0..5 {
+                    let payload = &payload[number..number + bytes];
+                    record_send((by_train, by_slot), number as u32, flags, payload);
+                    record_ack((by_train, by_slot), number as u32);
+                }
             }
-            record_ack(&by_train, &by_slot);
         }
         let (expected, found) = (by_train.tap.queued(), by_slot.tap.queued());
         assert_eq!(expected.blocks, found.blocks);
-        assert_eq!((found.seen, found.dropped, found.cut), (72, 0, 0));
+        assert_eq!((found.seen, found.dropped, found.cut), (640, 0, 0));
     }
 
     /// Packets are cut and left out at the same places, and counted.
     #[test]
     fn a_full_queue_has_the_same_effect_on_slots_and_trains() {
-        let (by_train, by_slot) = (Captured::new("trains"), Captured::new("slots"));
+        let (by_train, by_slot) = (Captured::new("trains", V4), Captured::new("slots", V4));
         let payload = [7; 4000];
         for number in 0..330_000 {
-            record_send(&by_train, &by_slot, 0, &payload[..1 + number % payload.len()]);
+            let payload = &payload[..1 + number / 5 % payload.len()];
+            record_send((&by_train, &by_slot), number as u32 % 100, 0, payload);
         }
         let (expected, found) = (by_train.tap.queued(), by_slot.tap.queued());
         assert!(expected.blocks == found.blocks, "the captures differ");

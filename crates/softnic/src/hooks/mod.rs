@@ -5,10 +5,11 @@
 //! and the QP words are closed, so that initiators in other processes use the ring as well. The
 //! path of each train is wrapped: [`path::TappedPath`] captures the trains, and
 //! [`path::FaultyPath`] applies the fault rules. Under a capture, SENDs of one packet keep their
-//! short way (`qp/single`), as do the acknowledgements that are sent: their slots are captured.
-//! Fault rules turn these ways off. Packets for the network pass the [`network_hook::NetworkHook`].
+//! short way (`qp/single`), as do their acknowledgements: the slots are captured. Fault rules turn
+//! these ways off. Packets for the network pass the [`network_hook::NetworkHook`].
 
 mod capture_clock;
+pub(crate) mod capture_file;
 pub(crate) mod choice;
 mod chosen;
 pub(crate) mod deferred;
@@ -22,6 +23,7 @@ pub(crate) mod tap;
 
 use rdmalab_engine::backend::VerbsResult;
 
+use crate::profile;
 use faults::Faults;
 use tap::Tap;
 
@@ -35,6 +37,13 @@ impl Hooks {
     /// Whether trains are sent packet by packet, because fault rules apply to packets.
     pub(crate) fn cuts_trains(&self) -> bool {
         self.faults.is_some()
+    }
+
+    /// The capture, if packets may take a short way under it. Fault rules and missing pages need
+    /// the general path.
+    pub(crate) fn short_tap(&self) -> Option<&'static Tap> {
+        let needs_general_path = self.faults.is_some() || profile::pages_may_be_missing();
+        self.tap.filter(|_| !needs_general_path)
     }
 
     /// The hooks that the environment asks for. They live as long as the process.

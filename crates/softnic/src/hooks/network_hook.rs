@@ -42,7 +42,8 @@ impl NetworkHook {
             spoilt: false,
             comment,
         };
-        entry.record(&record, |place| place.copy_from_slice(&packet[..place.len()]));
+        let fill = |place: &mut [u8]| place.copy_from_slice(&packet[..place.len()]);
+        entry.record(&record, fill, |_| ());
     }
 }
 

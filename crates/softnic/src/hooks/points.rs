@@ -17,7 +17,7 @@ impl Hooks {
     }
 
     /// A work request completed.
-    #[cold]
+    #[inline]
     pub(crate) fn message_completed(&self, wc: &Wc, is_receive: bool) {
         if let Some(faults) = self.faults {
             let Wc { wr_id, status, qp_num, .. } = *wc;

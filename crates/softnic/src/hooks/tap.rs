@@ -7,10 +7,9 @@
 //! blocks it. The queue is written out when the process exits or closes its device. A process that
 //! is killed loses the last few milliseconds.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::fd::AsRawFd;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -21,10 +20,11 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng::{self, Capture};
+use rdmalab_link::pcapng::{self, Capture, Checksums, Template};
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
 use super::capture_clock::{CaptureClock, wall_ns};
+use super::capture_file::{create, lock};
 use super::chosen::CHOSEN;
 use crate::cancel::NoCancel;
 use crate::device::DEVICES;
@@ -115,6 +115,7 @@ struct Output {
     file: File,
     /// The queue's other buffer.
     spare: Box<[u8]>,
+    checksums: Checksums,
     /// Writing failed; nothing more is written.
     failed: bool,
 }
@@ -176,66 +177,6 @@ fn snap() -> VerbsResult<usize> {
     })
 }
 
-/// The file name of a process that is not the first: with its process ID before the suffix.
-fn numbered(path: &FilePath, pid: u32) -> PathBuf {
-    let mut name = path.file_stem().map_or_else(OsString::new, OsStr::to_owned);
-    name.push(format!("-{pid}"));
-    if let Some(suffix) = path.extension() {
-        name.push(".");
-        name.push(suffix);
-    }
-    path.with_file_name(name)
-}
-
-/// Creates the file, under another name if another process has created it already.
-fn create(path: &FilePath) -> std::io::Result<(File, PathBuf)> {
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let path = numbered(path, std::process::id());
-            Ok((File::create(&path)?, path))
-        }
-        made => Ok((made?, path.to_owned())),
-    }
-}
-
-fn lock(file: &File) -> bool {
-    // SAFETY: a descriptor that the file keeps open.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
-}
-
-/// Makes room for a capture at `path`: removes an older capture, unless a process still writes it.
-///
-/// # Errors
-/// Another kind of file is there, or nothing can be written there: one line.
-pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
-    let shown = path.display();
-    let failed = |error: std::io::Error| format!("{shown}: {error}");
-    // A device or a pipe must be neither removed nor waited for.
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(format!("{shown} is no regular file: name another one"));
-    }
-    match OpenOptions::new().read(true).open(path) {
-        Ok(mut old) => {
-            let mut magic = [0; 4];
-            let empty = old.metadata().map_err(failed)?.len() == 0;
-            let is_capture = std::io::Read::read_exact(&mut old, &mut magic).is_ok()
-                && magic == [0x0a, 0x0d, 0x0d, 0x0a];
-            if !empty && !is_capture {
-                return Err(format!(
-                    "{shown} is there and is no pcapng capture: name another file, or remove it"
-                ));
-            }
-            if lock(&old) { std::fs::remove_file(path).map_err(failed) } else { Ok(()) }
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Report now, before the program runs, that the file cannot be created.
-            File::create(path).map_err(failed)?;
-            std::fs::remove_file(path).map_err(failed)
-        }
-        Err(error) => Err(failed(error)),
-    }
-}
-
 impl Tap {
     pub(super) fn open(path: &FilePath, snap: usize) -> VerbsResult<Tap> {
         let failed = |error: std::io::Error| {
@@ -270,10 +211,11 @@ impl Tap {
             cut: 0,
             stamps: CaptureClock::new(),
         };
+        let (spare, checksums) = (buffer(), Checksums::default());
         Ok(Tap {
             queue: BiasedLock::new(queue),
             writer: OnceLock::new(),
-            output: Mutex::new(Output { file, spare: buffer(), failed: false }),
+            output: Mutex::new(Output { file, spare, checksums, failed: false }),
             snap,
             path,
             defunct: AtomicBool::new(false),
@@ -321,6 +263,45 @@ impl Tap {
             return None;
         }
         Some(Entry { tap: self, queue, device, snap, cuts })
+    }
+
+    /// Counts and queues a packet that has a template, if there is plenty of room and nothing more
+    /// to say. Returns whether it did. `fill` writes the payload.
+    #[inline]
+    pub(crate) fn record_again(
+        &self,
+        device: u32,
+        template: &Template,
+        words: [[u8; 4]; 2],
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        let mut guard = self.queue.lock();
+        let queue = &mut *guard;
+        if queue.used > CUT_AT_BYTES || queue.dropped_since > 0 {
+            return false;
+        }
+        let at_ns = queue.stamps.now_ns();
+        let free = queue.buffer.get_mut(queue.used..);
+        let written = free.and_then(|free| template.write(free, at_ns, words, fill));
+        let Some(length) = written else { return false };
+        queue.seen[device as usize % DEVICES as usize] += 1;
+        self.account(guard, length);
+        true
+    }
+
+    /// Accounts for a block that was written behind the others, and wakes the writer thread if it
+    /// is time.
+    #[inline]
+    fn account(&self, mut queue: BiasedGuard<'_, Queue>, length: usize) {
+        queue.used += length;
+        let tell = match queue.writer {
+            Writer::Asleep => Writer::Gathering,
+            Writer::Gathering if queue.used > HURRY_AT_BYTES => Writer::Hurried,
+            _ => return,
+        };
+        queue.writer = tell;
+        drop(queue);
+        self.wake_writer();
     }
 
     #[cold]
@@ -375,9 +356,9 @@ impl Tap {
         if used == 0 || output.failed {
             return;
         }
-        let Output { file, spare, failed } = output;
+        let Output { file, spare, checksums, failed } = output;
         let blocks = &mut spare[..used];
-        pcapng::finish(blocks);
+        checksums.finish(blocks);
         if let Err(error) = file.write_all(blocks) {
             *failed = true;
             let path = self.path.display();
@@ -433,9 +414,40 @@ impl Tap {
 }
 
 impl Entry<'_> {
-    /// Queues the packet; `fill` writes the part of its bytes that is kept.
+    /// [`Tap::record_again`] if there may be less room: `fill` writes what is kept of the payload.
+    ///
+    /// # Errors
+    /// There is more to say than the template says: use [`Entry::record`].
+    pub(crate) fn record_again(
+        mut self,
+        template: &Template,
+        words: [[u8; 4]; 2],
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Self> {
+        let queue = &mut *self.queue;
+        if queue.dropped_since > 0 {
+            return Err(self);
+        }
+        let at_ns = queue.stamps.now_ns();
+        let free = queue.buffer.get_mut(queue.used..);
+        let written =
+            free.and_then(|free| template.write_up_to(self.snap, free, at_ns, words, fill));
+        let Some(length) = written else { return Err(self) };
+        if self.cuts {
+            queue.cut += u64::from(template.bytes() > self.snap);
+        }
+        self.tap.account(self.queue, length);
+        Ok(())
+    }
+
+    /// Queues the packet; `fill` writes the part of its bytes that is kept. `seen` gets its block.
     #[inline]
-    pub(crate) fn record(mut self, record: &Record<'_>, fill: impl FnOnce(&mut [u8])) {
+    pub(crate) fn record(
+        mut self,
+        record: &Record<'_>,
+        fill: impl FnOnce(&mut [u8]),
+        seen: impl FnOnce(&[u8]),
+    ) {
         let queue = &mut *self.queue;
         let capture = Capture {
             interface: self.device as u32,
@@ -453,20 +465,11 @@ impl Entry<'_> {
         let Some(length) = pcapng::packet(free, &capture, fill) else {
             return debug_assert!(false, "there was room");
         };
-        queue.used += length;
+        seen(&free[..length]);
         queue.dropped_since = 0;
         let is_cut = self.cuts && record.headers.frame_bytes(record.bytes) > self.snap;
         queue.cut += u64::from(is_cut);
-        let tell = match queue.writer {
-            Writer::Asleep => Some(Writer::Gathering),
-            Writer::Gathering if queue.used > HURRY_AT_BYTES => Some(Writer::Hurried),
-            _ => None,
-        };
-        if let Some(writer) = tell {
-            queue.writer = writer;
-            drop(self.queue);
-            self.tap.wake_writer();
-        }
+        self.tap.account(self.queue, length);
     }
 }
 
@@ -508,13 +511,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_processes_have_their_number_before_the_suffix() {
-        let name = |path: &str| numbered(FilePath::new(path), 7).display().to_string();
-        assert_eq!(name("/tmp/a.b.pcapng"), "/tmp/a.b-7.pcapng");
-        assert_eq!(name("plain"), "plain-7");
-    }
-
-    #[test]
     fn packets_are_cut_before_they_are_left_out() {
         let name = format!("rdmalab-tap-{}.pcapng", std::process::id());
         let file = std::env::temp_dir().join(name);
@@ -537,7 +533,7 @@ mod tests {
         // There is no writer thread.
         for _ in 0..400_000 {
             if let Some(entry) = tap.entry(0, 12 + 1024 + 4) {
-                entry.record(&record, |place| place.fill(7));
+                entry.record(&record, |place| place.fill(7), |_| ());
             }
         }
         let (seen, dropped, cut, used) = {

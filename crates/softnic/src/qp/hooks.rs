@@ -12,45 +12,25 @@ use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::quirk::{Answer, Reply};
-use rdmalab_wire::ids::{PathMtu, Qpn};
+use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::{QpInner, QpLinks, transport_of};
 use crate::codec::Body;
 use crate::hooks::Hooks;
 use crate::hooks::faults::Faults;
-use crate::hooks::frames::{Frames, ends, received_headers, shared_headers};
+use crate::hooks::frames::{Frames, SharedPaths, ends, received_headers, shared_headers};
 use crate::hooks::path::FaultyPath;
-use crate::profile;
 use crate::ring_path::RingPath;
 
 impl QpLinks {
-    /// Whether packets that take a short way are captured. Fault rules and missing pages need the
-    /// general path.
-    pub(super) fn is_tapped(&self) -> bool {
-        self.hooks.is_some_and(|hooks| hooks.faults.is_none() && hooks.tap.is_some())
-            && !profile::pages_may_be_missing()
-    }
-
     /// Captures the slot of a packet that takes a short way. A payload that is not in the slot lies
     /// at `data`.
     pub(super) fn tap_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
-        let tap = self.hooks.and_then(|hooks| hooks.tap);
-        let (Some(tap), Some(known)) = (tap, &self.shared_paths) else {
+        let (Some(tap), Some(known)) = (self.short_tap, &self.shared_paths) else {
             return debug_assert!(false, "a short way without a capture or an address");
         };
-        let headers = match direction {
-            Direction::Out => &known[0],
-            Direction::In => &known[1],
-        };
-        let frames = Frames {
-            device: self.pd.context.device,
-            headers: Cow::Borrowed(headers),
-            // It is one packet, whatever the MTU.
-            mtu: PathMtu::Mtu256,
-            transport: self.service,
-        };
-        frames.record_slot(tap, direction, slot, data);
+        known.record_slot(tap, (self.pd.context.device, direction), slot, data);
     }
 }
 
@@ -67,7 +47,7 @@ impl QpInner {
         // Taken out, so that it can be borrowed together with the rest of `self`.
         let known = self.links.shared_paths.take();
         let headers = match &known {
-            Some(known) => Cow::Borrowed(&known[0]),
+            Some(known) => Cow::Borrowed(&known.headers[0]),
             None => Cow::Owned(self.headers()),
         };
         let mut path = hooks.around(ring, peer, &self.qp, &self.links, headers, false);
@@ -80,27 +60,28 @@ impl QpInner {
     pub(super) fn headers(&self) -> FrameHeaders {
         match self.links.is_datagram() {
             true => shared_headers(Default::default(), self.qp.qpn, GrhFields::default()),
-            false => self.make_shared_paths()[0],
+            false => self.make_shared_headers()[0],
         }
     }
 
     /// For a connection on this host: the headers of sent packets, and of received ones. What the
     /// peer chose for its headers is not known here, and is shown as what this end chose.
     #[cold]
-    fn make_shared_paths(&self) -> Box<[FrameHeaders; 2]> {
+    fn make_shared_headers(&self) -> [FrameHeaders; 2] {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
         let AhAttr { traffic_class, hop_limit, flow_label, .. } = self.qp.attr.ah_attr;
         let chosen = GrhFields { traffic_class, hop_limit, flow_label };
-        Box::new([
+        [
             shared_headers((ours, theirs), self.qp.qpn, chosen),
             shared_headers((theirs, ours), self.qp.remote_qpn, chosen),
-        ])
+        ]
     }
 
     /// Stores the headers of a connection, after its address or peer was set.
     pub(crate) fn remember_shared_paths(&mut self) {
         let is_needed = self.links.hooks.is_some() && !self.links.is_datagram();
-        self.links.shared_paths = is_needed.then(|| self.make_shared_paths());
+        let paths = is_needed.then(|| SharedPaths::new(self.make_shared_headers()));
+        self.links.shared_paths = paths.map(Box::new);
     }
 
     /// Captures a train from the ring; its payload lies at `bytes`.
@@ -119,8 +100,8 @@ impl QpInner {
             _ if self.links.is_datagram() => {
                 Cow::Owned(received_headers(train, self.links.pd.context.device))
             }
-            Some(known) => Cow::Borrowed(&known[1]),
-            None => Cow::Owned(self.make_shared_paths()[1]),
+            Some(known) => Cow::Borrowed(&known.headers[1]),
+            None => Cow::Owned(self.make_shared_headers()[1]),
         }
     }
 

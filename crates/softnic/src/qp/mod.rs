@@ -32,6 +32,8 @@ use rdmalab_engine::vocab::*;
 
 use crate::cq::CqObject;
 use crate::hooks::Hooks;
+use crate::hooks::frames::SharedPaths;
+use crate::hooks::tap::Tap;
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::paging::PageNews;
 use crate::pd::PdObject;
@@ -43,7 +45,6 @@ use crate::udp::congestion::CongestionWindow;
 use crate::udp::delayed_ack::DelayedAck;
 use crate::udp::nagle::Nagle;
 use crate::udp::socket::Route;
-use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::epoch::Visits;
 use rdmalab_wire::ids::Qpn;
@@ -133,9 +134,8 @@ pub(crate) struct QpLinks {
     pub(crate) mapped: Option<MappedMemory>,
     /// For a connection to another host: the route to it.
     pub(crate) route: Option<Route>,
-    /// For a connection on this host, while a hook is active: the headers that captures show for
-    /// sent and for received packets.
-    pub(crate) shared_paths: Option<Box<[FrameHeaders; 2]>>,
+    /// For a connection on this host, while a hook is active.
+    pub(crate) shared_paths: Option<Box<SharedPaths>>,
     /// Decides whether ACKs to another host are delayed.
     pub(crate) delayed_ack: DelayedAck,
     /// Which requests wait for more of them.
@@ -145,8 +145,10 @@ pub(crate) struct QpLinks {
     /// The hooks that capture or disturb its packets.
     pub(crate) hooks: Option<&'static Hooks>,
     /// Whether SENDs of one packet may take the short way without a look at the hooks: there are
-    /// none, and no page can be missing. See also [`QpLinks::is_tapped`].
+    /// none, and no page can be missing.
     pub(crate) has_short_ways: bool,
+    /// The capture of packets that take a short way nevertheless.
+    pub(crate) short_tap: Option<&'static Tap>,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,
 }

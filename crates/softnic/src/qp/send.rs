@@ -21,6 +21,12 @@ impl QpInner {
             self.settle();
             return Step::Idle;
         }
+        self.transmit_all(has_response, may_send)
+    }
+
+    /// Not inlined, to keep the way of a mere acknowledgement short.
+    #[inline(never)]
+    fn transmit_all(&mut self, has_response: bool, may_send: bool) -> Step {
         let mut sent = Step::Idle;
         if let Some(route) = self.links.route {
             sent = self.transmit_network(&route);

@@ -30,7 +30,7 @@ impl QpInner {
     pub(crate) fn transmit_singles(&mut self) -> bool {
         match self.links.has_short_ways {
             true => self.transmit_singles_as::<false>(),
-            false => self.links.is_tapped() && self.transmit_tapped_singles(),
+            false => self.links.short_tap.is_some() && self.transmit_tapped_singles(),
         }
     }
 
@@ -74,7 +74,7 @@ impl QpInner {
     pub(super) fn send_plain_ack(&mut self) -> bool {
         match self.links.has_short_ways {
             true => self.send_plain_ack_as::<false>(),
-            false => self.links.is_tapped() && self.send_tapped_ack(),
+            false => self.links.short_tap.is_some() && self.send_tapped_ack(),
         }
     }
 
@@ -112,13 +112,31 @@ impl QpInner {
     /// the general path takes the slot.
     #[inline(always)]
     pub(crate) fn take_plain_ack(&mut self, slot: &Slot, from: u16) -> bool {
+        self.take_ack_as::<false>(slot, from)
+    }
+
+    /// The same for a queue pair that is captured.
+    #[inline(never)]
+    pub(crate) fn take_tapped_ack(&mut self, slot: &Slot, from: u16) -> bool {
+        self.take_ack_as::<true>(slot, from)
+    }
+
+    #[inline(always)]
+    fn take_ack_as<const TAPS: bool>(&mut self, slot: &Slot, from: u16) -> bool {
         let QpInner { qp, links } = self;
         let Some((src_qpn, psn)) = codec::decode_ack(slot.head, links.service, &slot.body) else {
             return false;
         };
         let is_peer = src_qpn == qp.remote_qpn && layout::process_of(src_qpn) == from;
-        let is_plain = is_peer && links.route.is_none() && links.has_short_ways;
-        is_plain && qp.accept_plain_ack(psn, links)
+        let may_take = if TAPS { links.short_tap.is_some() } else { links.has_short_ways };
+        if !is_peer || links.route.is_some() || !may_take {
+            return false;
+        }
+        if TAPS && qp.takes_plain_ack(psn) {
+            // Captured before it completes anything.
+            links.tap_slot(Direction::In, (slot.head, &slot.body), std::ptr::null());
+        }
+        qp.accept_plain_ack(psn, links)
     }
 
     /// Takes a slot that holds a small SEND into the queue pair's own receive queue, in the usual
@@ -180,7 +198,7 @@ impl QpInner {
         payload: *const u8,
         from: u16,
     ) -> bool {
-        let is_tapped = self.links.is_tapped();
+        let is_tapped = self.links.short_tap.is_some();
         // SAFETY: by the contract.
         let mut place = || unsafe { self.place_single::<true, true>(slot, send, payload, from) };
         is_tapped && place()

@@ -11,7 +11,7 @@ use rdmalab_link::address::{FourTuple as Way, IpFields};
 use rdmalab_link::expand;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng::{self, Capture};
+use rdmalab_link::pcapng::{self, Capture, Checksums};
 use rdmalab_testkit::programs::{self, tshark};
 use rdmalab_testkit::sim::TrainData;
 use rdmalab_testkit::workload::{Player, Scenario};
@@ -89,7 +89,7 @@ fn write(file: &Path, packets: &[Vec<u8>]) {
         let length = pcapng::packet(&mut out[start..], &capture, fill).expect("room");
         out.truncate(start + length);
     }
-    pcapng::finish(&mut out);
+    Checksums::default().finish(&mut out);
     std::fs::write(file, out).expect("a capture");
 }
 
