@@ -53,6 +53,19 @@ const ODP: &[Shape] = &[
     (TimeoutShare, "", Figure),
     (CpuShare, "rank 0", Figure),
 ];
+const ODP_PAGED: &[Shape] = &[
+    (ExecutionTime, "", Figure),
+    (ExecutionTime, "trials", OfRuns),
+    (CompletionTime, "", OfMessages),
+    (TimeoutShare, "", Figure),
+    (CpuShare, "rank 0", Figure),
+    (Packets, "requests of rank 0", Figure),
+    (Packets, "repeated requests of rank 0", Figure),
+    (Packets, "responses of rank 1", Figure),
+    (Packets, "ACKs of rank 1", Figure),
+    (Packets, "RNR NAKs of rank 1", Figure),
+    (Packets, "sequence NAKs of rank 1", Figure),
+];
 const RECVQ: &[Shape] = &[(RoundTrip, "rank 0", OfMessages), (RoundTrip, "rank 1", OfMessages)];
 const RPC: &[Shape] = &[(RoundTrip, "", OfMessages), (Bandwidth, "", Figure)];
 const FAN: &[Shape] = &[(RoundTrip, "all peers", OfMessages), (MessageTime, "least T/n", Figure)];
@@ -77,7 +90,9 @@ pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Sha
         "overhead" => OVERHEAD,
         "mr" => MR,
         "timeout" => TIMEOUT,
-        "odp" => ODP,
+        // Without paging a soft device executes one-sided operations without packets.
+        "odp" if parameter("fault") == "none" => ODP,
+        "odp" => ODP_PAGED,
         "recvq" => RECVQ,
         "rpc" => RPC,
         // With `sizes=series` each size has a series of its own.

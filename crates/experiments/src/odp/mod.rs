@@ -105,7 +105,13 @@ impl Workload for Odp {
     }
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
-        vec![Quantity::ExecutionTime, Quantity::CompletionTime, Quantity::TimeoutShare]
+        vec![
+            Quantity::ExecutionTime,
+            Quantity::CompletionTime,
+            Quantity::TimeoutShare,
+            // Which its device counts, if it can.
+            Quantity::Packets,
+        ]
     }
 
     /// Of a trial.
