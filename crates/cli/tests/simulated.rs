@@ -234,7 +234,7 @@ fn a_study_takes_the_adapter_that_its_plan_names() {
     assert!(plan.stdout.contains("of this machine's time, an estimate"), "{}", plan.stdout);
     let plan = said(&mut rdmalab(&["study", "fukuoka2021", "--device", "sim", "--plan"]));
     assert!(plan.stdout.contains("here on sim:connectx4 (of kind sim"), "{}", plan.stdout);
-    assert!(plan.stdout.contains("there is no experiment odp-applications yet"), "{}", plan.stdout);
+    assert!(plan.stdout.contains("6.1: it needs your build of the application"), "{}", plan.stdout);
     // A study of one's own need not name one.
     let home = tempfile::tempdir().unwrap();
     let named = "[sim]\nprofile = \"connectx2\"";

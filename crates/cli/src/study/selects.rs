@@ -39,6 +39,9 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
         What::Program(cases) => {
             cases.iter().map(|case| (case.parameters(), MOST_SAMPLES, 1)).collect()
         }
+        What::Application(trials) => {
+            trials.parameters("mine").into_iter().map(|parameters| (parameters, 1, 1)).collect()
+        }
         What::Missing(_) | What::NotAsked => return None,
     };
     let device = Device { name: "made up".to_owned(), kind: DeviceKind::System, profile: None };

@@ -66,6 +66,8 @@ const ODP_PAGED: &[Shape] = &[
     (Packets, "RNR NAKs of rank 1", Figure),
     (Packets, "sequence NAKs of rank 1", Figure),
 ];
+/// Each trial is one sample.
+const APPLICATION: &[Shape] = &[(ExecutionTime, "", OfMessages)];
 const RECVQ: &[Shape] = &[(RoundTrip, "rank 0", OfMessages), (RoundTrip, "rank 1", OfMessages)];
 const RPC: &[Shape] = &[(RoundTrip, "", OfMessages), (Bandwidth, "", Figure)];
 const FAN: &[Shape] = &[(RoundTrip, "all peers", OfMessages), (MessageTime, "least T/n", Figure)];
@@ -93,6 +95,7 @@ pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Sha
         // Without paging a soft device executes one-sided operations without packets.
         "odp" if parameter("fault") == "none" => ODP,
         "odp" => ODP_PAGED,
+        "application" => APPLICATION,
         "recvq" => RECVQ,
         "rpc" => RPC,
         // With `sizes=series` each size has a series of its own.
