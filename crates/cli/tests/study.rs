@@ -107,6 +107,49 @@ fn fukuoka2021_in_quick_form() {
     let _ = in_quick_form("fukuoka2021");
 }
 
+/// Figures about an application run the user's own program: this one tells whether it ran with ODP
+/// by its exit status, and leaves packets.
+#[test]
+fn a_figure_about_an_application_runs_the_users_program() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let out = tempfile::tempdir().unwrap();
+    let of = |figure: &str, program: &str| {
+        let fixed = ["fukuoka2021", "--device", "soft0", "--profile", "connectx4", "--quick"];
+        study(&out, &[&fixed[..], &["--figure", figure, "--program", program]].concat())
+    };
+    let ended = of("6.1", "test \"$UCX_IB_REG_METHODS $RDMALAB_PROFILE\" = \"odp connectx4\"");
+    assert_eq!(ended.code, Some(0), "{}", ended.report());
+    let dir = only(out.path());
+    let record = Record::open(&dir.join("6.1")).unwrap();
+    assert_eq!(
+        (record.points.len(), record.header.device.title().as_str()),
+        (4, "soft0 under connectx4")
+    );
+    for point in &record.points {
+        let has_odp = point.parameters["odp"] == "on";
+        assert_eq!(point.is_whole(), has_odp, "{point:?}");
+        assert_eq!(point.cut_short.is_none(), has_odp, "{point:?}");
+    }
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("$UCX_IB_REG_METHODS"), "the page names the program");
+    drop(fs::remove_dir_all(&dir));
+
+    let rdmalab = assert_cmd::cargo::cargo_bin("rdmalab");
+    let ping = "run ping --device soft0 --messages 10 --warm-up 0 --runs 1 --no-record";
+    let ended = of("6.2", &format!("{} {ping}", rdmalab.display()));
+    assert_eq!(ended.code, Some(0), "{}", ended.report());
+    let packets = only(out.path()).join("6.2-packets");
+    let mut files: Vec<_> = fs::read_dir(&packets).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    let ended = said(common::rdmalab(&["diagnose"]).args(&files));
+    assert_eq!(ended.code, Some(0), "{}", ended.report());
+    assert!(ended.stdout.contains("packets"), "{}", ended.stdout);
+
+    let none = study(&out, &["fukuoka2021", "--device", "soft0", "--figure", "6.5"]);
+    assert_eq!(none.code, Some(2), "{}", none.report());
+    assert!(none.stdout.contains("your build of the application"), "{}", none.report());
+}
+
 #[test]
 fn viertel2006_in_quick_form() {
     let _ = in_quick_form("viertel2006");

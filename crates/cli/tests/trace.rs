@@ -1,6 +1,7 @@
 //! `rdmalab trace` on a capture of the kernel's rxe, and on one of ours.
 
 use assert_cmd::Command;
+use rdmalab_trace::show::{opcode, syndrome};
 
 fn trace(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::cargo_bin("rdmalab").unwrap();
@@ -53,6 +54,54 @@ fn each_point_of_a_run_is_a_conversation_of_its_two_ends() {
         // The upper ten bits identify the process.
         let processes: Vec<u32> = qpns.map(|qpn| qpn >> 14).collect();
         assert!(matches!(processes.as_slice(), [a, b] if a != b), "{text}");
+    }
+}
+
+/// The workflows that fukuoka2021 draws: which packet is sent when, for one operation with a fault
+/// at either end, and for several READs. A packet is told by its kind and its place among the PSNs.
+#[test]
+fn a_workflow_is_a_trace_of_a_captured_trial() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("odp.pcapng");
+    let workflow = |words: &str| {
+        let mut run = Command::cargo_bin("rdmalab").unwrap();
+        run.args("run odp --device sim:connectx4 --runs 1 --timeout 1 --no-record".split(' '));
+        run.args(words.split(' ')).arg("--capture").arg(&file).assert().success();
+        let trace = rdmalab_trace::read(&file).unwrap();
+        let [conversation] = &trace.conversations[..] else { panic!("{words}: {trace:?}") };
+        let first = conversation.rows[0].packet.headers.bth.psn;
+        let packets = conversation.rows.iter().map(|row| {
+            let (opcode, syndrome) = (opcode(row.packet.headers.bth.opcode), syndrome(&row.packet));
+            let name = if opcode == "ACK" { syndrome } else { opcode };
+            let name = name.split(',').next().unwrap_or_default().trim_end_matches(" only");
+            format!("{name} {}", row.packet.headers.bth.psn.distance_from(first))
+        });
+        packets.collect::<Vec<_>>().join(", ")
+    };
+    for (words, packets) in [
+        ("--fault client --operations 1", "READ 0, READ response 0, READ 0, READ response 0"),
+        (
+            "--fault server --operations 1",
+            "READ 0, RNR NAK 0, READ response 0, READ 0, READ response 0",
+        ),
+        ("--fault client --operations 1 --op write", "WRITE 0, ACK 0"),
+        ("--fault server --operations 1 --op write", "WRITE 0, RNR NAK 0, WRITE 0, ACK 0"),
+        ("--fault client --operations 1 --op send", "SEND 0, ACK 0"),
+        ("--fault server --operations 1 --op send", "SEND 0, RNR NAK 0, SEND 0, ACK 0"),
+        // The second READ is lost, and only the time-out reveals it.
+        (
+            "--fault server --operations 2 --interval 2ms",
+            "READ 0, RNR NAK 0, READ response 0, READ 0, READ 1, READ response 0, READ 1, \
+             READ response 1",
+        ),
+        // The third one reveals it.
+        (
+            "--fault server --operations 3 --interval 4ms",
+            "READ 0, RNR NAK 0, READ response 0, READ 0, READ 1, READ response 0, READ 2, NAK 1, \
+             READ 1, READ 2, READ response 1, READ response 2",
+        ),
+    ] {
+        assert_eq!(workflow(words), packets, "{words}");
     }
 }
 

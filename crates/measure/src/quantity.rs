@@ -164,6 +164,11 @@ quantities! {
             "trials with an operation that took longer than the least time-out, over all trials",
         )
     };
+    /// Packets of a kind, which a label names, that a rank sends in a run: the mean of the runs.
+    Packets = Facts::of(
+        Neither, "packets of a run", "run_packets", "packets",
+        "packets that a rank sends in a run, the mean of the runs",
+    );
     /// How many messages go by until a series repeats itself.
     Period = Facts::of(
         Neither, "period", "period_messages", "messages",
@@ -216,7 +221,7 @@ impl Quantity {
         self.facts().suffix
     }
 
-    /// The unit of its values: `ns`, `1/s`, `B/s`, `messages`, or `1` for a share.
+    /// The unit of its values: `ns`, `1/s`, `B/s`, `messages`, `packets`, or `1` for a share.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self.suffix() {
@@ -261,7 +266,8 @@ impl Quantity {
             "bytes_per_s" => fmt_bandwidth(value),
             "share" if self.facts().is_percent => format!("{:.0} %", value * 100.0),
             "share" => format!("{value:.3}"),
-            "messages" => format!("{value:.0}"),
+            "packets" if value.fract() != 0.0 => format!("{value:.1}"),
+            "messages" | "packets" => format!("{value:.0}"),
             _ => fmt_ns(value),
         }
     }
@@ -389,6 +395,7 @@ mod tests {
         assert_eq!(Quantity::OneWay.format(1500.0), "1.50 us");
         assert_eq!(Quantity::Rate.format(1500.0), "1.50 k/s");
         assert_eq!(Quantity::Bandwidth.format(1500.0), "1.50 kB/s");
+        assert_eq!([1500.0, 0.3].map(|n| Quantity::Packets.format(n)), ["1500", "0.3"]);
         assert_eq!(format!("{:>8}", Quantity::HalfRoundTrip), "   RTT/2");
     }
 }

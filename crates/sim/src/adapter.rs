@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rdmalab_engine::mr::KeyEntry;
-use rdmalab_engine::qp::Qp;
+use rdmalab_engine::odp;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
+use rdmalab_engine::qp::{Qp, Tally};
 use rdmalab_engine::vocab::AsyncEventType;
 use rdmalab_link::quirk::damming::Service;
 use rdmalab_wire::ids::Gid;
@@ -138,6 +139,8 @@ pub(crate) struct Node {
     /// Fault rules, if there are some.
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) paging: NodePaging,
+    /// What the queue pairs counted that are gone.
+    pub(crate) past: Tally,
 }
 
 impl Node {
@@ -170,14 +173,21 @@ impl Node {
             posted: Ps::ZERO,
             faults: None,
             paging: NodePaging::new(parameters),
+            past: Tally::default(),
         }
     }
 
-    /// What happened to pages of its on-demand regions; empty if nothing did.
-    pub(crate) fn page_counters(&self) -> Vec<(String, u64)> {
-        let all = self.paging.pages.totals().named();
-        let all = all.map(|(name, count)| (name.to_owned(), count));
-        if all.iter().all(|(_, count)| *count == 0) { Vec::new() } else { all.to_vec() }
+    /// What happened to pages of its on-demand regions.
+    pub(crate) fn page_counters(&self) -> odp::Counters {
+        self.paging.pages.totals()
+    }
+
+    /// What its queue pairs counted, also those that are gone.
+    pub(crate) fn tally(&self) -> Tally {
+        let mut all = self.past;
+        let there = self.qps.iter().filter_map(|place| place.qp.as_ref());
+        there.for_each(|qp| all.add(&qp.qp.tally()));
+        all
     }
 
     /// How many packets fault rules applied to.

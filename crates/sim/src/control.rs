@@ -189,6 +189,7 @@ pub(crate) fn destroy_qp(sim: &Sim, id: QpId) -> VerbsResult<()> {
             *window = window::unbound(window);
             node.bindings.remove(key);
         }
+        node.past.add(&qp.qp.tally());
         node.free_qp(id);
         node.paging.pages.forget_qp(qpn);
         world.tell_reset(id.node, qpn);

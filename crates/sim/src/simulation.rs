@@ -45,8 +45,10 @@ pub struct Report {
     /// How many packets of each rank one of the rules of [`Simulation::with_faults`] applied to.
     pub disturbed: Vec<u64>,
     /// What happened to pages of each rank's on-demand regions, as
-    /// [`rdmalab_engine::odp::Counters::named`] has it; nothing if that is all 0.
+    /// [`rdmalab_engine::odp::Counters::named`] has it.
     pub pages: Vec<Vec<(String, u64)>>,
+    /// What the queue pairs of each rank counted, as [`rdmalab_engine::qp::Tally::named`] has it.
+    pub counted: Vec<Vec<(String, u64)>>,
     /// Why a file of [`Simulation::with_capture`] is not whole.
     pub capture_error: Option<String>,
     /// Loops of ranks that are slow to simulate.
@@ -187,13 +189,19 @@ impl Simulation {
                 breakdown,
                 bytes: world.bytes,
                 disturbed: world.nodes.iter().map(Node::disturbed_packets).collect(),
-                pages: world.nodes.iter().map(Node::page_counters).collect(),
+                pages: world.nodes.iter().map(|node| owned(node.page_counters().named())).collect(),
+                counted: world.nodes.iter().map(|node| owned(node.tally().named())).collect(),
                 capture_error: world.capture.take().and_then(|capture| capture.close()),
                 raw_loops: world.raw_loops(),
             }
         });
         (results, report)
     }
+}
+
+/// Numbers with names that another process can be sent.
+fn owned(named: impl IntoIterator<Item = (&'static str, u64)>) -> Vec<(String, u64)> {
+    named.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
 }
 
 /// Adds what the other ranks wait for, if one has waited for too long.

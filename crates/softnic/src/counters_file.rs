@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rdmalab_engine::qp::Tally;
 
 use crate::counters::Counters;
 use crate::hooks::choice;
@@ -45,6 +46,31 @@ impl Counters {
         self.leave(if is_last { "closed" } else { "open" }, qps);
     }
 
+    /// What the queue pairs counted that are gone, and 1 if that cannot be read.
+    fn of_past_queue_pairs(&self) -> (Tally, u64) {
+        // A signal handler that calls exit() may have interrupted a thread that has the lock.
+        let past = self.past.try_lock_for(PAST_WAIT).map(|past| *past);
+        (past.unwrap_or_default(), u64::from(past.is_none()))
+    }
+
+    /// What all queue pairs counted, and how many are in use and not among them.
+    fn of_all_queue_pairs(&self, qps: &QpTable<QpObject>) -> (Tally, u64) {
+        let (mut tally, mut uncounted) = self.of_past_queue_pairs();
+        for object in qps.all() {
+            let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
+                if attempt > 0 {
+                    std::thread::yield_now();
+                }
+                object.inner.try_lock()
+            });
+            match guard {
+                Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally())),
+                None => uncounted += 1,
+            }
+        }
+        (tally, uncounted)
+    }
+
     fn leave(&self, state: &str, qps: &QpTable<QpObject>) {
         /// Threads write one after the other. A signal handler may have interrupted one.
         static WRITING: Mutex<()> = Mutex::new(());
@@ -60,35 +86,17 @@ impl Counters {
     }
 
     fn in_words(&self, state: &str, qps: &QpTable<QpObject>) -> String {
-        // A signal handler that calls exit() may have interrupted a thread that has the lock.
-        let past = self.past.try_lock_for(PAST_WAIT).map(|past| *past);
-        let (mut tally, mut uncounted) = (past.unwrap_or_default(), u64::from(past.is_none()));
         // While the program runs, looking at its queue pairs would disturb what it measures.
-        let is_over = state != "open";
-        for object in qps.all().filter(|_| is_over) {
-            let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
-                if attempt > 0 {
-                    std::thread::yield_now();
-                }
-                object.inner.try_lock()
-            });
-            match guard {
-                Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally())),
-                None => uncounted += 1,
-            }
-        }
+        let (tally, uncounted) = match state {
+            "open" => self.of_past_queue_pairs(),
+            _ => self.of_all_queue_pairs(qps),
+        };
         let disturbed = choice::hooks().disturbed_packets;
         let between_hosts = crate::udp::hook::network_drops();
         let dropped =
             self.reported_drops.load(Ordering::Relaxed) + self.dropped.load(Ordering::Relaxed);
+        let made = [("queue_pairs", self.queue_pairs.load(Ordering::Relaxed))];
         let lines = [
-            ("queue_pairs", self.queue_pairs.load(Ordering::Relaxed)),
-            ("messages", tally.messages),
-            ("repeated_packets", tally.repeated_packets),
-            ("time_outs", tally.time_outs),
-            ("rnr_naks", tally.rnr_naks),
-            ("sequence_naks", tally.sequence_naks),
-            ("failed_requests", tally.failed_requests),
             ("dropped_trains", dropped),
             ("dropped_between_hosts", between_hosts.iter().map(|(_, count)| count).sum()),
             ("disturbed_packets", disturbed),
@@ -101,11 +109,19 @@ impl Counters {
         let pages = crate::mr::page_counters();
         let pages = (pages != Default::default()).then(|| pages.named()).into_iter().flatten();
         let mut text = format!("{state}\n");
-        for (name, value) in lines.into_iter().chain(pages).chain(buffers.into_iter().flatten()) {
+        let all = made.into_iter().chain(tally.named()).chain(lines).chain(pages);
+        for (name, value) in all.chain(buffers.into_iter().flatten()) {
             let _ = writeln!(text, "{name} {value}");
         }
         text
     }
+}
+
+/// What the queue pairs of this process counted so far, also those that are gone. One that another
+/// thread uses at this moment is left out.
+pub fn tally() -> Tally {
+    Process::existing()
+        .map_or_else(Tally::default, |process| process.counters.of_all_queue_pairs(&process.qps).0)
 }
 
 extern "C" fn at_exit() {

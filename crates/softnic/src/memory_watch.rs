@@ -64,6 +64,9 @@ const MOST_CHANGES: usize = 64;
 /// make the change in a signal handler.
 const COPY_WAIT_NS: u64 = 100_000_000;
 
+/// How long the gate stays open for those that found it closed, ns.
+const LET_IN_NS: u64 = 1_000_000;
+
 #[derive(Clone, Copy)]
 struct Changes {
     kept: [Change; MOST_CHANGES],
@@ -246,6 +249,7 @@ impl MemoryWatch {
             if !goes_on {
                 return;
             }
+            self.gate.let_in();
         }
     }
 
@@ -331,6 +335,8 @@ fn open() -> Option<OwnedFd> {
 struct CopyGate {
     is_closed: AtomicBool,
     inside: AtomicU32,
+    /// Threads that found it closed and have not seen it open since.
+    waiting: AtomicU32,
 }
 
 /// A copy that is under way.
@@ -356,7 +362,21 @@ impl CopyGate {
     }
 
     fn wait_until_open(&self) {
-        wait_while(|| self.is_closed.load(Ordering::SeqCst));
+        if self.is_closed.load(Ordering::SeqCst) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            wait_while(|| self.is_closed.load(Ordering::SeqCst));
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns when nobody waits any more, or after [`LET_IN_NS`]. The caller has opened the gate,
+    /// and would else close it again before a thread that sleeps has seen that: threads that change
+    /// the memory map in turns would keep copies out.
+    fn let_in(&self) {
+        let give_up_ns = crate::clock::now_ns() + LET_IN_NS;
+        wait_while(|| {
+            self.waiting.load(Ordering::SeqCst) > 0 && crate::clock::now_ns() < give_up_ns
+        });
     }
 
     /// Returns when no copy is under way, or after [`COPY_WAIT_NS`].
@@ -394,6 +414,23 @@ mod tests {
         let mut found = Vec::new();
         watch.take_changes(|change| found.push(change));
         found
+    }
+
+    #[test]
+    fn a_gate_that_is_closed_again_and_again_lets_copies_in() {
+        const MOST_TURNS: usize = 2000;
+        let (gate, mut turns) = (CopyGate::default(), 0);
+        std::thread::scope(|scope| {
+            let copies = scope.spawn(|| (0..20).for_each(|_| drop(gate.enter())));
+            while !copies.is_finished() && turns < MOST_TURNS {
+                gate.close();
+                std::thread::sleep(Duration::from_micros(200));
+                gate.open();
+                gate.let_in();
+                turns += 1;
+            }
+        });
+        assert!(turns < MOST_TURNS, "copies are kept out");
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Plan {
         }
         for (i, figure) in self.figures.iter().enumerate() {
             let at = |what: String| format!("figure {:?}: {what}", figure.key);
-            is_key(&figure.key).map_err(|why| at(why.to_owned()))?;
+            is_figure(&figure.key).map_err(|why| at(why.to_owned()))?;
             let is_same = |other: &Figure| other.key.eq_ignore_ascii_case(&figure.key);
             if self.figures[..i].iter().any(is_same) {
                 return Err(at("this key is used twice".to_owned()));
@@ -197,6 +197,15 @@ fn is_key(key: &str) -> Result<(), &'static str> {
         return Ok(());
     }
     Err("a key may have only lower-case letters, digits, - and _")
+}
+
+/// A figure's key, or its number in the study: `6.1`.
+fn is_figure(key: &str) -> Result<(), &'static str> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    match key.split_once('.') {
+        Some((chapter, number)) if is_number(chapter) && is_number(number) => Ok(()),
+        _ => is_key(key),
+    }
 }
 
 impl Sweep {
@@ -279,7 +288,8 @@ mod tests {
     fn quick_words_take_the_place_of_the_same_ones() {
         let plan = format!(
             "{HEAD}[[figure]]\nkey='f'\ntitle='F'\n[[figure.sweep]]\n\
-             run='ping --size 8..64*2 --runs 5'\nquick='--runs 1 --messages 20'\n"
+             run='ping --size 8..64*2 --runs 5'\nquick='--runs 1 --messages 20'\n\
+             [[figure]]\nkey='6.1'\ntitle='G'\n"
         );
         let plan = Plan::parse("a/plan.toml", &plan).unwrap();
         let sweep = &plan.figure("F").unwrap().sweeps[0];
@@ -319,7 +329,10 @@ mod tests {
         assert!(error(&format!("{figure}side_by_side=['a']")).contains("there is no sweep \"a\""));
         assert!(error(&format!("{figure}bars='wide'")).contains("`deciles`"));
         assert!(error(&format!("{figure}{figure}")).contains("used twice"));
-        assert!(error("[[figure]]\nkey='F F'\ntitle=''").contains("lower-case letters"));
+        for key in ["F F", "6.", "6.1.2", ".", "6.a"] {
+            let said = error(&format!("[[figure]]\nkey='{key}'\ntitle=''"));
+            assert!(said.contains("lower-case letters"), "{said}");
+        }
         assert!(error("").contains("missing field `figure`"));
         assert!(error("repeat=0\nfigure=[]").contains("at least 1"));
         assert!(error("sim={links='sdr'}\nfigure=[]").contains("`topology`"));

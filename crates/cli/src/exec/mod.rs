@@ -2,10 +2,10 @@
 
 mod elf;
 pub mod paths;
-mod program;
+pub mod program;
 pub mod runtime;
 mod tree;
-mod trials;
+pub mod trials;
 
 use std::os::unix::process::CommandExt;
 

@@ -3,34 +3,41 @@
 //! covered too.
 
 use rdmalab_engine::odp::Counters;
+use rdmalab_engine::qp::Tally;
+use rdmalab_experiments::Point;
 use rdmalab_measure::{Outcome, at_rank};
 use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
-use crate::page_counts::push_pages;
+use crate::device_counts::{push_packets, push_pages};
 
-/// The capture and fault rules of this process at some time, and the profile of its device.
-pub struct HooksSnapshot(HooksState, Counters, Option<&'static Profile>);
+/// The capture and fault rules of this process at some time, what its device had counted, and the
+/// profile of the device.
+pub struct HooksSnapshot(HooksState, Counters, Tally, Option<&'static Profile>);
 
 impl HooksSnapshot {
     /// The state now; on devices that are not soft, nothing is captured or disturbed.
     pub fn of(device: &Device) -> Self {
-        let (hooks, pages) = match device.kind() {
-            Kind::Soft => (rdmalab_softnic::hooks(), rdmalab_softnic::page_counters()),
+        let (hooks, pages, tally) = match device.kind() {
+            Kind::Soft => (
+                rdmalab_softnic::hooks(),
+                rdmalab_softnic::page_counters(),
+                rdmalab_softnic::tally(),
+            ),
             _ => Default::default(),
         };
-        Self(hooks, pages, crate::soft::profile(device))
+        Self(hooks, pages, tally, crate::soft::profile(device))
     }
 
-    /// The results of this rank since then, with labels.
-    pub fn labelled(self, measured: Outcome, rank: usize) -> Outcome {
+    /// The results of this rank at a point since then, with labels.
+    pub fn labelled(self, measured: Outcome, rank: usize, point: &Point) -> Outcome {
         let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
         let mut measured = label(measured, rank, &self.0, disturbed);
         let pages = rdmalab_softnic::page_counters().since(&self.1);
-        if pages != Counters::default() {
-            push_pages(&mut measured, rank, pages.named());
-        }
-        match self.2 {
+        push_pages(&mut measured, rank, pages.named().into_iter());
+        let counted = rdmalab_softnic::tally().since(&self.2);
+        push_packets(&mut measured, rank, point, counted.named().into_iter());
+        match self.3 {
             None => measured,
             Some(profile) => under(measured, rank, profile),
         }
@@ -100,10 +107,6 @@ mod tests {
         assert_eq!(under(0).fact("profile"), Some("late-ack"));
         assert_eq!(under(2).fact("profile_at_rank_2"), Some("late-ack"));
         assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
-        let mut paged = Outcome::default();
-        push_pages(&mut paged, 1, Counters { page_faults: 3, ..Counters::default() }.named());
-        assert_eq!(paged.count("page_faults_at_rank_1"), Some(3));
-        assert_eq!(paged.count("page_prefetches_at_rank_1"), Some(0));
         let calm = label(Outcome::default(), 0, &HooksState::default(), 0);
         assert_eq!(calm, Outcome::default());
     }

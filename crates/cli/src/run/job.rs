@@ -217,7 +217,7 @@ fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, S
                 .map_err(|why| format!("{why}: start all ranks with the same program"))?;
             let before = hooks::HooksSnapshot::of(&open.device);
             rdmalab_experiments::run_in_process(rank, &open.device, &point)
-                .map(|measured| before.labelled(measured, rank.index()))
+                .map(|measured| before.labelled(measured, rank.index(), &point))
                 .map(|outcome| JobResult::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())
         }

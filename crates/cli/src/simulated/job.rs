@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use super::captures::Captures;
 use super::timeline::Wanted;
+use crate::device_counts::{push_packets, push_pages};
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
-use crate::page_counts::push_pages;
 
 /// The device that the ranks of a simulation see.
 ///
@@ -198,8 +198,11 @@ impl Setup {
         let numbered = results.into_iter().enumerate();
         let measured = numbered.filter_map(|(rank, result)| {
             let mut measured = self.labelled(result.ok()?, rank, report.disturbed[rank]);
-            let pages = report.pages[rank].iter().map(|(name, count)| (&**name, *count));
-            push_pages(&mut measured, rank, pages);
+            fn named((name, count): &(String, u64)) -> (&str, u64) {
+                (name, *count)
+            }
+            push_pages(&mut measured, rank, report.pages[rank].iter().map(named));
+            push_packets(&mut measured, rank, point, report.counted[rank].iter().map(named));
             if let Some(name) = capture(rank) {
                 measured.push_fact(&at_rank("capture", rank), name);
             }

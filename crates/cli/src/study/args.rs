@@ -18,6 +18,10 @@ pub struct StudyArgs {
     /// Only these figures, separated by commas
     #[arg(short = 'F', long, value_delimiter = ',', value_name = "FIGURE", requires = "key")]
     pub figure: Vec<String>,
+    /// Your build of the application that the figure is about, with its options, as a shell takes
+    /// it: it runs under `rdmalab exec`, once for each trial
+    #[arg(long, value_name = "COMMAND", requires = "figure")]
+    pub program: Option<String>,
     /// Fewer points and samples: --plan says how long that takes
     #[arg(long, requires = "key")]
     pub quick: bool,

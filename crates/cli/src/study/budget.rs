@@ -53,6 +53,10 @@ pub fn shorten(part: &mut Part, share: f64) {
             None => return,
         },
         What::Program(cases) => program::shortened(&part.words, repeat, cases, share),
+        What::Application(_) => {
+            let fewer = (f64::from(repeat) * share).floor() as u32;
+            (part.words.clone(), fewer.clamp(1, repeat))
+        }
         What::Missing(_) | What::NotAsked => return,
     };
     part.words = words;

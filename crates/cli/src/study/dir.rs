@@ -17,7 +17,7 @@ pub const FILE: &str = "study.json";
 const SCHEMA: &str = "rdmalab-study";
 
 /// What the command line asked for: enough to resume the run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// `rdmalab-study`.
     pub schema: String,
@@ -29,6 +29,9 @@ pub struct Request {
     pub studies: Option<PathBuf>,
     /// The figures; empty: all.
     pub figures: Vec<String>,
+    /// The program of figures that are about an application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Whether `--quick` was given.
     pub quick: bool,
     /// The device.
@@ -93,6 +96,7 @@ impl Request {
             study: key.to_owned(),
             studies: args.studies.clone(),
             figures: args.figure.clone(),
+            program: args.program.clone(),
             quick: args.quick,
             device,
             is_of_plan: !profiles.is_empty(),
@@ -136,6 +140,7 @@ impl Request {
         let quick = |is_it: bool| is_it.then(|| "yes".to_owned());
         let options = [
             ("figure", joined(&args.figure), joined(&self.figures)),
+            ("program", args.program.clone(), self.program.clone()),
             ("quick", quick(args.quick), quick(self.quick)),
             ("device", args.device.clone(), Some(self.device.clone())),
             ("profile", args.profile.clone(), self.profile.clone()),

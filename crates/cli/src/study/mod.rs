@@ -1,11 +1,13 @@
 //! `rdmalab study`: repeats a published study on a device here.
 
+mod application;
 mod args;
 mod budget;
 mod conditions;
 mod dir;
 mod host_cost;
 mod host_time;
+mod kept;
 mod parts;
 mod probe;
 mod program;
@@ -100,7 +102,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if args.plan {
         return Ok(());
     }
-    if !parts.iter().any(|part| matches!(part.what, What::Experiment(..) | What::Program(_))) {
+    if !parts.iter().any(|part| part.what.is_measured()) {
         return Err(usage(format!("{key}: no part of this study can be measured here")));
     }
     // The limit is kept during all parts, and set before a directory is made.
@@ -200,7 +202,7 @@ fn measure(
     let count = expected.iter().filter(|s| **s > 0.0).count();
     let mut number = 0;
     for (i, part) in parts.iter_mut().enumerate() {
-        if !matches!(part.what, What::Experiment(..) | What::Program(_)) {
+        if !part.what.is_measured() {
             continue;
         }
         number += 1;
@@ -258,6 +260,9 @@ fn one(part: &Part, dir: &Path, request: &Request, interrupt: &Interrupt) -> Out
         What::Program(cases) => {
             let request = part.request(request);
             program::run((cases, part.repeat), dir, &command, &request, interrupt)
+        }
+        What::Application(trials) => {
+            application::run((trials, part.repeat), dir, &command, request, interrupt)
         }
         What::Missing(_) | What::NotAsked => Ok(()),
     }

@@ -3,6 +3,7 @@
 use rdmalab_experiments::{Limits, Point, check, sweep};
 use rdmalab_study::{Plan, Sweep, SweepCommand};
 
+use super::application;
 use super::conditions::Conditions;
 use super::dir::Request;
 use super::host_cost::HostTime;
@@ -45,10 +46,19 @@ pub enum What {
     Experiment(Box<RunArgs>, Vec<Point>),
     /// An installed program, with its calls.
     Program(Vec<Case>),
+    /// A program of the user, with its trials.
+    Application(application::Trials),
     /// Not at all, for this reason.
     Missing(String),
     /// Left out by `--figure`.
     NotAsked,
+}
+
+impl What {
+    /// Whether there is something to measure.
+    pub fn is_measured(&self) -> bool {
+        matches!(self, Self::Experiment(..) | Self::Program(_) | Self::Application(_))
+    }
 }
 
 /// All parts of a plan, in its order.
@@ -86,6 +96,7 @@ pub fn of_request(plan: &Plan, request: &Request) -> Vec<Part> {
     for part in &mut parts {
         part.take_conditions(request);
         part.leave_programs(request);
+        part.leave_application(request);
     }
     parts
 }
@@ -111,7 +122,8 @@ impl Part {
     /// Takes the plan's conditions if the plan chose the device. Otherwise a part that has an
     /// adapter of its own is missing.
     pub fn take_conditions(&mut self, request: &Request) {
-        if matches!(self.what, What::NotAsked) {
+        // No program runs in a simulation.
+        if matches!(self.what, What::NotAsked | What::Application(_)) {
             return;
         }
         match self.conditions.take(&mut self.words, request) {
@@ -143,7 +155,16 @@ impl Part {
     /// Parses the options. An experiment or an option that this version does not have is not an
     /// error: the part is missing, with the reason.
     pub fn look_up(&mut self) {
-        self.what = if program::is_known(&self.words.experiment) {
+        self.what = if self.words.experiment == application::NAME {
+            match application::Trials::of(&self.words) {
+                Ok(trials) => {
+                    // Another trial would add its packets to the same files.
+                    self.repeat = if trials.is_captured { 1 } else { self.repeat };
+                    What::Application(trials)
+                }
+                Err(why) => What::Missing(why),
+            }
+        } else if program::is_known(&self.words.experiment) {
             match program::cases(&self.words) {
                 Ok(cases) => What::Program(cases),
                 Err(why) => What::Missing(why),
@@ -159,6 +180,10 @@ impl Part {
     /// Marks the part as missing if no point is possible on this device. If some points are
     /// possible, the record lists the others.
     pub fn leave_impossible(&mut self, limits: &Limits) {
+        if matches!(self.what, What::Application(_)) && limits.kind != "soft" {
+            let why = "a program runs on soft devices, as under `rdmalab exec`: --device soft0";
+            self.what = What::Missing(why.to_owned());
+        }
         let What::Experiment(_, points) = &self.what else { return };
         let limits = self.conditions.limits(limits);
         let reasons: Vec<_> = points.iter().filter_map(|p| check(p, limits).err()).collect();
@@ -174,12 +199,17 @@ impl Part {
         match &self.what {
             What::Experiment(_, points) => points.iter().filter(is_possible).collect(),
             What::Program(cases) => cases.iter().map(|case| &case.point).collect(),
-            What::Missing(_) | What::NotAsked => Vec::new(),
+            What::Application(_) | What::Missing(_) | What::NotAsked => Vec::new(),
         }
     }
 
     /// The number of points of the part, and its approximate duration.
     pub fn size(&self, limits: Option<&Limits>) -> Size {
+        if let What::Application(trials) = &self.what {
+            let points = trials.conditions();
+            let device_s = application::TRIAL_S * points as f64 * f64::from(self.repeat);
+            return Size { points, impossible: 0, expected_s: device_s, device_s };
+        }
         let possible = self.possible(limits);
         let (all, device_s) = match &self.what {
             What::Experiment(_, points) => {
@@ -192,7 +222,7 @@ impl Part {
                 let once: f64 = cases.iter().map(Case::expected_s).sum();
                 (cases.len(), once * f64::from(self.repeat))
             }
-            What::Missing(_) | What::NotAsked => return Size::default(),
+            _ => return Size::default(),
         };
         let host_s = self.host.as_ref().map(|host| host.expected_s(&possible, self.repeat));
         Size {
@@ -267,7 +297,7 @@ impl Part {
     /// them, and as they are.
     pub fn leave_unfit(&mut self, started: usize, by: &str) {
         let why = match &self.what {
-            What::Program(_) => {
+            What::Program(_) | What::Application(_) => {
                 let program = &self.words.experiment;
                 format!("{program} starts its own processes: run the study without {by}")
             }
@@ -310,6 +340,14 @@ impl Part {
         self.what = What::Missing(why);
     }
 
+    /// Marks an application as missing if it cannot run.
+    pub fn leave_application(&mut self, request: &Request) {
+        let What::Application(trials) = &self.what else { return };
+        if let Err(why) = application::check(trials, request) {
+            self.what = What::Missing(why);
+        }
+    }
+
     /// The command that measures the part alone.
     pub fn command(&self, request: &Request) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned()];
@@ -335,9 +373,12 @@ impl Part {
     /// The command to print: for a program, that of the whole figure.
     pub fn shown_command(&self, request: &Request) -> Vec<String> {
         match &self.what {
-            What::Program(_) => ["rdmalab", "study", &request.study, "--figure", &self.figure]
-                .map(str::to_owned)
-                .to_vec(),
+            What::Program(_) | What::Application(_) => {
+                let mut line = vec!["rdmalab", "study", &request.study, "--figure", &self.figure];
+                let program = request.program.as_deref();
+                line.extend(program.into_iter().flat_map(|program| ["--program", program]));
+                line.into_iter().map(str::to_owned).collect()
+            }
             _ => self.command(request),
         }
     }

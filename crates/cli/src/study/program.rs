@@ -4,19 +4,18 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use rdmalab_experiments::{Experiment, Inline, Point, shuffle, sweep};
-use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
-use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
-};
+use rdmalab_experiments::{Experiment, Inline, Point, sweep};
+use rdmalab_measure::{Outcome as Measured, Quantity};
+use rdmalab_record::{Device, DeviceKind, Header, Object};
 use rdmalab_study::SweepCommand;
 
 use super::dir::Request;
+use super::kept;
 use super::shorten::evenly_spaced;
 use super::simulated_program;
-use crate::failure::{Outcome, run as failed, usage};
+use crate::failure::Outcome;
 use crate::foreign::{KillOnDrop, free_port, installed, last_words, read};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
@@ -189,9 +188,8 @@ pub fn shortened(
     (words, repeats)
 }
 
-/// Runs the calls that are not in the record yet: all once in random order, then all again in
-/// another order, as for experiments. A call that fails is a skipped point with the last line of
-/// the program as the reason.
+/// Runs the calls that are not in the record yet. A call that fails is a skipped point with the
+/// last line of the program as the reason.
 /// # Errors
 /// When the record cannot be written, or on an interrupt.
 pub fn run(
@@ -211,78 +209,21 @@ pub fn run(
         rdmalab_verbs::Kind::Sim => DeviceKind::Sim,
         _ => DeviceKind::System,
     };
-    let seed = cases.first().map_or(0, |case| case.point.common.seed);
-    let turns = shuffle(cases.len(), repeat as usize, seed);
     let program = cases.first().map_or("", |case| case.program.as_str());
-    let mut header =
-        Header::new(program, command.to_vec(), Device { profile, ..Device::new(device, kind) });
-    (header.planned_points, header.seed) = (turns.len() as u64, seed);
+    let device = Device { profile, ..Device::new(device, kind) };
+    let mut header = Header::new(program, command.to_vec(), device);
+    header.seed = cases.first().map_or(0, |case| case.point.common.seed);
     header.condition.clone_from(&request.condition);
     header.held_dma_latency_us = request.hold_dma_latency;
-    let (mut writer, done) = writer(dir, header)?;
-    for (order, turn) in turns.iter().enumerate() {
-        let (case, repetition) = (&cases[turn.point], turn.repetition as u32);
-        let parameters = case.parameters();
-        if done.contains(&(parameters.clone(), repetition)) {
-            continue;
-        }
-        if interrupt.is_set() {
-            return Err(failed("interrupted"));
-        }
-        writer.may_grow().map_err(usage)?;
-        let (started, began) = (SystemTime::now(), Instant::now());
+    let parameters: Vec<_> = cases.iter().map(Case::parameters).collect();
+    kept::each((&parameters, repeat), (dir, header), interrupt, |number| {
+        let case = &cases[number];
         let measured = match kind {
-            DeviceKind::Sim => simulated(case, device, interrupt),
+            DeviceKind::Sim => simulated(case, &request.device, interrupt),
             _ => call(case, request, kind),
         };
-        match measured {
-            Ok(measured) => {
-                let id = PointId {
-                    parameters,
-                    repetition,
-                    order_index: order as u64,
-                    started,
-                    elapsed: began.elapsed(),
-                };
-                let measured = hooks::under_profile(measured, &found);
-                writer.append(&id, &measured).map_err(failed)?;
-            }
-            Err(_) if interrupt.is_set() => return Err(failed("interrupted")),
-            Err(reason) => {
-                let skipped = rdmalab_record::Skipped {
-                    order_index: order as u64,
-                    repetition,
-                    parameters,
-                    reason,
-                };
-                writer.skip(&skipped).map_err(failed)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Opens or creates the record; also returns the calls that it already has.
-fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
-    if dir.join("record.json").is_file() {
-        let record = Record::open(dir).map_err(failed)?;
-        if record.header.device != header.device {
-            return Err(usage(format!(
-                "{}: it was measured on {}, not on {}: name another directory, or use the same \
-                 device and profile (--profile)",
-                dir.display(),
-                record.header.device.title(),
-                header.device.title()
-            )));
-        }
-        let points = record.points.iter().map(|p| (p.parameters.clone(), p.repetition));
-        let skipped = record.skipped.iter().map(|s| (s.parameters.clone(), s.repetition));
-        let done = points.chain(skipped).collect();
-        return Ok((Writer::resume(&record).map_err(failed)?, done));
-    }
-    Writer::clear(dir).map_err(failed)?;
-    let environment = Environment::here(&header.device.name, Some(ClockFacts::of(&Clock::new())));
-    Ok((Writer::create_at(dir, header, &environment).map_err(failed)?, Vec::new()))
+        measured.map(|measured| hooks::under_profile(measured, &found))
+    })
 }
 
 /// What a call would measure on a simulated device.

@@ -29,6 +29,9 @@ const PATTERN: [&str; 5] = [
 /// The results of a call of perftest's programs.
 const OF_PROGRAM: &[ResultShape] = &[(Quantity::HalfRoundTrip, "", ResultKind::OfMessages)];
 
+/// The results of the user's application; each trial is one sample.
+const OF_APPLICATION: &[ResultShape] = &[(Quantity::ExecutionTime, "", ResultKind::OfMessages)];
+
 /// Most samples of a series: enough for a 10th percentile.
 const MOST_SAMPLES: u64 = 200;
 /// Number of ranks that a sweep of `fan` starts with `--quick`.
@@ -50,6 +53,10 @@ impl MadeUp {
 
     fn of_program(parameters: Object) -> Self {
         Self { parameters, messages: MOST_SAMPLES, runs: 1, results: OF_PROGRAM }
+    }
+
+    fn of_application(parameters: Object) -> Self {
+        Self { parameters, messages: 1, runs: 1, results: OF_APPLICATION }
     }
 
     fn outcome(&self, repetition: u32) -> Outcome {
@@ -81,6 +88,9 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
         }
         What::Program(cases) => {
             cases.iter().map(|case| MadeUp::of_program(case.parameters())).collect()
+        }
+        What::Application(trials) => {
+            trials.parameters("mine").into_iter().map(MadeUp::of_application).collect()
         }
         What::Missing(_) | What::NotAsked => return None,
     };

@@ -53,7 +53,7 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
         match &part.what {
             What::NotAsked => {}
             What::Missing(why) => missing.push(format!("not available: {}: {why}", part.name())),
-            What::Experiment(..) | What::Program(_) => {
+            What::Experiment(..) | What::Program(_) | What::Application(_) => {
                 let size = part.size(Some(limits));
                 device_s += size.device_s;
                 here_s += size.expected_s;

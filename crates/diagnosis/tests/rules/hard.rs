@@ -163,3 +163,36 @@ fn too_many_packets_at_two_places_are_no_storm() {
     let few = report(60_000);
     assert!(few.copies == 60_000 && !few.doubts.iter().any(|doubt| doubt.contains("told")));
 }
+
+/// 4000 queue pairs, each with a READ that is answered, and one whose second READ is lost.
+fn four_thousand(first_psn: impl Fn(u32) -> u32) -> Script {
+    const LOSER: u32 = 1234;
+    let mut script = Script::new();
+    for connection in 0..4000 {
+        script.connection = connection;
+        let (at, psn) = (u64::from(connection) * US, first_psn(connection));
+        script.read(at, psn).response(at + 5 * US, psn);
+        let at = 10 * MS + at;
+        script.read(at, psn + 1);
+        if connection == LOSER {
+            script.read(at + 67 * MS, psn + 1).response(at + 67 * MS + 5 * US, psn + 1);
+        } else {
+            script.response(at + 5 * US, psn + 1);
+        }
+    }
+    script
+}
+
+#[test]
+fn four_thousand_queue_pairs_are_told_apart_or_the_doubt_is_named() {
+    let report = four_thousand(|connection| 1000 * connection).report();
+    let lost = only(&report, Kind::Timeout);
+    assert_eq!((lost.requester.as_str(), lost.count), ("10.0.0.1 QP 0x5d2", 1), "{report:#?}");
+    assert!((66 * MS..=67 * MS).contains(&lost.cost_ns), "{lost:#?}");
+    assert_eq!((report.findings.len(), report.doubts.len()), (1, 0), "{report:#?}");
+    // When all begin with PSN 0, a response may belong to any of them. The repetition is found in
+    // the requests alone, and to whom they belong is a doubt.
+    let report = four_thousand(|_| 0).report();
+    assert_eq!(only(&report, Kind::Timeout).count, 1, "{report:#?}");
+    assert!(report.doubts.iter().any(|doubt| doubt.contains("PSN 0")), "{:?}", report.doubts);
+}

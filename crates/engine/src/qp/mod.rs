@@ -392,7 +392,11 @@ impl Qp {
 
     /// What it counted since it was made.
     pub fn tally(&self) -> Tally {
-        self.counted.with(self.sq.oldest)
+        Tally {
+            request_packets: self.req.packets,
+            acks_sent: self.resp.acks,
+            ..self.counted.with(self.sq.oldest)
+        }
     }
 
     /// Whether every posted send is complete.

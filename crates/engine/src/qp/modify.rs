@@ -1,7 +1,7 @@
 //! `ibv_modify_qp`: applying checked attributes, and what each change of state does.
 
 use super::attr::{self, Limits};
-use super::requester_state::{Timer, TimerKind};
+use super::requester_state::{Requester, Timer, TimerKind};
 use super::{Env, Qp};
 use crate::backend::{VerbsError, VerbsResult};
 use crate::vocab::*;
@@ -107,7 +107,7 @@ impl Qp {
         if let Some(rq) = &mut self.rq {
             rq.reset();
         }
-        self.req = Default::default();
+        self.req = Requester { packets: self.req.packets, ..Requester::default() };
         self.resp.start(Psn::new(0));
         self.attr = QpAttr { cap, ..QpAttr::default() };
         self.state = QpState::Reset;

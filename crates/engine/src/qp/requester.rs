@@ -218,6 +218,7 @@ impl Qp {
             self.shape_is_sound(&train),
             "the packets of a train do not fit its payload: {train:?}"
         );
+        self.req.packets += u64::from(packets);
         self.advance(position, packets, last);
         Plan::Send { train, position, offset }
     }
@@ -278,6 +279,7 @@ impl Qp {
         self.req.next_psn = psn;
         self.req.rd_atomic_in_flight += 1;
         self.req.ask_for_ack(psn.add(packets - 1));
+        self.req.packets += 1;
         self.advance(position, packets, true);
         Plan::Send { train, position, offset: 0 }
     }

@@ -66,6 +66,8 @@ pub(super) struct Requester {
     pub(super) failed: bool,
     /// The operations that the local lane executed since the last train.
     pub(super) fold: Fold,
+    /// Packets that were sent since the QP was made.
+    pub(super) packets: u64,
 }
 
 impl Requester {
@@ -77,6 +79,7 @@ impl Requester {
             retries_left: retry_cnt,
             rnr_retries_left: rnr_retry,
             cursor: self.cursor,
+            packets: self.packets,
             ..Requester::default()
         };
     }

@@ -37,6 +37,7 @@ impl Qp {
     #[inline(always)]
     pub fn retire_ack(&mut self) {
         self.resp.ack = None;
+        self.resp.acks += 1;
     }
 
     /// Whether the next response carries data. All others fit into a slot or packet without
@@ -54,13 +55,16 @@ impl Qp {
         }
         if self.resp.pending.is_empty() {
             let psn = self.resp.ack.take()?;
+            self.resp.acks += 1;
             let train = self.response(TrainKind::Ack, psn, Syndrome::ACK);
             return Some(Response { train, data: None });
         }
         if self.resp.waits_for_page {
             return None;
         }
-        self.next_pending(max_payload, env)
+        let response = self.next_pending(max_payload, env)?;
+        self.counted.tally.count_response(&response.train);
+        Some(response)
     }
 
     fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {

@@ -106,6 +106,8 @@ pub(super) struct Responder {
     /// The READ at `epsn` that was answered with an RNR NAK, if it is served without being
     /// repeated.
     pub(super) faulted_read: Option<Box<FaultedRead>>,
+    /// Acknowledgements that were sent since the QP was made.
+    pub(super) acks: u64,
 }
 
 impl Default for Responder {
@@ -124,6 +126,7 @@ impl Default for Responder {
             reads: VecDeque::new(),
             waits_for_page: false,
             faulted_read: None,
+            acks: 0,
         }
     }
 }

@@ -62,23 +62,24 @@ fn what_is_sent_again_is_counted_with_its_reason() {
     // Three packets of 256 bytes at most.
     post(&mut qp, WrOpcode::Write, 700);
     assert_eq!(send(&mut qp, &mut recorder), 3);
-    assert_eq!(qp.tally(), Tally::default(), "nothing is complete, nothing was lost");
+    let mut expected = Tally { request_packets: 3, ..Tally::default() };
+    assert_eq!(qp.tally(), expected, "nothing is complete, nothing was lost");
 
     expire(&mut qp, &mut recorder);
     assert_eq!(send(&mut qp, &mut recorder), 3);
-    let mut expected = Tally { time_outs: 1, repeated_packets: 3, ..Tally::default() };
+    (expected.time_outs, expected.request_packets, expected.repeated_packets) = (1, 6, 3);
     assert_eq!(qp.tally(), expected);
 
     // The first packet is acknowledged by the NAK, so two are repeated.
     answer(&mut qp, first.add(1), Some(SEQUENCE_NAK), &mut recorder);
     assert_eq!(send(&mut qp, &mut recorder), 2);
-    (expected.sequence_naks, expected.repeated_packets) = (1, 5);
+    (expected.sequence_naks, expected.request_packets, expected.repeated_packets) = (1, 8, 5);
     assert_eq!(qp.tally(), expected);
 
     answer(&mut qp, first.add(2), Some(RNR_NAK), &mut recorder);
     expire(&mut qp, &mut recorder);
     assert_eq!(send(&mut qp, &mut recorder), 1);
-    (expected.rnr_naks, expected.repeated_packets) = (1, 6);
+    (expected.rnr_naks, expected.request_packets, expected.repeated_packets) = (1, 9, 6);
     assert_eq!(qp.tally(), expected, "the end of a pause is no time-out");
 
     answer(&mut qp, first.add(2), None, &mut recorder);
@@ -96,11 +97,11 @@ fn a_repeated_read_is_one_packet_and_the_last_time_out_a_failure() {
     send(&mut qp, &mut recorder);
     expire(&mut qp, &mut recorder);
     send(&mut qp, &mut recorder);
-    assert_eq!(qp.tally(), Tally { time_outs: 1, repeated_packets: 2, ..Tally::default() });
+    let sent = Tally { request_packets: 4, repeated_packets: 2, ..Tally::default() };
+    assert_eq!(qp.tally(), Tally { time_outs: 1, ..sent });
     expire(&mut qp, &mut recorder);
     assert_eq!(qp.state, QpState::Err);
-    let expected =
-        Tally { time_outs: 2, repeated_packets: 2, failed_requests: 1, ..Tally::default() };
+    let expected = Tally { time_outs: 2, failed_requests: 1, ..sent };
     assert_eq!(qp.tally(), expected, "the SEND behind it was flushed");
     let limits = attr::Limits {
         max_rd_atomic: 2,
@@ -116,4 +117,33 @@ fn a_repeated_read_is_one_packet_and_the_last_time_out_a_failure() {
     let mut sum = expected;
     sum.add(&Tally { messages: 3, rnr_naks: u64::MAX, ..expected });
     assert_eq!((sum.messages, sum.time_outs, sum.rnr_naks), (3, 4, u64::MAX));
+}
+
+#[test]
+fn what_the_responder_sends_is_counted_by_kind() {
+    let (mut qp, mut recorder) = (qp(false), Recorder::default());
+    let mut request = |qp: &mut Qp, kind, psn| {
+        let mut train = Train::new(kind, qp.qpn, qp.remote_qpn, psn);
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::ACK_REQ);
+        if let Accept::Place(placement) = qp.accept(&train, &mut recorder) {
+            qp.retire_request(&train, &placement, Ok(()), &mut recorder);
+        }
+        while qp.next_response(1 << 20, &mut recorder).is_some() {}
+        qp.tally()
+    };
+    let first = qp.expected_psn();
+    let mut expected = Tally { acks_sent: 1, ..Tally::default() };
+    assert_eq!(request(&mut qp, TrainKind::Write, first), expected);
+    // There is no receive.
+    expected.rnr_naks_sent = 1;
+    assert_eq!(request(&mut qp, TrainKind::Send, first.add(1)), expected);
+    assert_eq!(request(&mut qp, TrainKind::Write, first.add(3)), expected, "the NAK says it all");
+    expected.rnr_naks_sent = 2;
+    assert_eq!(request(&mut qp, TrainKind::Send, first.add(1)), expected);
+    expected.acks_sent = 2;
+    assert_eq!(request(&mut qp, TrainKind::Write, first.add(1)), expected);
+    expected.sequence_naks_sent = 1;
+    assert_eq!(request(&mut qp, TrainKind::Write, first.add(3)), expected);
+    expected.acks_sent = 3;
+    assert_eq!(request(&mut qp, TrainKind::Write, first), expected, "a duplicate");
 }

@@ -36,6 +36,24 @@ use options::{
 use result::{Trials, series_of_each};
 use trial::{Client, Trial};
 
+/// The kinds of packets among the results.
+const KINDS: usize = 6;
+
+/// The results that studies refer to.
+const RESULTS: [ResultShape; 5 + KINDS] = [
+    (Quantity::ExecutionTime, "", ResultKind::Figure),
+    (Quantity::ExecutionTime, "trials", ResultKind::OfRuns),
+    (Quantity::CompletionTime, "", ResultKind::OfMessages),
+    (Quantity::TimeoutShare, "", ResultKind::Figure),
+    (Quantity::CpuShare, "rank 0", ResultKind::Figure),
+    (Quantity::Packets, "requests of rank 0", ResultKind::Figure),
+    (Quantity::Packets, "repeated requests of rank 0", ResultKind::Figure),
+    (Quantity::Packets, "responses of rank 1", ResultKind::Figure),
+    (Quantity::Packets, "ACKs of rank 1", ResultKind::Figure),
+    (Quantity::Packets, "RNR NAKs of rank 1", ResultKind::Figure),
+    (Quantity::Packets, "sequence NAKs of rank 1", ResultKind::Figure),
+];
+
 impl Workload for Odp {
     const NAME: &'static str = "odp";
     const SUMMARY: &'static str = "operations on memory registered for on-demand paging, whose \
@@ -105,17 +123,19 @@ impl Workload for Odp {
     }
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
-        vec![Quantity::ExecutionTime, Quantity::CompletionTime, Quantity::TimeoutShare]
+        vec![
+            Quantity::ExecutionTime,
+            Quantity::CompletionTime,
+            Quantity::TimeoutShare,
+            // Which its device counts, if it can.
+            Quantity::Packets,
+        ]
     }
 
     fn results(&self, _: &Common) -> &'static [ResultShape] {
-        &[
-            (Quantity::ExecutionTime, "", ResultKind::Figure),
-            (Quantity::ExecutionTime, "trials", ResultKind::OfRuns),
-            (Quantity::CompletionTime, "", ResultKind::OfMessages),
-            (Quantity::TimeoutShare, "", ResultKind::Figure),
-            (Quantity::CpuShare, "rank 0", ResultKind::Figure),
-        ]
+        // Without paging a soft device executes one-sided operations without packets.
+        let without = RESULTS.len() - KINDS;
+        if self.fault == Side::None { &RESULTS[..without] } else { &RESULTS[..] }
     }
 
     /// Of a trial.

@@ -62,6 +62,7 @@ impl Trials {
         let trials = self.whole_ns.len() as u64;
         outcome.push_count("trials", trials);
         outcome.push_count("trials_with_time_out", self.time_outs);
+        outcome.push_count("touched_pages", self.plan.pages() as u64);
         outcome.push_count("failed", self.failed);
         outcome.push_count("flushed", self.flushed);
         if let Some(probes) = self.probes {

@@ -66,6 +66,21 @@ fn pages_follow_the_memory_map() {
 }
 
 #[test]
+fn thousands_of_queue_pairs_share_pages() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["many_qps.c", "endpoint.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-libverbs", "-lpthread"]) {
+        let environments = [
+            "",
+            "RDMALAB_TEST_ON_DEMAND=1",
+            // Each queue pair has a page status of its own here, and repeats until it knows.
+            "RDMALAB_TEST_ON_DEMAND=1 RDMALAB_TEST_QPS=256 RDMALAB_PROFILE=connectx6",
+        ];
+        run(&program, &environments, "all passed");
+    }
+}
+
+#[test]
 fn every_roce_gid_has_a_network_interface() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) = compile(scratch.path(), &["gid_table.c", "endpoint.c"], &["-libverbs"]) {

@@ -299,6 +299,43 @@ fn open_mpi_over_ucx() {
     }
 }
 
+/// The sum of a counter over the processes that left a file in the directory of
+/// `RDMALAB_COUNTERS`.
+fn counted(directory: &Path, name: &str) -> u64 {
+    let files = std::fs::read_dir(directory).expect("a directory").flatten();
+    let texts: Vec<String> =
+        files.map(|file| std::fs::read_to_string(file.path()).expect("a text")).collect();
+    assert!(texts.len() >= 2, "each rank leaves its counters: {texts:?}");
+    let words = texts.iter().flat_map(|text| text.lines()).filter_map(|l| l.split_once(' '));
+    words.filter(|(known, _)| *known == name).filter_map(|(_, n)| n.parse::<u64>().ok()).sum()
+}
+
+/// Windows with few operations, whose memory UCX registers on demand.
+#[test]
+fn open_mpi_windows_on_demand_under_profiles() {
+    let Some(launcher) = installed("mpirun") else { return };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(program) = compile_with("mpicc", scratch.path(), &["rma_windows.c"], &[]) else {
+        return;
+    };
+    for (profile, has_faults) in [("ideal", false), ("connectx4", true), ("connectx6", true)] {
+        let counters = tempfile::tempdir().expect("a directory");
+        let line = format!(
+            "UCX_IB_REG_METHODS=odp UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1 \
+             RDMALAB_PROFILE={profile} RDMALAB_COUNTERS={}",
+            counters.path().display()
+        );
+        mpi(&program, &launcher, &line);
+        let of = |name| counted(counters.path(), name);
+        let names = ["queue_pairs", "messages", "page_faults", "rnr_naks_sent", "time_outs"];
+        let all = names.map(|name| (name, of(name)));
+        println!("{profile}: {all:?}");
+        let faults = of("page_faults");
+        assert!(of("messages") > 0 && (faults > 0) == has_faults, "{profile}: {all:?}");
+        assert_eq!(of("failed_requests"), 0, "{profile}: {all:?}");
+    }
+}
+
 /// Whether `exec` provides our `librdmacm.so.1`.
 fn has_connection_manager() -> bool {
     let shell = Path::new("/bin/sh");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rdmalab_measure::outcome::{Count, Fact, Figure};
+use rdmalab_measure::outcome::{Count, Fact};
 use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
 use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
@@ -18,6 +18,33 @@ use crate::failure::{Outcome, run as failed};
 const EXPERIMENT: &str = "trials";
 /// The name of the fact that says where large buffers of the program were.
 pub const MEMORY: &str = "memory";
+
+/// What is kept of a trial besides its time.
+pub fn of_trial(trial: &Trial, memory: Memory) -> Measured {
+    let mut measured = Measured {
+        facts: vec![
+            Fact { name: "status".to_owned(), value: trial.end.text() },
+            Fact { name: MEMORY.to_owned(), value: memory.word().to_owned() },
+        ],
+        warnings: trial.counters.doubts(),
+        cut_short: failure(trial),
+        ..Measured::default()
+    };
+    let count = |name: &str, value| Count { name: name.to_owned(), value };
+    measured.counts.push(count("processes", trial.counters.processes));
+    measured.counts.extend(trial.counters.sums.iter().cloned());
+    if trial.counters.unfinished > 0 {
+        measured.counts.push(count("processes_without_end", trial.counters.unfinished));
+    }
+    if trial.left_behind > 0 {
+        measured.counts.push(count("processes_left_behind", trial.left_behind as u64));
+        measured.warnings.push(format!(
+            "{} processes outlived the program, and were killed before the next trial",
+            trial.left_behind
+        ));
+    }
+    measured
+}
 
 /// The record of a condition that is being written.
 pub struct Keep {
@@ -84,31 +111,9 @@ impl Keep {
             started: trial.started,
             elapsed: trial.elapsed,
         };
+        let mut measured = of_trial(trial, self.memory);
         let value = trial.elapsed.as_nanos() as f64;
-        let quantity = Quantity::ExecutionTime;
-        let mut measured = Measured {
-            figures: vec![Figure { quantity, label: String::new(), value }],
-            facts: vec![
-                Fact { name: "status".to_owned(), value: trial.end.text() },
-                Fact { name: MEMORY.to_owned(), value: self.memory.word().to_owned() },
-            ],
-            warnings: trial.counters.doubts(),
-            cut_short: failure(trial),
-            ..Measured::default()
-        };
-        let count = |name: &str, value| Count { name: name.to_owned(), value };
-        measured.counts.push(count("processes", trial.counters.processes));
-        measured.counts.extend(trial.counters.sums.iter().cloned());
-        if trial.counters.unfinished > 0 {
-            measured.counts.push(count("processes_without_end", trial.counters.unfinished));
-        }
-        if trial.left_behind > 0 {
-            measured.counts.push(count("processes_left_behind", trial.left_behind as u64));
-            measured.warnings.push(format!(
-                "{} processes outlived the program, and were killed before the next trial",
-                trial.left_behind
-            ));
-        }
+        measured.push_figure(Quantity::ExecutionTime, "", value);
         self.writer.append(&id, &measured).map(drop).map_err(failed)
     }
 

@@ -2,10 +2,10 @@
 //! times and counters say.
 
 mod counters;
-mod keep;
+pub mod keep;
 mod process;
 mod text;
-mod vary;
+pub mod vary;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,13 +23,14 @@ use crate::link::LinkArgs;
 use crate::records::RecordsDir;
 use crate::values;
 use keep::Keep;
-use process::{NoTrial, Supervisor, Termination, Trial};
+pub use process::{NoTrial, Supervisor};
+use process::{Termination, Trial};
 use vary::{Condition, Variation};
 
 /// Most trials of a call.
 const MAX_TRIALS: usize = 100_000;
 /// How long a trial may take without `--timeout`.
-const TIMEOUT: Duration = Duration::from_secs(600);
+pub const TIMEOUT: Duration = Duration::from_secs(600);
 /// The beginning of the name of a trial's runtime directory.
 const HOME: &str = "rdmalab-trial-";
 
@@ -89,36 +90,22 @@ struct Arm {
 /// A usage error before any trial; a trial failed, the user interrupted, or a record cannot be
 /// written: what was measured is printed first.
 pub fn run(args: &ProgramArgs, trials: &TrialArgs) -> Outcome {
-    let conditions = vary::conditions(args, &trials.vary)?;
     if args.link.capture.is_some() {
         return Err(usage(
             "--capture with --repeat: each trial would overwrite the previous capture: leave one \
              of the two options out",
         ));
     }
-    let count = conditions.len() * trials.repetitions() as usize;
+    let prepared = prepared(args, &trials.vary)?;
+    let n = prepared.len();
+    let count = n * trials.repetitions() as usize;
     if count > MAX_TRIALS {
-        let n = conditions.len();
         return Err(usage(format!(
             "--repeat: {count} trials of {n} conditions; the limit is {MAX_TRIALS}: choose fewer"
         )));
     }
-    let turns = shuffle(conditions.len(), trials.repetitions() as usize, trials.seed());
+    let turns = shuffle(n, trials.repetitions() as usize, trials.seed());
     let interrupt = Interrupt::catch();
-    // This process is under no profile; those of the trials were checked with the options.
-    let has_device = check_device(&LinkArgs { profile: None, ..args.link.clone() });
-    let prepared = conditions.into_iter().map(|condition| -> Outcome<_> {
-        let (args, variables) = condition.apply(args);
-        let (_, mut command) = prepare(&args, has_device).map_err(before_any_trial)?;
-        for (name, value) in variables {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        Ok((condition, args, command))
-    });
-    let prepared: Vec<_> = prepared.collect::<Outcome<_>>()?;
     let dir = RecordsDir::new(trials.out.as_deref(), trials.no_record, "rdmalab-trials-")?;
     let plan = (trials.repetitions(), trials.seed());
     let mut arms = Vec::new();
@@ -144,6 +131,31 @@ pub fn run(args: &ProgramArgs, trials: &TrialArgs) -> Outcome {
     outcome(&records, (done, turns.len()), failure)
 }
 
+/// All conditions, each with its options and the command of its trials.
+///
+/// # Errors
+/// The conditions contradict each other, or the program cannot be run: a usage error.
+pub fn prepared(
+    args: &ProgramArgs,
+    vary: &[Variation],
+) -> Outcome<Vec<(Condition, ProgramArgs, Command)>> {
+    let conditions = vary::conditions(args, vary)?;
+    // This process is under no profile; those of the trials were checked with the options.
+    let has_device = check_device(&LinkArgs { profile: None, ..args.link.clone() });
+    let one = |condition: Condition| -> Outcome<_> {
+        let (args, variables) = condition.apply(args);
+        let (_, mut command) = prepare(&args, has_device).map_err(before_any_trial)?;
+        for (name, value) in variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Ok((condition, args, command))
+    };
+    conditions.into_iter().map(one).collect()
+}
+
 /// A program that cannot be started makes the call wrong, since no trial was run.
 fn before_any_trial(failure: Failure) -> Failure {
     match failure {
@@ -160,19 +172,13 @@ fn measure(arms: &mut [Arm], turns: &[Turn], supervisor: &Supervisor) -> (usize,
             return (order, Some(failed("interrupted")));
         }
         let arm = &mut arms[turn.point];
-        let trial = match one(arm, supervisor) {
+        let trial = match one(&mut arm.command, supervisor) {
             Ok(trial) if trial.end == Termination::Interrupted => {
                 return (order, Some(failed("interrupted")));
             }
             Ok(trial) => trial,
-            Err(NoTrial::Program(error)) => {
-                let reason = format!("exec: {}: {error}", arm.command.get_program().display());
-                let failure = if order == 0 { usage(reason) } else { failed(reason) };
-                return (order, Some(failure));
-            }
-            Err(NoTrial::Here(error)) => {
-                return (order, Some(failed(format!("exec: a trial cannot begin: {error}"))));
-            }
+            Err(NoTrial::Program(reason)) if order == 0 => return (order, Some(usage(reason))),
+            Err(other) => return (order, Some(failed(other.reason()))),
         };
         let how = match keep::failure(&trial) {
             None => fmt_ns(trial.elapsed.as_nanos() as f64),
@@ -193,9 +199,12 @@ fn measure(arms: &mut [Arm], turns: &[Turn], supervisor: &Supervisor) -> (usize,
 }
 
 /// One trial in a runtime directory of its own, which is removed afterwards.
-fn one(arm: &mut Arm, supervisor: &Supervisor) -> Result<Trial, NoTrial> {
-    let home = tempfile::Builder::new().prefix(HOME).tempdir().map_err(NoTrial::Here)?;
-    supervisor.run(&mut arm.command, home.path())
+///
+/// # Errors
+/// It did not begin.
+pub fn one(command: &mut Command, supervisor: &Supervisor) -> Result<Trial, NoTrial> {
+    let home = tempfile::Builder::new().prefix(HOME).tempdir().map_err(NoTrial::here)?;
+    supervisor.run(command, home.path())
 }
 
 /// The outcome of the command: failed trials fail it.

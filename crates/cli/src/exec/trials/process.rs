@@ -78,13 +78,27 @@ pub struct Trial {
     pub counters: Counters,
 }
 
-/// Why a trial did not begin.
+/// Why a trial did not begin: one line.
 #[derive(Debug)]
 pub enum NoTrial {
     /// The program cannot be started.
-    Program(std::io::Error),
+    Program(String),
     /// This process lacks something: room for files, descriptors.
-    Here(std::io::Error),
+    Here(String),
+}
+
+impl NoTrial {
+    /// The line.
+    pub fn reason(self) -> String {
+        match self {
+            Self::Program(reason) | Self::Here(reason) => reason,
+        }
+    }
+
+    /// This process lacks something.
+    pub fn here(error: std::io::Error) -> Self {
+        Self::Here(format!("exec: a trial cannot begin: {error}"))
+    }
 }
 
 /// Where trials run, and what ends them early.
@@ -115,21 +129,23 @@ impl Supervisor {
     /// The program, or what a trial needs, cannot be started or made: the kernel's error.
     pub fn run(&self, command: &mut Command, home: &Path) -> Result<Trial, NoTrial> {
         let counters = home.join("counters");
-        std::fs::create_dir(&counters).map_err(NoTrial::Here)?;
-        let (reader, writer) = std::io::pipe().map_err(NoTrial::Here)?;
+        std::fs::create_dir(&counters).map_err(NoTrial::here)?;
+        let (reader, writer) = std::io::pipe().map_err(NoTrial::here)?;
         let mark = Mark::of(&counters);
         command
             .env("RDMALAB_COUNTERS", &counters)
             .envs(["TMPDIR", "XDG_RUNTIME_DIR"].map(|name| (name, home)))
             .process_group(0)
             .stdin(Stdio::null())
-            .stdout(writer.try_clone().map_err(NoTrial::Here)?)
+            .stdout(writer.try_clone().map_err(NoTrial::here)?)
             .stderr(writer);
         let (started, began) = (SystemTime::now(), Instant::now());
         let spawned = command.spawn();
         // The command still has the writing ends, and the reader waits for the last one to close.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = spawned.map_err(NoTrial::Program)?;
+        let child = spawned.map_err(|error| {
+            NoTrial::Program(format!("exec: {}: {error}", command.get_program().display()))
+        })?;
         let group = Pid::from_child(&child);
         let output = collect(reader);
         let waiting = wait(child);

@@ -145,6 +145,8 @@ fn in_words(name: &str) -> String {
     match name {
         "time_outs" => "time-outs".to_owned(),
         "rnr_naks" => "RNR NAKs".to_owned(),
+        "acks_sent" => "ACKs sent".to_owned(),
+        "rnr_naks_sent" => "RNR NAKs sent".to_owned(),
         other => other.replace('_', " "),
     }
 }

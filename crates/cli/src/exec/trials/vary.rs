@@ -25,6 +25,13 @@ pub struct Variation {
     values: Vec<String>,
 }
 
+impl Variation {
+    /// How many values it has.
+    pub fn count(&self) -> usize {
+        self.values.len()
+    }
+}
+
 /// Parses `NAME=A,B`. Where a value has a comma in it, `|` separates: `NAME=A|B`.
 ///
 /// # Errors

@@ -101,6 +101,7 @@ impl SingleSend<'_> {
         debug_assert!(psn == qp.req.next_psn, "a single SEND takes the PSN of another packet");
         qp.sq.begun = position.wrapping_add(1);
         let req = &mut qp.req;
+        req.packets += 1;
         req.since_ack_req += 1;
         if flags.has(TrainFlags::ACK_REQ) {
             req.ask_for_ack(psn);

@@ -1,0 +1,142 @@
+//! Programs of the user as parts of a study: the applications that a figure is about. Each trial is
+//! a run of the program under `rdmalab exec`.
+
+use std::path::{Path, PathBuf};
+
+use rdmalab_measure::Quantity;
+use rdmalab_record::{Device, DeviceKind, Header, Object};
+use rdmalab_study::SweepCommand;
+
+use super::dir::Request;
+use super::kept;
+use crate::exec::paths::Memory;
+use crate::exec::program::{ProgramArgs, profile_of};
+use crate::exec::trials::vary::{self, Condition, Variation};
+use crate::exec::trials::{self, Supervisor, keep};
+use crate::failure::{Outcome, run as failed};
+use crate::files;
+use crate::interrupt::Interrupt;
+
+/// The word in a plan.
+pub const NAME: &str = "application";
+/// What a trial is taken to last, in seconds: nobody knows before.
+pub const TRIAL_S: f64 = 10.0;
+/// For the order of the trials.
+const SEED: u64 = 1;
+
+/// The trials of a part.
+#[derive(Clone, Debug)]
+pub struct Trials {
+    vary: Vec<Variation>,
+    /// Whether the packets of each trial are captured.
+    pub is_captured: bool,
+}
+
+impl Trials {
+    /// The trials of a sweep. Its options are those of `exec --vary`, and `--capture yes`.
+    ///
+    /// # Errors
+    /// An option is unknown or has a wrong value.
+    pub fn of(words: &SweepCommand) -> Result<Self, String> {
+        let (captures, others): (Vec<_>, Vec<_>) =
+            words.options.iter().partition(|(name, _)| name == "capture");
+        if let Some((_, value)) = captures.iter().find(|(_, value)| value != "yes") {
+            return Err(format!("--capture: the only value is yes, not {value:?}"));
+        }
+        let one = |(name, values): &(String, String)| vary::variation(&format!("{name}={values}"));
+        let vary = others.into_iter().map(one).collect::<Result<_, _>>()?;
+        Ok(Self { vary, is_captured: !captures.is_empty() })
+    }
+
+    /// How many conditions there are.
+    pub fn conditions(&self) -> usize {
+        self.vary.iter().map(Variation::count).product()
+    }
+
+    /// Their parameters with this program, as in a record.
+    #[cfg(test)]
+    pub fn parameters(&self, program: &str) -> Vec<Object> {
+        let request = Request { program: Some(program.to_owned()), ..Request::default() };
+        let conditions = vary::conditions(&arguments(&request), &self.vary).unwrap_or_default();
+        conditions.iter().map(|one| parameters(program, one)).collect()
+    }
+}
+
+/// The program of a request under `exec`.
+fn arguments(request: &Request) -> ProgramArgs {
+    let shell = ["sh", "-c"].into_iter().chain(request.program.as_deref());
+    ProgramArgs {
+        device: None,
+        personality: None,
+        memory: Memory::Private,
+        link: request.link(),
+        program: shell.map(Into::into).collect(),
+    }
+}
+
+/// The parameters of a condition, as in a record.
+fn parameters(program: &str, condition: &Condition) -> Object {
+    let program = [("program".to_owned(), program.to_owned())];
+    let all = program.into_iter().chain(condition.values.iter().cloned());
+    all.map(|(name, value)| (name, value.into())).collect()
+}
+
+/// Whether the program can run.
+///
+/// # Errors
+/// Why not, and what to do: one line.
+pub fn check(trials: &Trials, request: &Request) -> Result<(), String> {
+    if request.program.is_none() {
+        let what = "it needs your build of the application";
+        return Err(format!("{what}: --figure FIGURE --program COMMAND"));
+    }
+    if !request.hosts.is_empty() {
+        return Err("the program starts its own processes: run the study without --hosts".into());
+    }
+    let conditions = vary::conditions(&arguments(request), &trials.vary);
+    conditions.map(drop).map_err(|why| why.to_string())
+}
+
+/// Runs the trials that are not in the record yet. A trial that fails is kept without a time.
+///
+/// # Errors
+/// When the program cannot be run, the record cannot be written, or on an interrupt.
+pub fn run(
+    (part, repeat): (&Trials, u32),
+    dir: &Path,
+    command: &[String],
+    request: &Request,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let mut args = arguments(request);
+    if part.is_captured {
+        let captures = PathBuf::from([dir.as_os_str(), "-packets".as_ref()].join("".as_ref()));
+        files::directory("study", &captures)?;
+        args.link.capture = Some(captures.join("packets.pcapng"));
+    }
+    let mut arms = trials::prepared(&args, &part.vary)?;
+    let supervisor = Supervisor::new(trials::TIMEOUT, interrupt.clone());
+    let supervisor = supervisor.map_err(|e| failed(format!("study: {e}")))?;
+    let profile = profile_of(&args.link).map(|profile| profile.name);
+    let device = Device { profile, ..Device::new(&request.device, DeviceKind::Soft) };
+    let mut header = Header::new(NAME, command.to_vec(), device);
+    header.seed = SEED;
+    header.condition.clone_from(&request.condition);
+    let program = request.program.as_deref().unwrap_or_default();
+    let of_each = arms.iter().map(|(condition, ..)| parameters(program, condition));
+    let parameters: Vec<Object> = of_each.collect();
+    kept::each((&parameters, repeat), (dir, header), interrupt, |number| {
+        let (condition, args, command) = &mut arms[number];
+        let trial = trials::one(command, &supervisor).map_err(trials::NoTrial::reason)?;
+        if interrupt.is_set() {
+            return Err("interrupted".to_owned());
+        }
+        let mut measured = keep::of_trial(&trial, args.memory);
+        if let Some(why) = &measured.cut_short {
+            errln!("rdmalab: {}: failed: {why}", condition.name());
+        }
+        let value = trial.elapsed.as_nanos() as f64;
+        measured.push_series(Quantity::ExecutionTime, "", 0, vec![value]);
+        Ok(measured)
+    })
+}
