@@ -17,6 +17,9 @@ pub struct Simulated {
     /// How the adapters are connected; `None`: as the profile says.
     #[serde(default)]
     pub topology: Option<Topology>,
+    /// What differs in the processor of the hosts from the profile's, as a value of `--sim`.
+    #[serde(default)]
+    pub processor: Option<String>,
 }
 
 /// How simulated adapters are connected.
@@ -41,10 +44,12 @@ impl Simulated {
     /// those of an adapter: one that these name takes none from outside.
     #[must_use]
     pub fn within(&self, outer: &Self) -> Self {
+        let processor = self.processor.clone().or_else(|| outer.processor.clone());
         if self.profile.is_some() {
-            return self.clone();
+            return Self { processor, ..self.clone() };
         }
         Self {
+            processor,
             profile: outer.profile.clone(),
             link: self.link.clone().or_else(|| outer.link.clone()),
             topology: self.topology.or(outer.topology),
@@ -55,8 +60,10 @@ impl Simulated {
     #[must_use]
     pub fn options(&self) -> Vec<(String, String)> {
         let link = self.link.iter().map(|link| ("link", link.clone()));
-        let topology = self.topology.iter().map(|topology| ("sim", topology.changes()));
-        link.chain(topology).map(|(name, value)| (name.to_owned(), value)).collect()
+        let topology = self.topology.map(Topology::changes);
+        let model: Vec<String> = topology.into_iter().chain(self.processor.clone()).collect();
+        let model = (!model.is_empty()).then(|| ("sim", model.join(";")));
+        link.chain(model).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// Whether it gives no condition.
@@ -95,6 +102,9 @@ mod tests {
         let links = of("link='sdr,ddr'").within(&outer);
         assert_eq!(links, of("profile='a'\nlink='sdr,ddr'\ntopology='switch'"));
         assert_eq!(of("profile='b'").within(&outer), of("profile='b'"));
+        let slow = of("profile='a'\nprocessor='post_ns=9'");
+        assert_eq!(of("profile='b'").within(&slow), of("profile='b'\nprocessor='post_ns=9'"));
+        assert_eq!(of("processor='post_ns=1'").within(&slow).processor.unwrap(), "post_ns=1");
         assert!(of("").is_empty() && !links.is_empty());
     }
 
@@ -110,6 +120,11 @@ mod tests {
         assert_eq!(said("profile='a'"), [""; 0]);
         assert_eq!(said("link='sdr,ddr'"), ["--link sdr,ddr"]);
         assert_eq!(said("topology='switch'"), ["--sim leaf_ports=0;switch_between_two=1"]);
+        assert_eq!(said("processor='post_ns=9'"), ["--sim post_ns=9"]);
+        assert_eq!(
+            said("topology='switch'\nprocessor='post_ns=9;poll_hit_ns=8'"),
+            ["--sim leaf_ports=0;switch_between_two=1;post_ns=9;poll_hit_ns=8"]
+        );
         let tree = "topology={fat_tree={leaf_ports=12,leaf_uplinks=4}}";
         assert_eq!(said(tree), ["--sim leaf_ports=12;leaf_uplinks=4"]);
     }

@@ -67,7 +67,7 @@ fn add(words: &mut SweepCommand, options: Vec<(String, String)>) {
     }
 }
 
-/// The link and the topology of a whole plan in words: `link qdr, topology cable`.
+/// The link, topology and processor of a whole plan in words: `link qdr, topology cable`.
 pub fn described(plan: &Plan) -> String {
     let link = plan.sim.link.iter().map(|link| format!("link {link}"));
     let topology = plan.sim.topology.map(|topology| match topology {
@@ -79,5 +79,6 @@ pub fn described(plan: &Plan) -> String {
             )
         }
     });
-    link.chain(topology).collect::<Vec<_>>().join(", ")
+    let processor = plan.sim.processor.iter().map(|with| format!("processor with {with}"));
+    link.chain(topology).chain(processor).collect::<Vec<_>>().join(", ")
 }
