@@ -261,7 +261,7 @@ pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<Str
 /// `1.02 - 1.05 us`: the unit only once if both ends have the same. An interval that says nothing
 /// about the size of a time is "unknown".
 fn interval(quantity: Quantity, low: f64, high: f64) -> String {
-    if quantity.unit() == "ns" && low < high && high >= MEANINGLESS * low {
+    if quantity.unit() == "ns" && low >= 0.0 && low < high && high >= MEANINGLESS * low {
         return "unknown".to_owned();
     }
     let (low, high) = (quantity.format(low), quantity.format(high));

@@ -198,9 +198,18 @@ fn intervals_of_a_summary_cover_although_samples_depend_on_each_other() {
 /// Of times of which all but a few are equal, the clock's step is the least that is unknown.
 #[test]
 fn an_interval_is_a_step_of_the_clock_wide() {
-    let samples: Vec<f64> = (0..100).map(|i| if i % 10 == 3 { 590.0 } else { 580.0 }).collect();
-    let interval = known(&samples, &sorted(samples.clone()), 0.5, 0.95).unwrap().interval.unwrap();
-    assert_eq!((interval.low, interval.high), (575.0, 585.0));
+    let ends = |samples: &[f64]| {
+        let known = known(samples, &sorted(samples.to_vec()), 0.5, 0.95).unwrap();
+        known.interval.map(|interval| (interval.low, interval.high))
+    };
+    let but = |others: [f64; 2]| -> Vec<f64> {
+        (0..100).map(|i| if i % 45 == 3 { others[i / 50] } else { 580.0 }).collect()
+    };
+    assert_eq!(ends(&but([590.0, 600.0])), Some((575.0, 585.0)));
+    // Two values, or three that are not as far apart, show no step.
+    assert_eq!(ends(&but([8000.0, 8000.0])), Some((580.0, 580.0)));
+    assert_eq!(ends(&but([5000.0, 8000.0])), Some((580.0, 580.0)));
+    assert_eq!(ends(&[2.0; 100]), Some((2.0, 2.0)));
 }
 
 #[test]

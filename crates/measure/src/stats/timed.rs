@@ -261,9 +261,21 @@ pub(crate) fn known(in_time: &[f64], sorted: &[f64], q: f64, confidence: f64) ->
     let spread = layout.share_spread(in_time, q, value_of(sorted, q))?;
     let effective_n = q * (1.0 - q) / spread.variance;
     let interval = interval(sorted, q, effective_n, spread.freedom, confidence);
-    let short = |i: &Interval| (step(sorted).unwrap_or(0.0) - (i.high - i.low)).max(0.0) / 2.0;
-    let widened = |i: Interval| Interval { low: i.low - short(&i), high: i.high + short(&i), ..i };
+    let least = if sorted[0] < 0.0 { f64::NEG_INFINITY } else { 0.0 };
+    let step = clock_step(sorted).unwrap_or(0.0);
+    let widened = |i: Interval| {
+        let short = (step - (i.high - i.low)).max(0.0) / 2.0;
+        Interval { low: (i.low - short).max(least), high: i.high + short, ..i }
+    };
     Some(Known { effective_n, interval: interval.map(widened) })
+}
+
+/// The step of the clock that took ascending samples; `None` if they do not show it: at least two
+/// pairs of neighbouring values have to be the least distance apart.
+fn clock_step(sorted: &[f64]) -> Option<f64> {
+    let least = step(sorted)?;
+    let is_step = |pair: &[f64]| (pair[1] - pair[0] - least).abs() <= 0.1 * least;
+    (sorted.windows(2).filter(|pair| is_step(pair)).count() > 1).then_some(least)
 }
 
 /// The interval of a quantile of ascending samples that know as much as `effective_n` independent

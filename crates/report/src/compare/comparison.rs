@@ -72,6 +72,8 @@ pub(super) struct Row {
     /// `b` - `a` at the deciles, each with its own interval; from samples within a run if there is
     /// only one.
     pub(super) deciles: Vec<Estimate>,
+    /// Whether the values of both sides are means over runs, see [`SideSummary::value`].
+    pub(super) is_of_means: bool,
     pub(super) verdict: Verdict,
     pub(super) is_regression: bool,
     /// The reason why there is no verdict, unless the interval is the reason.

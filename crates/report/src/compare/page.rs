@@ -6,8 +6,8 @@ use rdmalab_measure::stats::{Estimate, Interval, Verdict};
 
 use super::comparison::{CONFIDENCE, Comparison, Row, SideSummary};
 use super::text::{
-    at, change, changes, counts, interval, is_meaningful, is_of_means, percent, places,
-    probability, verdict as verdict_word,
+    at, change, changes, counts, interval, is_meaningful, percent, places, probability,
+    verdict as verdict_word,
 };
 use crate::chart::{Chart, sentence, tick};
 use crate::model::group_name;
@@ -101,7 +101,7 @@ fn group(comparison: &Comparison, rows: &[Row], index: usize) -> Markup {
     let name = sentence(&group_name(first.quantity, &first.label));
     let what = match first.a.units {
         None => "One number a run.".to_owned(),
-        Some(_) if rows.iter().any(is_of_means) => {
+        Some(_) if rows.iter().any(|row| row.is_of_means) => {
             format!("The geometric mean over runs of the {}.", at(comparison.options.quantile))
         }
         Some(_) => format!("The {} of all samples.", at(comparison.options.quantile)),

@@ -22,6 +22,7 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
         p_value: None,
         dominance: None,
         deciles: Vec::new(),
+        is_of_means: false,
         verdict: Verdict::CannotTell,
         is_regression: false,
         obstacle: None,
@@ -72,7 +73,9 @@ fn figures(mut row: Row, pair: &Pair, confidence: f64) -> Row {
     let least = row.a.runs.min(row.b.runs);
     let compared = if least > 1 { welch_ratio(&a, &b, confidence) } else { None };
     match compared {
-        Some((ratio, p)) => (row.ratio, row.p_value) = (Some(ratio), Some(p)),
+        Some((ratio, p)) => {
+            (row.ratio, row.p_value, row.is_of_means) = (Some(ratio), Some(p), true);
+        }
         None => {
             let value = row.b.value / row.a.value;
             row.ratio = value.is_finite().then_some(Estimate { value, interval: None });
@@ -192,6 +195,7 @@ fn ratio(
             row.p_value = between.map(|ratio| ratio.p_value());
             if between.is_some() {
                 (row.a, row.b) = (over_runs(row.a, a, q), over_runs(row.b, b, q));
+                row.is_of_means = true;
             }
             let ratio = row.ratio.as_mut();
             // The interval has no finite end.
@@ -255,7 +259,9 @@ fn over_runs(known: SideSummary, side: &SideSamples, q: f64) -> SideSummary {
     let Some(mean) = stats::geometric_mean(&side.runs.quantiles(q), CONFIDENCE) else {
         return known;
     };
-    let interval = mean.interval.map(|interval| wider(interval, side.error_ns));
+    // Each time is the difference of two stamps.
+    let unknown_ns = side.error_ns + side.timed.step();
+    let interval = mean.interval.map(|interval| wider(interval, unknown_ns));
     SideSummary { value: mean.value, interval, ..known }
 }
 

@@ -99,7 +99,8 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
         with(&heads)
     };
     let grid = (0..=SPARED.len()).map(without).find(Grid::fits).unwrap_or_else(|| without(0));
-    let mean = if rows.iter().any(is_of_means) { "geometric mean over runs of " } else { "" };
+    let mean =
+        if rows.iter().any(|row| row.is_of_means) { "geometric mean over runs of " } else { "" };
     let what =
         if is_figure { String::new() } else { format!("{} of ", at(comparison.options.quantile)) };
     let name = group_name(first.quantity, &first.label);
@@ -108,11 +109,6 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
         n => format!("with 95 % intervals for all {n} comparisons together"),
     };
     format!("{mean}{what}{name}, {count}\n{}", grid.text())
-}
-
-/// Whether a row compares means of runs, and not two numbers.
-pub fn is_of_means(row: &Row) -> bool {
-    row.ratio.is_some_and(|ratio| ratio.interval.is_some())
 }
 
 /// The cell of a row below a head.
