@@ -334,15 +334,16 @@ fn prometheus_can_ask_what_paths_have_done() {
         let line = found.lines().find(|line| line.starts_with(name))?;
         line.rsplit(' ').next()?.parse::<f64>().ok()
     };
-    let samples = "rdmalab_gateway_samples_total{path=\"siggen -> back\"} ";
+    let samples = "rdmalab_gateway_samples_total{path=\"siggen -> back\",number=\"0\"} ";
     let first = running.brings("samples", || number(samples).filter(|count| *count > 0.0));
     running.brings("more samples", || number(samples).filter(|count| *count > first));
-    let median = "rdmalab_gateway_latency_seconds{path=\"back -> \",quantile=\"0.5\"} ";
+    let median =
+        "rdmalab_gateway_latency_seconds{path=\"back -> \",number=\"1\",quantile=\"0.5\"} ";
     assert!(running.brings("a latency", || number(median)) > 0.0);
     let all = get(port, "/metrics").unwrap();
     assert!(all.starts_with("HTTP/1.1 200 OK\r\n"), "{all}");
-    for count in ["missed", "lost", "duplicate", "reordered", "dropped"] {
-        let line = format!("rdmalab_gateway_{count}_total{{path=\"siggen -> back\"}} ");
+    for count in ["missed_total", "lost", "duplicate_total", "reordered_total", "dropped_total"] {
+        let line = format!("rdmalab_gateway_{count}{{path=\"siggen -> back\",number=\"0\"}} ");
         assert!(all.contains(&line), "{line}: {all}");
     }
     assert!(get(port, "/other").unwrap().starts_with("HTTP/1.1 404 "));

@@ -1,5 +1,5 @@
-//! What paths have done so far, for who asks while they run. A path that nobody asks does nothing
-//! for it but read a flag.
+//! What paths have done so far, for a thread that asks while they run. A path that is not asked
+//! only reads a flag.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ pub(crate) struct LivePath(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     is_asked: AtomicBool,
+    is_over: AtomicBool,
     latest: Mutex<Option<PathReport>>,
 }
 
@@ -25,7 +26,7 @@ impl LivePath {
         self.0.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the path: answers if somebody has asked.
+    /// For the path: answers if it was asked.
     #[inline]
     pub fn answer(&self, report: impl FnOnce() -> PathReport) {
         if self.0.is_asked.load(Ordering::Relaxed) {
@@ -33,10 +34,20 @@ impl LivePath {
         }
     }
 
-    /// For the path: its last word.
-    pub fn put(&self, report: PathReport) {
+    /// For the path: what it has done when it ends.
+    pub fn end(&self, report: PathReport) {
+        self.put(report);
+        self.0.is_over.store(true, Ordering::Release);
+    }
+
+    fn put(&self, report: PathReport) {
         *self.latest() = Some(report);
         self.0.is_asked.store(false, Ordering::Release);
+    }
+
+    /// Whether it was asked and can still answer.
+    fn is_waited_for(&self) -> bool {
+        self.0.is_asked.load(Ordering::Acquire) && !self.0.is_over.load(Ordering::Acquire)
     }
 }
 
@@ -51,15 +62,15 @@ impl Live {
 
     /// Asks all paths, and waits at most so long. Of a path that does not answer in time, or has
     /// ended, what it said last; of one that has not begun, nothing. An answer costs a path some
-    /// tens of microseconds.
+    /// tens of microseconds. Each with its number, from 0.
     #[must_use]
-    pub fn ask(&self, limit: Duration) -> Vec<PathReport> {
+    pub fn ask(&self, limit: Duration) -> Vec<(usize, PathReport)> {
         let until = Instant::now() + limit;
         self.0.iter().for_each(|path| path.0.is_asked.store(true, Ordering::Release));
-        let waits = |path: &LivePath| path.0.is_asked.load(Ordering::Acquire);
-        while self.0.iter().any(waits) && Instant::now() < until {
+        while self.0.iter().any(LivePath::is_waited_for) && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
-        self.0.iter().filter_map(|path| path.latest().clone()).collect()
+        let numbered = self.0.iter().enumerate();
+        numbered.filter_map(|(number, path)| Some((number, path.latest().clone()?))).collect()
     }
 }

@@ -326,6 +326,10 @@ impl Path {
             for sample in arrived.drain(..) {
                 self.take(work, at, sample);
             }
+            if work.ended[at] {
+                // Nodes that show its statistics end with it.
+                self.inputs[at].observers.clear();
+            }
         }
         any
     }
@@ -515,7 +519,7 @@ impl Path {
             work.written[at] = work.written[at].saturating_sub(lost);
         }
         let report = self.report(&work);
-        self.live.put(report.clone());
+        self.live.end(report.clone());
         report
     }
 

@@ -482,10 +482,14 @@ fn round_trips_are_measured_case_after_case() {
     let warmup = 2 * (5 + 10);
     assert_eq!(there.samples + there.missed, 4 * 50 + warmup, "{summary:#?}");
     assert_eq!((there.samples, there.dropped, back.dropped), (back.samples, 0, 0));
+    let repeated = (there.duplicate, back.duplicate, back.sources[0].sequence.restarts);
+    assert_eq!(repeated, (0, 0, 0), "numbers go on from case to case: {summary:#?}");
     let mut written = 0;
     for (values, rate) in [(1, 500), (3, 500), (1, 1000), (3, 1000)] {
         let rows = rows(&format!("t_values{values}_rate{rate}.log"), &dir);
-        assert!((1..=50).contains(&rows.len()), "{values} {rate}: {}", rows.len());
+        // A stall can be as long as a case.
+        let least = usize::from(there.missed == 0);
+        assert!((least..=50).contains(&rows.len()), "{values} {rate}: {}", rows.len());
         // The round trip and the number; no values.
         assert!(rows.iter().all(|row| row.len() == 2 && row[0] > 0.0), "{rows:?}");
         written += rows.len() as u64;

@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::timer::TimerKind;
-use rdmalab_gateway::{Live, PathReport, Plan, Summary};
+use rdmalab_gateway::{Live, Plan, Summary};
 use rdmalab_measure::Clock;
 
 use super::check::plan;
@@ -60,6 +60,9 @@ pub struct DeviceArgs {
 pub fn run(args: &RunArgs) -> Outcome {
     let plan = plan(&args.file)?;
     if let Some(at) = args.metrics {
+        if at.port() == 0 {
+            return Err(usage(format!("--metrics {at}: choose a port, from 1 to 65535")));
+        }
         metrics::serve(at, plan.live())?;
     }
     let summary = carry(plan, &args.device)?;
@@ -111,12 +114,20 @@ pub(super) fn carry(plan: Plan, args: &DeviceArgs) -> Outcome<Summary> {
     let ended = AtomicBool::new(false);
     let summary = thread::scope(|scope| {
         scope.spawn(|| show(&bar, &live, &ended));
-        let summary = plan.run(&world);
-        ended.store(true, Ordering::Relaxed);
-        summary
+        let _ended = SetAtEnd(&ended);
+        plan.run(&world)
     });
     bar.finish_and_clear();
     summary.map_err(failed)
+}
+
+/// Is set at the end of a block, also by a panic.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Shows each second what paths have done, if standard error is a terminal.
@@ -126,7 +137,7 @@ fn show(bar: &ProgressBar, live: &Live, ended: &AtomicBool) {
         thread::sleep(LOOK);
         if shown.elapsed() >= SHOWN_EACH {
             shown = Instant::now();
-            let lines: Vec<String> = live.ask(LOOK).iter().map(PathReport::line).collect();
+            let lines: Vec<String> = live.ask(LOOK).iter().map(|(_, path)| path.line()).collect();
             bar.set_message(lines.join("\n"));
         }
     }

@@ -198,7 +198,11 @@ impl Config {
         for Statistic { stats: At { value: statistic, at }, name, unit } in listed {
             let is_time = measured(&Statistics::default(), statistic.metric).is_ok();
             let kind = if statistic.number == Number::Total { Kind::Integer } else { Kind::Float };
-            let default = if is_time && kind == Kind::Float { "seconds" } else { "samples" };
+            let default = match statistic.number {
+                Number::Var => "seconds^2",
+                _ if is_time && kind == Kind::Float => "seconds",
+                _ => "samples",
+            };
             let Shown { node, metric, number } = &statistic;
             let name = match name.as_str() {
                 "" => format!("{node}.{}.{}", metric.name(), number.name()),

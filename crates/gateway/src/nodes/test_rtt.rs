@@ -131,7 +131,7 @@ impl Config {
     fn case(&self, prefix: &str, cases: &Cases, rate: f64, values: usize) -> Result<Case, String> {
         let now = wall_time();
         let directory = strftime::expand(&self.output, now)?;
-        let name = format!("{}_values{values}_rate{rate:.0}.log", strftime::expand(prefix, now)?);
+        let name = format!("{}_values{values}_rate{rate}.log", strftime::expand(prefix, now)?);
         let warmup = (cases.warmup.unwrap_or(self.warmup) * rate).ceil() as u64;
         let samples = warmup.saturating_add(self.samples(cases, rate));
         Ok(Case { rate, values, warmup, samples, file: Path::new(&directory).join(name) })
@@ -191,6 +191,8 @@ struct Running(Arc<Mutex<Option<Open>>>);
 /// A case that runs.
 struct Open {
     case: Case,
+    /// The number of its first sample.
+    first: u64,
     /// What was sent earlier belongs to another case.
     since: Timestamp,
     file: Box<dyn Sink>,
@@ -218,6 +220,7 @@ impl Node for TestRtt {
             kind: self.config.timer.unwrap_or(world.timer),
             shutdown: self.config.shutdown,
             state: State::Between,
+            first: 0,
             sent: 0,
             next: 0,
             running: self.running.clone(),
@@ -252,6 +255,8 @@ struct Reading {
     kind: TimerKind,
     shutdown: bool,
     state: State,
+    /// The number of the case's first sample: numbers go on from case to case.
+    first: u64,
     sent: u64,
     /// The tick after the last one.
     next: u64,
@@ -267,7 +272,8 @@ impl Reading {
         let file = writer::open(case.file.clone(), format, &[], false, 0, &self.world)?;
         let timer = Timer::start(self.kind, case.rate, &self.world.clock)?;
         let (since, times) = (wall_time(), Latencies::default());
-        *self.running.get() = Some(Open { case, since, file, came_back: 0, times });
+        let first = self.first;
+        *self.running.get() = Some(Open { case, first, since, file, came_back: 0, times });
         (self.sent, self.next) = (0, 0);
         Ok(State::Sending(timer))
     }
@@ -282,11 +288,16 @@ impl Reading {
             format!("; round trip {:.1} us (median), {:.1} us (p99)", us(q.p50_ns), us(q.p99_ns))
         });
         let came_back = open.came_back;
+        self.first = self.first.saturating_add(open.case.samples);
+        let lost = match open.file.close(CLOSE_MAX)? {
+            0 => String::new(),
+            lost => format!("; {lost} of them could not be written in time"),
+        };
         self.teller.say(format_args!(
             "case {at} of {of}, {values} values at {rate} Hz: {sent} sent, {came_back} came \
-             back{times}"
+             back{lost}{times}"
         ));
-        open.file.close(CLOSE_MAX).map(|_| ())
+        Ok(())
     }
 
     fn tick(
@@ -306,7 +317,7 @@ impl Reading {
         if let Some(mut one) = pool.take() {
             let mut sample = pool.get_mut(&mut one);
             sample.clear();
-            sample.set_sequence(tick);
+            sample.set_sequence(self.first.saturating_add(tick));
             for _ in 0..case.values {
                 let _ = sample.push(Value::from_float(tick as f64));
             }
@@ -333,13 +344,10 @@ impl Source for Reading {
             self.finish()?;
             return Ok(SourceState::Ended);
         }
-        let mut read = SourceState::Open;
         self.state = match std::mem::replace(&mut self.state, State::Between) {
             State::Between => match self.cases.get(self.next_case).cloned() {
                 Some(case) => {
                     self.next_case += 1;
-                    // Its numbers begin anew.
-                    read = SourceState::Restarted;
                     self.begin(case)?
                 }
                 None => {
@@ -365,7 +373,7 @@ impl Source for Reading {
                 }
             }
         };
-        Ok(read)
+        Ok(SourceState::Open)
     }
 }
 
@@ -389,7 +397,10 @@ impl Sink for Writing {
             return Ok(true);
         };
         open.came_back += 1;
-        if view.sequence().is_some_and(|number| number < open.case.warmup) {
+        if view
+            .sequence()
+            .is_some_and(|number| number < open.first.saturating_add(open.case.warmup))
+        {
             return Ok(true);
         }
         if let Some(ns) = view.offset_ns() {

@@ -62,7 +62,7 @@ impl Running {
 
     /// What its paths have done so far.
     pub fn so_far(&self) -> Vec<PathReport> {
-        self.live.ask(LIMIT)
+        self.live.ask(LIMIT).into_iter().map(|(_, path)| path).collect()
     }
 
     /// Its messages so far.

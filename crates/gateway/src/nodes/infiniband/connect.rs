@@ -65,7 +65,7 @@ impl Ends {
     ///
     /// # Errors
     /// The first difference.
-    pub fn hears(&self, said: &[u8], receives: bool) -> Result<(), Mismatch> {
+    pub fn accepts_hello(&self, said: &[u8], receives: bool) -> Result<(), Mismatch> {
         let sent = match Hello::read(said) {
             Ok(sent) if receives => sent,
             Ok(_) => return Ok(()),
@@ -317,7 +317,7 @@ impl Connector {
     fn on_request(&mut self, id: &CmId, said: &[u8]) -> Result<(), String> {
         let is_datagram = self.is_datagram();
         let (receives, sends) = (self.ends.receives, self.ends.sends && !is_datagram);
-        self.ends.hears(said, receives).map_err(|why| why.to_string())?;
+        self.ends.accepts_hello(said, receives).map_err(|why| why.to_string())?;
         if !is_datagram && self.attempt.as_ref().is_some_and(|attempt| attempt.link.is_some()) {
             if own_request_counts(self.ends.here, self.ends.there) {
                 return Err("both ends asked; this end's request counts".to_owned());
@@ -378,7 +378,7 @@ impl Connector {
             }
             CmEventKind::Established => {
                 let receives = self.ends.receives && !self.is_datagram();
-                self.ends.hears(&event.private_data, receives).map_err(|why| {
+                self.ends.accepts_hello(&event.private_data, receives).map_err(|why| {
                     let _ = id.disconnect();
                     why.to_string()
                 })?;

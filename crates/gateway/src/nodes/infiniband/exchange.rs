@@ -205,7 +205,7 @@ impl Exchanger {
     fn understand(&self, line: &str) -> Result<QpEndpoint, String> {
         let (endpoint, hello) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
         let endpoint = endpoint.parse().map_err(|_| "it is no gateway".to_owned())?;
-        let heard = self.ends.hears(&unhex(hello), self.ends.receives);
+        let heard = self.ends.accepts_hello(&unhex(hello), self.ends.receives);
         heard.map(|()| endpoint).map_err(|why| why.to_string())
     }
 }
