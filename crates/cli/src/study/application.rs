@@ -132,11 +132,13 @@ pub fn run(
             return Err("interrupted".to_owned());
         }
         let mut measured = keep::of_trial(&trial, args.memory);
-        if let Some(why) = &measured.cut_short {
-            errln!("rdmalab: {}: failed: {why}", condition.name());
+        match &measured.cut_short {
+            Some(why) => errln!("rdmalab: {}: failed: {why}", condition.name()),
+            None => {
+                let value = trial.elapsed.as_nanos() as f64;
+                measured.push_series(Quantity::ExecutionTime, "", 0, vec![value]);
+            }
         }
-        let value = trial.elapsed.as_nanos() as f64;
-        measured.push_series(Quantity::ExecutionTime, "", 0, vec![value]);
         Ok(measured)
     })
 }

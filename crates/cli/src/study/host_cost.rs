@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disturbed_trial_makes_no_event_negative_or_dearer_than_all() {
+    fn a_disturbed_trial_makes_no_cost_negative_or_larger_than_all() {
         let [first, mut short, mut long] = trials([(1, 2), (1, 8), (2, 64)]);
         short.cpu_s = 9.0;
         assert_eq!(Cost::of([first, short, long]), cost_of(9.0, 0.0));
