@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Entries of a [`BoundedMap`], at most.
-pub const MAX_ENTRIES: usize = 4096;
+/// Entries of a [`BoundedMap`], at most: as many as a process of a soft device has queue pairs.
+pub const MAX_ENTRIES: usize = 1 << 14;
 
 /// A map of at most [`MAX_ENTRIES`] entries. In a full map a new entry replaces the oldest one. If
 /// the key that was replaced is asked for again, it starts with the default value.

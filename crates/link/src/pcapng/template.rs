@@ -49,7 +49,7 @@ impl Template {
     }
 
     /// Whether to [`Template::learn`] a packet: if it is not known, and the one before had the
-    /// same key. Packets that differ from each other are not worth it.
+    /// same key. Packets that differ from each other get no template.
     pub fn wants(&mut self, key: u64) -> bool {
         std::mem::replace(&mut self.asked, key) == key && self.key != key
     }

@@ -76,6 +76,9 @@ impl<T: Copy + Ord> Service<T> {
 
     fn sees(&mut self, packet: &PacketInfo) {
         let (seen_to, end) = (self.seen_to(packet), packet.psn.add(packet.psns));
+        if self.seen_to.is_none() && !packet.is_in_order() {
+            return;
+        }
         let has_gap = seen_to.is_before(packet.psn);
         self.seen_to = Some(if !has_gap && seen_to.is_before(end) { end } else { seen_to });
     }
@@ -151,10 +154,7 @@ impl Quirk for Damming {
     fn response_leaves(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Fate {
         let until_ns = self.services.get(&packet.local_qp).map_or(0, |service| service.until);
         let left_ns = until_ns.saturating_sub(moment.now_ns);
-        match packet.class == Class::ReadResponse && left_ns > 0 {
-            true => Fate::delay(left_ns),
-            false => Fate::PASS,
-        }
+        if left_ns > 0 { Fate::delay(left_ns) } else { Fate::PASS }
     }
 
     fn queue_pair_reset(&mut self, qp: Qpn) {
@@ -195,6 +195,8 @@ mod tests {
         assert_eq!(reply(&mut chain, &taken(Class::Send, 6), 1_020), Reply::Accept);
         let fate = chain.packet_leaves(&leaving(Class::ReadResponse, 5), 1_000);
         assert!((SERVICE.0..SERVICE.1).contains(&fate.delay_ns), "{fate:?}");
+        let behind = chain.packet_leaves(&leaving(Class::Ack, 6), 1_000);
+        assert_eq!(behind, fate, "responses leave in order");
         let over_ns = 1_000 + fate.delay_ns;
         // The one that was lost is lost again, and those after it as well.
         assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_030), Reply::Drop);

@@ -176,7 +176,8 @@ pub trait Quirk: Send {
         Reception::ACCEPT
     }
 
-    /// Another quirk answers a request that arrived with an RNR NAK, in place of the queue pair.
+    /// A quirk of the chain answers a request that arrived with an RNR NAK, in place of the queue
+    /// pair.
     fn rnr_nak_is_given(&mut self, _packet: &PacketInfo) {}
 
     /// A timer of a queue pair fired: the ACK time-out, or the end of an RNR wait. A retry begins,
