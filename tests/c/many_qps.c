@@ -14,7 +14,7 @@
 
 /* Each queue pair has so many places in memory: what it sends, what it receives in each round, and
  * what it reads. */
-enum { THREADS = 64, ROUNDS = 2, PLACES = ROUNDS + 2, BYTES = 256, LIMIT_S = 240 };
+enum { THREADS = 64, ROUNDS = 2, PLACES = ROUNDS + 2, BYTES = 256, LIMIT_S = 90 };
 
 static const int RIGHTS =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;

@@ -334,8 +334,8 @@ pub(crate) fn decode_ack(head: u32, service: Transport, body: &Body) -> Option<(
 /// The packet of a slot that holds a SEND of one packet without a fold, or an acknowledgement, of a
 /// reliable connection.
 pub(crate) struct ShortPacket {
-    /// Packets of a connection with the same key differ in the PSN, the word after the BTH and the
-    /// payload only.
+    /// Packets of a connection with the same key differ only in the last word of the BTH, the word
+    /// after it and the payload.
     pub(crate) key: u64,
     pub(crate) payload_bytes: usize,
     /// The last word of the BTH, and the word after it if there is one.
@@ -355,7 +355,7 @@ impl ShortPacket {
         };
         let payload_bytes = (body[0] >> 32) as usize;
         ShortPacket {
-            key: body[0] & 0xffff_ffff_0000_00ff,
+            key: body[0] & 0xffff_ffff_0000_00ff & !u64::from(u32::from(TrainFlags::ACK_REQ)),
             payload_bytes,
             words: [psn.to_be_bytes(), more],
         }

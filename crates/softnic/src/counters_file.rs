@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::qp::QpObject;
 use crate::qp_table::QpTable;
 
-/// How often the lock of a queue pair is tried at the end: a thread that runs has left it by then.
+/// How often the lock of a queue pair is tried: a thread that runs has left it by then.
 const LOCK_ATTEMPTS: u32 = 1000;
 /// How long the lock of the sum is waited for.
 const PAST_WAIT: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ impl Counters {
     }
 
     fn in_words(&self, state: &str, qps: &QpTable<QpObject>) -> String {
-        // While the program runs, looking at its queue pairs would disturb what it measures.
+        // While the program runs, locking its queue pairs would disturb what it measures.
         let (tally, uncounted) = match state {
             "open" => self.of_past_queue_pairs(),
             _ => self.of_all_queue_pairs(qps),
@@ -117,11 +117,12 @@ impl Counters {
     }
 }
 
-/// What the queue pairs of this process counted so far, also those that are gone. One that another
-/// thread uses at this moment is left out.
-pub fn tally() -> Tally {
-    Process::existing()
-        .map_or_else(Tally::default, |process| process.counters.of_all_queue_pairs(&process.qps).0)
+/// What the queue pairs of this process counted so far, also those that are gone; `None` if another
+/// thread keeps one of them locked. Call it before and after a measurement, not during it.
+pub fn tally() -> Option<Tally> {
+    let Some(process) = Process::existing() else { return Some(Tally::default()) };
+    let (tally, uncounted) = process.counters.of_all_queue_pairs(&process.qps);
+    (uncounted == 0).then_some(tally)
 }
 
 extern "C" fn at_exit() {

@@ -357,21 +357,32 @@ impl CopyGate {
                 return copying;
             }
             drop(copying);
-            self.wait_until_open();
+            if let Some(copying) = self.enter_waiting() {
+                return copying;
+            }
         }
     }
 
     fn wait_until_open(&self) {
         if self.is_closed.load(Ordering::SeqCst) {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            wait_while(|| self.is_closed.load(Ordering::SeqCst));
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            drop(self.enter());
         }
     }
 
-    /// Returns when nobody waits any more, or after [`LET_IN_NS`]. The caller has opened the gate,
-    /// and would else close it again before a thread that sleeps has seen that: threads that change
-    /// the memory map in turns would keep copies out.
+    /// Waits until the gate is open and tries to enter. It counts as waiting until it has.
+    fn enter_waiting(&self) -> Option<Copying<'_>> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        wait_while(|| self.is_closed.load(Ordering::SeqCst));
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        let copying = Copying(self);
+        let is_in = !self.is_closed.load(Ordering::SeqCst);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        is_in.then_some(copying)
+    }
+
+    /// Returns when nobody waits any more, or after [`LET_IN_NS`]. The caller has opened the gate.
+    /// Otherwise it would close it again before a thread that sleeps has seen that: threads that
+    /// change the memory map in turns would keep copies out.
     fn let_in(&self) {
         let give_up_ns = crate::clock::now_ns() + LET_IN_NS;
         wait_while(|| {
@@ -418,19 +429,19 @@ mod tests {
 
     #[test]
     fn a_gate_that_is_closed_again_and_again_lets_copies_in() {
-        const MOST_TURNS: usize = 2000;
-        let (gate, mut turns) = (CopyGate::default(), 0);
+        let (gate, mut is_patient) = (CopyGate::default(), true);
+        let mut patience = rdmalab_testing::Patience::of(rdmalab_testing::LIMIT);
         std::thread::scope(|scope| {
             let copies = scope.spawn(|| (0..20).for_each(|_| drop(gate.enter())));
-            while !copies.is_finished() && turns < MOST_TURNS {
+            while !copies.is_finished() && is_patient {
                 gate.close();
                 std::thread::sleep(Duration::from_micros(200));
                 gate.open();
                 gate.let_in();
-                turns += 1;
+                is_patient = patience.lasts();
             }
         });
-        assert!(turns < MOST_TURNS, "copies are kept out");
+        assert!(is_patient, "copies are kept out");
     }
 
     #[test]

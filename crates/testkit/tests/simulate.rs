@@ -16,7 +16,7 @@ const SEEDS: u64 = 500;
 /// Seeds that once found a bug.
 const REGRESSIONS: &[u64] = &[3229, 1745];
 
-/// Seeds of paged scenarios that once failed.
+/// Seeds that found bugs with on-demand paging.
 const PAGED_REGRESSIONS: &[u64] = &[1494];
 
 /// Plays a scenario; a failure prints the command that plays it again.

@@ -130,7 +130,11 @@ impl fmt::Display for Note {
             Self::Stale => f.write_str("answers nothing that was seen"),
             Self::GoBack => f.write_str("the requester has to go back to this PSN"),
             Self::NotReady { wait_ns } => {
-                write!(f, "no receive, or a page is missing: wait {} or more", time(*wait_ns))
+                write!(
+                    f,
+                    "no receive was posted, or a page is missing: wait {} or more",
+                    time(*wait_ns)
+                )
             }
             Self::Refused(code) => write!(f, "refused: {}", nak(*code)),
             Self::BadIcrc => f.write_str("wrong ICRC: dropped by the receiver"),

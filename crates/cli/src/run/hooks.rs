@@ -13,7 +13,7 @@ use crate::device_counts::{push_packets, push_pages};
 
 /// The capture and fault rules of this process at some time, what its device had counted, and the
 /// profile of the device.
-pub struct HooksSnapshot(HooksState, Counters, Tally, Option<&'static Profile>);
+pub struct HooksSnapshot(HooksState, Counters, Option<Tally>, Option<&'static Profile>);
 
 impl HooksSnapshot {
     /// The state now; on devices that are not soft, nothing is captured or disturbed.
@@ -24,7 +24,7 @@ impl HooksSnapshot {
                 rdmalab_softnic::page_counters(),
                 rdmalab_softnic::tally(),
             ),
-            _ => Default::default(),
+            _ => (HooksState::default(), Counters::default(), Some(Tally::default())),
         };
         Self(hooks, pages, tally, crate::soft::profile(device))
     }
@@ -35,8 +35,15 @@ impl HooksSnapshot {
         let mut measured = label(measured, rank, &self.0, disturbed);
         let pages = rdmalab_softnic::page_counters().since(&self.1);
         push_pages(&mut measured, rank, pages.named().into_iter());
-        let counted = rdmalab_softnic::tally().since(&self.2);
-        push_packets(&mut measured, rank, point, counted.named().into_iter());
+        match rdmalab_softnic::tally().zip(self.2) {
+            Some((now, before)) => {
+                let counted = now.since(&before);
+                push_packets(&mut measured, rank, point, counted.named().into_iter());
+            }
+            None => measured.warnings.push(format!(
+                "packets of rank {rank} were not counted, because a thread kept a queue pair locked"
+            )),
+        }
         match self.3 {
             None => measured,
             Some(profile) => under(measured, rank, profile),

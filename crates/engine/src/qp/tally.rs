@@ -12,7 +12,7 @@ pub struct Tally {
     /// 2^32 without a RESET it begins anew.
     pub messages: u64,
     /// Request packets that were sent, also those that were sent again; a READ or an atomic is one
-    /// packet.
+    /// packet. One whose payload cannot be read counts too.
     pub request_packets: u64,
     /// Request packets that were sent again.
     pub repeated_packets: u64,

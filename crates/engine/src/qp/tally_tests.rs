@@ -137,7 +137,7 @@ fn what_the_responder_sends_is_counted_by_kind() {
     // There is no receive.
     expected.rnr_naks_sent = 1;
     assert_eq!(request(&mut qp, TrainKind::Send, first.add(1)), expected);
-    assert_eq!(request(&mut qp, TrainKind::Write, first.add(3)), expected, "the NAK says it all");
+    assert_eq!(request(&mut qp, TrainKind::Write, first.add(3)), expected, "one NAK for a gap");
     expected.rnr_naks_sent = 2;
     assert_eq!(request(&mut qp, TrainKind::Send, first.add(1)), expected);
     expected.acks_sent = 2;

@@ -229,7 +229,8 @@ impl SharedPaths {
         let mut template = self.templates[place][usize::from(codec::is_send(head))].borrow_mut();
         let is_known = template.is_of(packet.key)
             && tap.record_again(device, &template, packet.words, |place: &mut [u8]| {
-                // SAFETY: as in `Frames::record_packet`.
+                // SAFETY: as in `Frames::record_at`. The key contains the payload's length, so
+                // `place` is as long as the payload of the slot.
                 unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
             });
         if !is_known {
@@ -253,7 +254,7 @@ fn record_slowly(
     let Some(mut entry) = tap.entry(device, payload_bytes + MAX_OVERHEAD_BYTES) else { return };
     if template.is_of(key) {
         let again = entry.record_again(template, words, |place: &mut [u8]| {
-            // SAFETY: as in `Frames::record_packet`.
+            // SAFETY: as above; `place` may be shorter, because a packet is cut.
             unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
         });
         entry = match again {

@@ -265,8 +265,8 @@ impl Tap {
         Some(Entry { tap: self, queue, device, snap, cuts })
     }
 
-    /// Counts and queues a packet that has a template, if there is plenty of room and nothing more
-    /// to say. Returns whether it did. `fill` writes the payload.
+    /// Counts and queues a packet that has a template, if there is plenty of room and its block
+    /// needs no option that the template lacks. Returns whether it did. `fill` writes the payload.
     #[inline]
     pub(crate) fn record_again(
         &self,
@@ -417,7 +417,7 @@ impl Entry<'_> {
     /// [`Tap::record_again`] if there may be less room: `fill` writes what is kept of the payload.
     ///
     /// # Errors
-    /// There is more to say than the template says: use [`Entry::record`].
+    /// The block needs an option that the template lacks: use [`Entry::record`].
     pub(crate) fn record_again(
         mut self,
         template: &Template,

@@ -1,5 +1,5 @@
 //! The network of one process together with the parts of the process that packets need. It moves no
-//! train: `path` and `deliver` lead to the driver's steps.
+//! train: `path` and `deliver` call the driver's steps.
 
 use super::Network;
 use crate::process::Process;
@@ -13,7 +13,7 @@ pub(crate) struct UdpIo<'a> {
 }
 
 impl<'a> UdpIo<'a> {
-    /// That of a process; `None` without a network.
+    /// Returns that of a process; `None` without a network.
     #[inline]
     pub(crate) fn of(process: &'a Process) -> Option<UdpIo<'a>> {
         process.network().map(|network| UdpIo { process, network })
