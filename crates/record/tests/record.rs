@@ -401,8 +401,7 @@ fn records_of_version_4_stay_readable() {
 #[test]
 fn records_of_version_5_stay_readable() {
     let record = check_golden(5);
-    // A record written today equals the golden record of this version. How intervals follow from
-    // samples is not part of the version.
+    // A record written today equals this golden record, but for how intervals are computed.
     let without_intervals = |points: &[Point]| {
         let mut points = points.to_vec();
         let series = points.iter_mut().flat_map(|point| &mut point.series);
