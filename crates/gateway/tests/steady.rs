@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Running, start};
-use rdmalab_testing::{LIMIT, Patience, Process};
+use rdmalab_testing::{LIMIT, Process, WaitLimit};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -50,7 +50,7 @@ fn samples(gateway: &Running) -> Vec<u64> {
 
 /// Looks at windows in which all paths had samples, until one has shown what is expected.
 fn watch<T: std::fmt::Debug>(gateway: &Running, what: &str, mut look: impl FnMut() -> Option<T>) {
-    let mut patience = Patience::of(LIMIT);
+    let mut wait_limit = WaitLimit::of(LIMIT);
     loop {
         let before = samples(gateway);
         let found = look();
@@ -59,7 +59,11 @@ fn watch<T: std::fmt::Debug>(gateway: &Running, what: &str, mut look: impl FnMut
         if found.is_some() && moved && before.len() == 2 {
             return;
         }
-        assert!(patience.lasts(), "{what}: {before:?} to {after:?} samples: {:#?}", gateway.told());
+        assert!(
+            wait_limit.is_left(),
+            "{what}: {before:?} to {after:?} samples: {:#?}",
+            gateway.told()
+        );
     }
 }
 
@@ -93,7 +97,7 @@ fn system_calls(file: &std::path::Path) -> Option<String> {
         let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"));
         status.is_ok_and(|text| !text.contains("TracerPid:\t0\n"))
     };
-    Patience::of(LIMIT)
+    WaitLimit::of(LIMIT)
         .until(|| (strace.has_ended() || threads.iter().all(is_traced)).then_some(()))?;
     std::thread::sleep(WINDOW);
     let works = !strace.has_ended();

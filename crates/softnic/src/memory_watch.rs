@@ -429,19 +429,19 @@ mod tests {
 
     #[test]
     fn a_gate_that_is_closed_again_and_again_lets_copies_in() {
-        let (gate, mut is_patient) = (CopyGate::default(), true);
-        let mut patience = rdmalab_testing::Patience::of(rdmalab_testing::LIMIT);
+        let (gate, mut has_time) = (CopyGate::default(), true);
+        let mut wait_limit = rdmalab_testing::WaitLimit::of(rdmalab_testing::LIMIT);
         std::thread::scope(|scope| {
             let copies = scope.spawn(|| (0..20).for_each(|_| drop(gate.enter())));
-            while !copies.is_finished() && is_patient {
+            while !copies.is_finished() && has_time {
                 gate.close();
                 std::thread::sleep(Duration::from_micros(200));
                 gate.open();
                 gate.let_in();
-                is_patient = patience.lasts();
+                has_time = wait_limit.is_left();
             }
         });
-        assert!(is_patient, "copies are kept out");
+        assert!(has_time, "copies are kept out");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_softnic::SoftNic;
-use rdmalab_testing::Patience;
+use rdmalab_testing::WaitLimit;
 use support::PATIENCE;
 use support::node::*;
 
@@ -45,7 +45,7 @@ fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
         let sges = [mem.sge(2048, 100)];
         let to = ud(receiver.address());
         sender.send(SendWr { ud: Some(to), ..wr(WrOpcode::Send, &sges) });
-        assert_eq!(Patience::of(PATIENCE).receive(&hears), Ok(9), "round {round}");
+        assert_eq!(WaitLimit::of(PATIENCE).receive(&hears), Ok(9), "round {round}");
         sleeper.join().unwrap();
         assert_eq!(wait(&cq).wr_id, round);
         assert_eq!(sender.send_done().status, WcStatus::Success);

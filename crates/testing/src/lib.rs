@@ -3,10 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod built;
-mod patience;
 mod ports;
 mod process;
 mod seeds;
+mod wait_limit;
 mod watch;
 
 use std::io::Write as _;
@@ -14,10 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 pub use built::{example, find, library, rdmalab};
-pub use patience::Patience;
 pub use ports::{free_port, listens};
 pub use process::{Ended, LIMIT, Process};
 pub use seeds::{only_seed, play_each, regressions, seeds, seeds_each, seeds_times};
+pub use wait_limit::WaitLimit;
 pub use watch::{Watch, too_busy};
 
 /// The message of perftest when another program took its processor while perftest measured the

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::patience::Patience;
 use crate::ports::listens;
+use crate::wait_limit::WaitLimit;
 
 /// How long one wait may take, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -134,14 +134,14 @@ impl Process {
     /// # Panics
     /// When there is nothing within [`LIMIT`].
     pub fn within<T>(&mut self, what: &str, mut look: impl FnMut(&mut Child) -> Option<T>) -> T {
-        let mut patience = Patience::of(LIMIT);
+        let mut wait_limit = WaitLimit::of(LIMIT);
         loop {
             if let Some(found) = look(&mut self.child) {
                 return found;
             }
             let (stdout, stderr) = (&self.stdout, &self.stderr);
             let words = || format!("{}{}", content(stdout), content(stderr));
-            assert!(patience.lasts(), "waited in vain for {what}: {}", words());
+            assert!(wait_limit.is_left(), "waited in vain for {what}: {}", words());
             sleep(LONG_LOOK);
         }
     }
@@ -182,8 +182,8 @@ impl Process {
 
     /// As [`Process::listens_on`], but returns whether it listens.
     pub fn wait_until_it_listens(&mut self, port: u16) -> bool {
-        let mut patience = Patience::of(LIMIT);
-        while patience.lasts() {
+        let mut wait_limit = WaitLimit::of(LIMIT);
+        while wait_limit.is_left() {
             if listens(self.id(), port) {
                 return true;
             }
@@ -205,9 +205,9 @@ impl Process {
     }
 
     /// Waits for its end until then, and kills it.
-    pub fn end_by(mut self, until: impl Into<Patience>) -> Ended {
-        let mut patience = until.into();
-        while !self.has_ended() && patience.lasts() {
+    pub fn end_by(mut self, until: impl Into<WaitLimit>) -> Ended {
+        let mut wait_limit = until.into();
+        while !self.has_ended() && wait_limit.is_left() {
             sleep(LOOK);
         }
         let status = self.child.try_wait().ok().flatten();
@@ -285,7 +285,7 @@ mod tests {
         let hangs = shell("echo first; echo second >&2; exec sleep 1000");
         let (stdout, stderr) = (&hangs.stdout, &hangs.stderr);
         let printed = || !content(stdout).is_empty() && !content(stderr).is_empty();
-        let has_printed = Patience::of(LIMIT).until(|| printed().then_some(()));
+        let has_printed = WaitLimit::of(LIMIT).until(|| printed().then_some(()));
         assert!(has_printed.is_some(), "it printed nothing");
         let ended = hangs.end_by(Instant::now());
         assert!(ended.status.is_none() && !ended.succeeded());

@@ -3,7 +3,7 @@
 //! No program hangs or is left behind: each has a limit, and is killed by its own process id when
 //! the test drops its [`Process`].
 
-pub use rdmalab_testing::{Ended, Patience, Process, again_while, find, free_port, skipped};
+pub use rdmalab_testing::{Ended, Process, WaitLimit, again_while, find, free_port, skipped};
 use rdmalab_testing::{PERFTEST_DISTURBED, library};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -132,11 +132,11 @@ const MACHINE_LIMIT: Duration = Duration::from_secs(600);
 /// When the turn did not come within ten minutes.
 #[must_use]
 pub fn machine_turn(what: &str) -> UnixListener {
-    let mut patience = Patience::of(MACHINE_LIMIT);
+    let mut wait_limit = WaitLimit::of(MACHINE_LIMIT);
     loop {
         match try_machine_turn(what) {
             Ok(turn) => return turn,
-            Err(error) if !patience.lasts() => {
+            Err(error) if !wait_limit.is_left() => {
                 panic!("the turn for {what} did not come (ss -xl shows who has it): {error}")
             }
             Err(_) => sleep(LOOK),
@@ -252,7 +252,7 @@ fn shared_memory(variables: &[(String, String)]) -> Vec<(&'static str, String)> 
 /// Waits until any process in the network namespace of `process` is bound to a port of the
 /// connection manager, or `process` has ended.
 pub fn wait_until_bound(process: &mut Process, port: u16) {
-    let mut patience = Patience::of(BOUND_LIMIT);
+    let mut wait_limit = WaitLimit::of(BOUND_LIMIT);
     let ending = format!("{port:04x}");
     let table = format!("/proc/{}/net/unix", process.id());
     let is_bound = |line: &str| {
@@ -260,7 +260,7 @@ pub fn wait_until_bound(process: &mut Process, port: u16) {
             name.split_once("/s/").is_some_and(|(_, service)| service.ends_with(&ending))
         })
     };
-    while patience.lasts() && !process.has_ended() {
+    while wait_limit.is_left() && !process.has_ended() {
         let sockets = std::fs::read_to_string(&table).unwrap_or_default();
         if sockets.lines().any(is_bound) {
             return;

@@ -9,7 +9,7 @@ use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::timer::TimerKind;
 use rdmalab_gateway::{Live, PathReport, Plan, Summary};
 use rdmalab_measure::Clock;
-use rdmalab_testing::{LIMIT, Patience};
+use rdmalab_testing::{LIMIT, WaitLimit};
 
 /// A gateway that runs.
 pub struct Running {
@@ -41,9 +41,9 @@ pub fn start(text: &str) -> Running {
 /// Runs a gateway until it ends by itself.
 pub fn run(text: &str) -> Summary {
     let running = start(text);
-    let mut patience = Patience::of(LIMIT);
+    let mut wait_limit = WaitLimit::of(LIMIT);
     while !running.thread.is_finished() {
-        assert!(patience.lasts(), "{:#?}", running.told());
+        assert!(wait_limit.is_left(), "{:#?}", running.told());
         std::thread::sleep(Duration::from_millis(5));
     }
     running.join()
@@ -52,9 +52,9 @@ pub fn run(text: &str) -> Summary {
 impl Running {
     /// Waits until there is something.
     pub fn until(&self, what: &str, mut look: impl FnMut() -> bool) {
-        let mut patience = Patience::of(LIMIT);
+        let mut wait_limit = WaitLimit::of(LIMIT);
         while !look() {
-            assert!(patience.lasts(), "no {what}: {:#?}", self.told());
+            assert!(wait_limit.is_left(), "no {what}: {:#?}", self.told());
             assert!(!self.thread.is_finished(), "it ended before {what}: {:#?}", self.told());
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -12,7 +12,7 @@ use rdmalab_rank::process::{
     Cause, Claim, LaunchMethod, RankSpec, RendezvousAddress, RendezvousListener, SshCommand,
     TeamEvent, VERSION, WorkerGroup, join, new_token, serve_as,
 };
-use rdmalab_testing::{Patience, Process};
+use rdmalab_testing::{Process, WaitLimit};
 use rustix::process::Signal;
 
 use crate::{LONG, MARK, command, is_alive, run, send_signal, wait_until, work};
@@ -185,9 +185,9 @@ fn ranks_of_another_shell_are_like_any_other_and_do_not_outlive() {
     // Each line with its rank, and without terminal control characters.
     let expected = [1, 2].map(|rank| (rank, format!("rank {rank} was started?[2J")));
     // The thread that reads the ranks' output may be slower than a job.
-    let mut patience = Patience::of(LONG);
+    let mut wait_limit = WaitLimit::of(LONG);
     while !expected.iter().all(|line| said.contains(line)) {
-        assert!(patience.lasts(), "{said:?}");
+        assert!(wait_limit.is_left(), "{said:?}");
         workers
             .run(&jobs, LONG, &AtomicBool::new(false), |event| {
                 if let TeamEvent::Log { rank, text } = event {

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rdmalab_rank::process::{RankSpec, WorkerCommand, WorkerGroup, WorkerGroupError};
-use rdmalab_testing::Patience;
+use rdmalab_testing::WaitLimit;
 
 /// Marks worker processes.
 const MARK: &str = "RDMALAB_TEST_RANK";
@@ -77,7 +77,7 @@ fn run_each(
 
 /// Waits until `is_so` returns true; fails with `what` if it never does.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let found = Patience::of(LONG).until(|| is_so().then_some(()));
+    let found = WaitLimit::of(LONG).until(|| is_so().then_some(()));
     assert!(found.is_some(), "waited for: {what}");
 }
 

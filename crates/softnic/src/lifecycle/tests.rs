@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rdmalab_testing::Patience;
+use rdmalab_testing::WaitLimit;
 use rdmalab_wire::ids::Lid;
 
 use super::*;
@@ -67,7 +67,7 @@ fn only_the_other_end_is_waited_for() {
     let busy = other.0.inner.lock();
     let ended = destroy_in_thread(first);
     assert_eq!(
-        Patience::of(PATIENCE).receive(&ended),
+        WaitLimit::of(PATIENCE).receive(&ended),
         Ok(true),
         "it waits for a QP that is not its peer"
     );
@@ -83,7 +83,7 @@ fn only_the_other_end_is_waited_for() {
     let waits = ended.recv_timeout(Duration::from_millis(50));
     assert_eq!(waits, Err(mpsc::RecvTimeoutError::Timeout), "the peer may be copying");
     drop(busy);
-    assert_eq!(Patience::of(PATIENCE).receive(&ended), Ok(true));
+    assert_eq!(WaitLimit::of(PATIENCE).receive(&ended), Ok(true));
 }
 
 /// After a RESET that gave up waiting, the queue pair names no peer any more, but a process may
@@ -139,7 +139,7 @@ fn a_deregistration_locks_busy_queue_pairs_only() {
         let waits = ended.recv_timeout(Duration::from_millis(50));
         assert_eq!(waits, Err(mpsc::RecvTimeoutError::Timeout), "a thread may be copying");
         drop(busy);
-        assert_eq!(Patience::of(PATIENCE).receive(&ended), Ok(true));
+        assert_eq!(WaitLimit::of(PATIENCE).receive(&ended), Ok(true));
     });
     for qp in &qps {
         SoftNic::destroy_qp(qp).expect("it is destroyed");

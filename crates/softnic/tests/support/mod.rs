@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rdmalab_testing::Patience;
+use rdmalab_testing::WaitLimit;
 
 /// The environment variable for a child's role.
 const ROLE: &str = "RDMALAB_TEST_ROLE";
@@ -131,7 +131,7 @@ pub fn play(roles: &[(&str, Role)]) {
 /// Ends this process when it takes too long.
 pub fn end_if_hung(title: String) {
     std::thread::spawn(move || {
-        Patience::of(WATCHDOG).sleep_out();
+        WaitLimit::of(WATCHDOG).sleep_out();
         eprintln!("{title}: hangs");
         if std::env::var_os("RDMALAB_TEST_GDB").is_some() {
             std::thread::sleep(Duration::from_secs(1000));
@@ -234,14 +234,14 @@ impl Processes {
 
     /// Waits for the end of child `index`.
     pub fn wait(&mut self, index: usize) -> ExitStatus {
-        let mut patience = Patience::of(WATCHDOG + Duration::from_secs(5));
+        let mut wait_limit = WaitLimit::of(WATCHDOG + Duration::from_secs(5));
         loop {
             let status = self.children[index].1.try_wait().expect("our child");
             if let Some(status) = status {
                 self.done[index] = true;
                 return status;
             }
-            assert!(patience.lasts(), "{} {index} does not end", self.children[index].0);
+            assert!(wait_limit.is_left(), "{} {index} does not end", self.children[index].0);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -302,9 +302,9 @@ fn spawn(
 
 /// Waits until `condition` holds; it may do work each time it is called.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let mut patience = Patience::of(PATIENCE);
+    let mut wait_limit = WaitLimit::of(PATIENCE);
     while !condition() {
-        assert!(patience.lasts(), "waited in vain: {what}");
+        assert!(wait_limit.is_left(), "waited in vain: {what}");
     }
 }
 

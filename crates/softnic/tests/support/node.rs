@@ -6,7 +6,7 @@ use std::time::Instant;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_softnic::{Channel, Context, Cq, Mr, Pd, SoftNic, SoftQp, Srq, alloc_shared};
-use rdmalab_testing::Patience;
+use rdmalab_testing::WaitLimit;
 use rdmalab_wire::ids::Qpn;
 
 use super::{Link, PATIENCE};
@@ -443,7 +443,7 @@ pub fn wait(cq: &Cq) -> Wc {
 
 /// Waits for at least one completion, and takes at most `most`.
 pub fn wait_some(cq: &Cq, most: usize) -> Vec<Wc> {
-    let mut patience = Patience::of(PATIENCE);
+    let mut wait_limit = WaitLimit::of(PATIENCE);
     loop {
         for _ in 0..1000 {
             let found = poll(cq, most);
@@ -451,7 +451,7 @@ pub fn wait_some(cq: &Cq, most: usize) -> Vec<Wc> {
                 return found;
             }
         }
-        assert!(patience.lasts(), "no completion came");
+        assert!(wait_limit.is_left(), "no completion came");
     }
 }
 
@@ -475,7 +475,7 @@ pub fn readable(fd: i32, timeout_ms: i32) -> bool {
 /// Whether a descriptor becomes readable at all.
 pub fn becomes_readable(fd: i32) -> bool {
     let wait = |slice: std::time::Duration| readable(fd, slice.as_millis() as i32).then_some(());
-    Patience::of(PATIENCE).in_slices(wait).is_some()
+    WaitLimit::of(PATIENCE).in_slices(wait).is_some()
 }
 
 /// The processor time that this process has used, in microseconds.

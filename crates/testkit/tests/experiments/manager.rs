@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdmalab_testkit::programs::Patience;
+use rdmalab_testkit::programs::WaitLimit;
 use rdmalab_verbs::{
     Access, CmAddress, CmChannel, CmEvent, CmEventKind, CmId, ConnParam, Context, Cq,
     MULTICAST_QPN, Pd, Qp, QpState, QpType, RecvRequest, SendRequest, UDP_QKEY,
@@ -21,7 +21,7 @@ fn channel() -> CmChannel {
 }
 
 fn event(channel: &CmChannel, kind: CmEventKind) -> CmEvent {
-    let event = Patience::of(LONG).in_slices(|slice| channel.wait(slice).expect("an event"));
+    let event = WaitLimit::of(LONG).in_slices(|slice| channel.wait(slice).expect("an event"));
     let event = event.expect("one in time");
     assert_eq!(event.kind, kind, "{event:?}");
     event

@@ -13,7 +13,7 @@ use rdmalab_experiments::{Experiment, Limits, Point, check, option, run, sweep};
 use rdmalab_measure::{Clock, Outcome, Stamp};
 use rdmalab_rank::{CpuTime, Locks, Rank, Stopped};
 use rdmalab_softnic::{SoftNic, management_c};
-use rdmalab_testkit::programs::{Patience, library_dir};
+use rdmalab_testkit::programs::{WaitLimit, library_dir};
 use rdmalab_verbs::{CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, SoftHooks};
 
 /// A limit that no wait of a test reaches unless something is broken.
@@ -221,12 +221,12 @@ impl Rank for ThreadRank<'_> {
         let mut rounds = self.table.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         rounds.given[self.index].push(bytes.to_vec());
         self.table.changed.notify_all();
-        let mut patience = Patience::of(Duration::from_nanos(PATIENCE_NS));
+        let mut wait_limit = WaitLimit::of(Duration::from_nanos(PATIENCE_NS));
         while rounds.given[1 - self.index].len() <= round {
             if let Some(why) = &rounds.gone {
                 return Err(Stopped::Other(why.clone()));
             }
-            if !patience.lasts() {
+            if !wait_limit.is_left() {
                 return Err(Stopped::TimedOut("waited for an exchange".to_owned()));
             }
             let waited = self.table.changed.wait_timeout(rounds, Duration::from_millis(100));

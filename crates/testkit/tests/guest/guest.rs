@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rdmalab_testkit::programs::{self, Patience, Process};
+use rdmalab_testkit::programs::{self, Process, WaitLimit};
 
 /// The guest's address.
 pub const GUEST: &str = "10.91.0.2";
@@ -102,14 +102,14 @@ impl Guest {
     }
 
     fn connect(mut emulator: Child, namespace: String, directory: PathBuf, control: &Path) -> Self {
-        let mut patience = Patience::of(BOOT_LIMIT);
+        let mut wait_limit = WaitLimit::of(BOOT_LIMIT);
         let orders = loop {
             if let Ok(stream) = UnixStream::connect(control) {
                 break stream;
             }
             let gone = emulator.try_wait().expect("the emulator can be asked");
             let log = std::fs::read_to_string(directory.join("emulator.log")).unwrap_or_default();
-            assert!(gone.is_none() && patience.lasts(), "no emulator: {log}");
+            assert!(gone.is_none() && wait_limit.is_left(), "no emulator: {log}");
             std::thread::sleep(Duration::from_millis(20));
         };
         let answers = BufReader::new(orders.try_clone().expect("a second descriptor"));

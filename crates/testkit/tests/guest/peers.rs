@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Patience, Process};
+use rdmalab_testkit::programs::{self, Ended, Process, WaitLimit};
 
 use crate::boot;
 use crate::guest::{Done, GUEST, Guest, HOST};
@@ -192,8 +192,8 @@ impl Pair<'_> {
 /// Waits until a program in the network namespace of a process listens on a TCP port, or until the
 /// process has ended.
 fn await_port(process: u32, port: u16) {
-    let mut patience = Patience::of(LIMIT);
-    while !rdmalab_testing::listens(process, port) && patience.lasts() {
+    let mut wait_limit = WaitLimit::of(LIMIT);
+    while !rdmalab_testing::listens(process, port) && wait_limit.is_left() {
         if std::fs::metadata(format!("/proc/{process}")).is_err() {
             return;
         }

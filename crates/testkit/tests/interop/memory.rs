@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile;
-use rdmalab_testkit::programs::{self, Ended, Patience, Process};
+use rdmalab_testkit::programs::{self, Ended, Process, WaitLimit};
 
 use crate::case::{Case, LIMIT, check_pairs};
 
@@ -181,9 +181,9 @@ fn nothing_keeps_the_memory_of_a_process_that_was_killed() {
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
     arguments.push("127.0.0.1".to_owned());
     let mut client = programs::start(&path, &arguments, &variables);
-    let mut patience = Patience::of(LIMIT);
+    let mut wait_limit = WaitLimit::of(LIMIT);
     let has_both = |client: &Process| mapped_files(Some(client.id())).len() == 2;
-    while !has_both(&client) && !client.has_ended() && patience.lasts() {
+    while !has_both(&client) && !client.has_ended() && wait_limit.is_left() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let files = mapped_files(Some(server.id()));
@@ -213,16 +213,16 @@ fn a_peer_that_spins_gives_the_memory_of_a_killed_process_back() {
     let own = mapped_files(Some(server.id()));
     arguments.push("127.0.0.1".to_owned());
     let mut client = programs::start(&path, &arguments, &variables);
-    let mut patience = Patience::of(LIMIT);
+    let mut wait_limit = WaitLimit::of(LIMIT);
     let now = |of: &Process| mapped_files(Some(of.id()));
-    while now(&server).len() < 2 && !client.has_ended() && patience.lasts() {
+    while now(&server).len() < 2 && !client.has_ended() && wait_limit.is_left() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let is_mapped = now(&server).len() == 2;
     // It kills the client.
     let client = client.end_by(Instant::now());
     assert!(is_mapped, "{}{}", client.report(), server.end_by(Instant::now()).report());
-    while now(&server).len() > 1 && !server.has_ended() && patience.lasts() {
+    while now(&server).len() > 1 && !server.has_ended() && wait_limit.is_left() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let (left, waits) = (now(&server), !server.has_ended());

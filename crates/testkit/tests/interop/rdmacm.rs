@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Connected, Ended, Patience, Process};
+use rdmalab_testkit::programs::{self, Connected, Ended, Process, WaitLimit};
 
 use crate::case::{Case, LIMIT, full, is_full};
 
@@ -248,8 +248,8 @@ fn a_persistent_server_goes_on() {
         let ended = programs::again_while(programs::SPOILED, once, programs::is_refused);
         assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
         let mut killed = client("");
-        let mut patience = Patience::of(LIMIT);
-        while !killed.said().contains("ping data") && !killed.has_ended() && patience.lasts() {
+        let mut wait_limit = WaitLimit::of(LIMIT);
+        while !killed.said().contains("ping data") && !killed.has_ended() && wait_limit.is_left() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let killed = killed.end_by(Instant::now());
@@ -270,9 +270,9 @@ fn a_killed_client_is_noticed() {
     let talks = pair("rping -s -p PORT -v", "rping -c -a 127.0.0.1 -p PORT", "", "");
     let once = || {
         let [mut server, mut client] = start_pair(&talks, programs::free_port(), "infiniband")?;
-        let mut patience = Patience::of(LIMIT);
+        let mut wait_limit = WaitLimit::of(LIMIT);
         let has_talked = |server: &Process| server.said().contains("server ping data");
-        while !has_talked(&server) && !client.has_ended() && patience.lasts() {
+        while !has_talked(&server) && !client.has_ended() && wait_limit.is_left() {
             std::thread::sleep(Duration::from_millis(5));
         }
         // Kill the client, unless it was refused.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile_with;
-use rdmalab_testkit::programs::{self, Ended, Patience, Process};
+use rdmalab_testkit::programs::{self, Ended, Process, WaitLimit};
 
 use crate::case::{Case, LIMIT};
 
@@ -244,8 +244,8 @@ fn ucx_connects_two_processes_by_rdmacm() {
         // This looks at the ports of the connection manager only.
         programs::wait_until_bound(&mut server, port);
         let client = run(&stdbuf, &words(&format!("{line} -a 127.0.0.1")), &variables);
-        let mut patience = Patience::of(LIMIT);
-        while client.succeeded() && !server.said().contains("SUCCESS") && patience.lasts() {
+        let mut wait_limit = WaitLimit::of(LIMIT);
+        while client.succeeded() && !server.said().contains("SUCCESS") && wait_limit.is_left() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let server = server.end_by(Instant::now());

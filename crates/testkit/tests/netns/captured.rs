@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Patience};
+use rdmalab_testkit::programs::{self, WaitLimit};
 use rdmalab_wire::frame::{EthernetFrame, Network};
 use rdmalab_wire::opcode::Operation;
 use rdmalab_wire::packet::Packet;
@@ -40,8 +40,8 @@ fn capture(lab: &Lab, name: &str, lines: &[&str]) -> Vec<u8> {
     // With its own user, tcpdump could not write into our directory.
     let line = format!("tcpdump -Z root -U -n -i {INTERFACE} -w {} udp port 4791", file.display());
     let mut tcpdump = lab.start(1, &line);
-    let mut patience = Patience::of(LIMIT);
-    while !file.exists() && patience.lasts() && !tcpdump.has_ended() {
+    let mut wait_limit = WaitLimit::of(LIMIT);
+    while !file.exists() && wait_limit.is_left() && !tcpdump.has_ended() {
         std::thread::sleep(Duration::from_millis(20));
     }
     for line in lines {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile;
-use rdmalab_testkit::programs::{self, Connected, Patience, Process};
+use rdmalab_testkit::programs::{self, Connected, Process, WaitLimit};
 
 use crate::lab::Lab;
 
@@ -47,9 +47,9 @@ fn wait_for(server: &mut Process, line: &str) {
 fn wait_until_it_is_member(program: &mut Process) {
     const GROUP: &str = "0909FFEF"; // In the order of this machine's bytes.
     let table = format!("/proc/{}/net/igmp", program.id());
-    let mut patience = Patience::of(LIMIT);
+    let mut wait_limit = WaitLimit::of(LIMIT);
     let is_member = || std::fs::read_to_string(&table).unwrap_or_default().contains(GROUP);
-    while patience.lasts() && !program.has_ended() && !is_member() {
+    while wait_limit.is_left() && !program.has_ended() && !is_member() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Patience, Process, Turn};
+use rdmalab_testkit::programs::{self, Ended, Process, Turn, WaitLimit};
 
 /// A program that takes longer counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(100);
@@ -94,14 +94,14 @@ impl Lab {
     /// Waits for the carrier of a new interface. The kernel reports such changes once a second if
     /// there are many, and a device whose port is down refuses programs.
     fn wait_until_up(&self, host: &str) {
-        let mut patience = Patience::of(LIMIT);
+        let mut wait_limit = WaitLimit::of(LIMIT);
         let look = ["-n", host, "-o", "link", "show", INTERFACE];
         let is_up = || {
             let output = Command::new(&self.ip).args(look).output().expect("ip runs");
             String::from_utf8_lossy(&output.stdout).contains(" state UP ")
         };
         while !is_up() {
-            assert!(patience.lasts(), "{host}: {INTERFACE} has no carrier");
+            assert!(wait_limit.is_left(), "{host}: {INTERFACE} has no carrier");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

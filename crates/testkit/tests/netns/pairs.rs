@@ -1,6 +1,6 @@
 //! Two programs on two hosts.
 
-use rdmalab_testkit::programs::{self, Patience};
+use rdmalab_testkit::programs::{self, WaitLimit};
 
 use crate::lab::Lab;
 
@@ -201,9 +201,9 @@ fn forged_reports_of_a_small_path_mtu_change_nothing() {
         String::from_utf8_lossy(&route).contains("mtu 600")
     };
     // The kernel believes a report that quotes a packet of an open socket.
-    let mut patience = Patience::of(crate::lab::LIMIT);
+    let mut wait_limit = WaitLimit::of(crate::lab::LIMIT);
     while !is_believed() {
-        assert!(patience.lasts(), "the kernel believes no report");
+        assert!(wait_limit.is_left(), "the kernel believes no report");
         pair(1);
     }
     (1..=2).for_each(pair);

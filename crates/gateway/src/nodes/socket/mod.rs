@@ -388,7 +388,7 @@ mod tests {
     use std::io::Write;
 
     use rdmalab_sample::Kind;
-    use rdmalab_testing::{LIMIT, Patience};
+    use rdmalab_testing::{LIMIT, WaitLimit};
 
     use super::*;
     use crate::node::Stop;
@@ -483,9 +483,9 @@ mod tests {
         let timer = crate::timer::TimerKind::Timerfd;
         let world = World { device: None, clock, timer, stop: Stop::default(), log };
         let mut stream = Stream::to(to, "net", &world, &NodeCounts::default());
-        let (mut to, mut patience) = (Vec::new(), Patience::of(LIMIT));
+        let (mut to, mut wait_limit) = (Vec::new(), WaitLimit::of(LIMIT));
         while stream.peer().is_none() || reading.counts.connected.get() == 0 {
-            assert!(patience.lasts(), "no connection");
+            assert!(wait_limit.is_left(), "no connection");
             assert!(reading.read(&mut pool, &mut to, Duration::from_millis(5)).is_ok());
             stream.send(&[], 0);
         }

@@ -12,20 +12,20 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How long a wait may last that looks again and again. Between two looks at most 100 ms count.
 #[derive(Debug)]
-pub struct Patience {
+pub struct WaitLimit {
     left: Duration,
     looked: Instant,
 }
 
-impl Patience {
+impl WaitLimit {
     /// From now on.
     #[must_use]
     pub fn of(limit: Duration) -> Self {
         Self { left: limit, looked: Instant::now() }
     }
 
-    /// Whether there is more of it; asked at each look.
-    pub fn lasts(&mut self) -> bool {
+    /// Whether time is left; to be asked at each look.
+    pub fn is_left(&mut self) -> bool {
         self.passed(Instant::now());
         !self.left.is_zero()
     }
@@ -40,7 +40,7 @@ impl Patience {
     pub fn until<T>(mut self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             let found = look();
-            if found.is_some() || !self.lasts() {
+            if found.is_some() || !self.is_left() {
                 return found;
             }
             sleep(LOOK);
@@ -51,7 +51,7 @@ impl Patience {
     pub fn in_slices<T>(mut self, mut wait: impl FnMut(Duration) -> Option<T>) -> Option<T> {
         loop {
             let found = wait(COUNTED);
-            if found.is_some() || !self.lasts() {
+            if found.is_some() || !self.is_left() {
                 return found;
             }
         }
@@ -79,7 +79,7 @@ impl Patience {
 }
 
 /// Until a moment, as far as it is away now.
-impl From<Instant> for Patience {
+impl From<Instant> for WaitLimit {
     fn from(until: Instant) -> Self {
         let looked = Instant::now();
         Self { left: until.saturating_duration_since(looked), looked }
@@ -95,22 +95,22 @@ mod tests {
 
     #[test]
     fn a_standstill_counts_as_one_look() {
-        let mut patience = Patience::of(Duration::from_secs(1));
-        let mut now = patience.looked;
+        let mut wait_limit = WaitLimit::of(Duration::from_secs(1));
+        let mut now = wait_limit.looked;
         for _ in 0..9 {
             now += Duration::from_secs(3600);
-            patience.passed(now);
-            assert!(!patience.left.is_zero());
+            wait_limit.passed(now);
+            assert!(!wait_limit.left.is_zero());
         }
-        patience.passed(now + Duration::from_millis(99));
-        assert_eq!(patience.left, Duration::from_millis(1));
-        patience.passed(now + Duration::from_millis(101));
-        assert!(patience.left.is_zero() && !patience.lasts());
+        wait_limit.passed(now + Duration::from_millis(99));
+        assert_eq!(wait_limit.left, Duration::from_millis(1));
+        wait_limit.passed(now + Duration::from_millis(101));
+        assert!(wait_limit.left.is_zero() && !wait_limit.is_left());
     }
 
     #[test]
     fn waits_end() {
-        let (short, long) = (|| Patience::of(Duration::from_millis(20)), || Patience::of(LIMIT));
+        let (short, long) = (|| WaitLimit::of(Duration::from_millis(20)), || WaitLimit::of(LIMIT));
         let mut looks = 0;
         assert_eq!(short().until(|| None::<()>), None);
         assert_eq!(short().in_slices(|_| None::<()>), None);
