@@ -2,11 +2,12 @@
  * An MPI program for two or more processes that checks what it receives: point to point in all
  * sizes, from anybody, collectives, and one-sided. The last line of rank 0 is "all passed".
  */
-#include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "mpi_check.h"
 
 /* Around the limits of every protocol: inline, one packet, eager, rendezvous. */
 static const int sizes[] = {0,    1,    7,     8,     63,    64,     65,     255,
@@ -17,16 +18,7 @@ static const int sizes[] = {0,    1,    7,     8,     63,    64,     65,     255
 #define FLOOD 2000
 #define WINDOW 64
 
-static int rank, count;
-
-#define CHECK(condition)                                                                      \
-    do {                                                                                      \
-        if (!(condition)) {                                                                   \
-            fprintf(stderr, "rank %d, line %d: %s does not hold\n", rank, __LINE__,           \
-                    #condition);                                                              \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                     \
-        }                                                                                     \
-    } while (0)
+static int count;
 
 /* The byte at a position of a message. The seed is different in every message. */
 static unsigned char byte_of(unsigned seed, size_t at)

@@ -3,26 +3,17 @@
  * exchanges messages of 8 bytes with the thread of the same number in the other process, and checks
  * each. The last line of rank 0 is "all passed".
  */
-#include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "mpi_check.h"
+
 #define THREADS 2
 #define ROUNDS 300
 
-static int rank;
 static uint64_t received[THREADS];
-
-#define CHECK(condition)                                                                      \
-    do {                                                                                      \
-        if (!(condition)) {                                                                   \
-            fprintf(stderr, "rank %d, line %d: %s does not hold\n", rank, __LINE__,           \
-                    #condition);                                                              \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                     \
-        }                                                                                     \
-    } while (0)
 
 /* The message of a rank's thread in a round: no two are equal. */
 static uint64_t message(int from, int thread, int round)

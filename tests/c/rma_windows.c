@@ -3,23 +3,15 @@
  * is taken under an exclusive lock, and pages that are put and got, each once. Every value is
  * checked. Rank 0 prints how long MPI_Init and MPI_Finalize took, and "all passed" at last.
  */
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "mpi_check.h"
+
 enum { ROUNDS = 4, PAGE_WORDS = 512, PAGES = 4, WORDS = PAGES * PAGE_WORDS };
 
-static int rank, count;
-
-#define CHECK(condition)                                                                      \
-    do {                                                                                      \
-        if (!(condition)) {                                                                   \
-            fprintf(stderr, "rank %d, line %d: %s does not hold\n", rank, __LINE__,           \
-                    #condition);                                                              \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                     \
-        }                                                                                     \
-    } while (0)
+static int count;
 
 static double now_ms(void)
 {
