@@ -49,8 +49,9 @@ pub const MAX_PERIOD: usize = 4096;
 pub const MAX_SAMPLES: usize = 1 << 15;
 /// With what probability a repetition may be taken for a period of its own.
 const REPETITION: f64 = 0.001;
-/// A shorter period is enough if no place differs from it by more than this share of its height.
-const LOW: f64 = 0.1;
+/// A shorter period is enough if the squares of what it leaves are at most this share of the
+/// squares of its heights. Squares, because a few places may be disturbed.
+const LOW: f64 = 0.02;
 /// Multiples of a period whose divisors may replace it.
 const MULTIPLES: usize = 4;
 /// The share of neighbouring periods that are taken to hold noise alone.
@@ -255,13 +256,12 @@ fn enough(samples: &[f64], period: usize) -> Option<usize> {
     let is_enough = |shorter: &usize| {
         let part = medians(samples, *shorter);
         let base = middle(&part);
-        let largest = |values: &mut dyn Iterator<Item = f64>| {
-            values.filter(|v| !v.is_nan()).map(f64::abs).fold(0.0, f64::max)
+        let squares = |of: &dyn Fn(usize, f64) -> f64| -> f64 {
+            let each = whole.iter().enumerate().map(|(at, median)| of(at % shorter, *median));
+            each.filter(|v| !v.is_nan()).map(|v| v * v).sum()
         };
-        let height = largest(&mut part.iter().map(|median| median - base));
-        let places = whole.iter().enumerate();
-        let left = largest(&mut places.map(|(at, median)| median - part[at % shorter]));
-        left <= LOW * height
+        let left = squares(&|at, median| median - part[at]);
+        left <= LOW * squares(&|at, _| part[at] - base)
     };
     (2..period).filter(|shorter| period.is_multiple_of(*shorter)).find(is_enough)
 }

@@ -250,6 +250,10 @@ fn the_higher_of_two_causes_has_its_own_period() {
             assert_eq!((pattern.period, pattern.peaks[0].place), (high, high - 1), "seed {seed}");
         }
     }
+    // A few places of the long period are disturbed.
+    let mut samples = with_pattern(20_000, 3, normal, 16, &[(15, 1000.0)]);
+    samples.iter_mut().skip(40).step_by(512).for_each(|sample| *sample += 150.0);
+    assert_eq!(find(&samples, 0).expect("a pattern").period, 16);
     // Of two that are alike, neither is enough.
     let samples = with_pattern(20_000, 1, normal, 24, &[(0, 9.0), (8, 9.0), (16, 9.0), (12, 9.0)]);
     assert_eq!(find(&samples, 0).expect("a pattern").period, 24);
