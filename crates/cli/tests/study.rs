@@ -145,6 +145,14 @@ fn a_figure_about_an_application_runs_the_users_program() {
     assert_eq!(ended.code, Some(0), "{}", ended.report());
     assert!(ended.stdout.contains("packets"), "{}", ended.stdout);
 
+    let absent = of("6.4", "/nonexistent");
+    assert_eq!(absent.code, Some(1), "{}", absent.report());
+    assert!(
+        absent.stderr.contains("no trial of --program \"/nonexistent\""),
+        "{}",
+        absent.report()
+    );
+
     let none = study(&out, &["fukuoka2021", "--device", "soft0", "--figure", "6.5"]);
     assert_eq!(none.code, Some(2), "{}", none.report());
     assert!(none.stdout.contains("your build of the application"), "{}", none.report());

@@ -100,7 +100,7 @@ pub fn check(trials: &Trials, request: &Request) -> Result<(), String> {
 /// Runs the trials that are not in the record yet. A trial that fails is kept without a time.
 ///
 /// # Errors
-/// When the program cannot be run, the record cannot be written, or on an interrupt.
+/// When no trial succeeds, the record cannot be written, or on an interrupt.
 pub fn run(
     (part, repeat): (&Trials, u32),
     dir: &Path,
@@ -125,6 +125,7 @@ pub fn run(
     let program = request.program.as_deref().unwrap_or_default();
     let of_each = arms.iter().map(|(condition, ..)| parameters(program, condition));
     let parameters: Vec<Object> = of_each.collect();
+    let (mut succeeded, mut why_not) = (false, None);
     kept::each((&parameters, repeat), (dir, header), interrupt, |number| {
         let (condition, args, command) = &mut arms[number];
         let trial = trials::one(command, &supervisor).map_err(trials::NoTrial::reason)?;
@@ -133,12 +134,20 @@ pub fn run(
         }
         let mut measured = keep::of_trial(&trial, args.memory);
         match &measured.cut_short {
-            Some(why) => errln!("rdmalab: {}: failed: {why}", condition.name()),
+            Some(why) => {
+                errln!("rdmalab: {}: failed: {why}", condition.name());
+                why_not = Some(why.clone());
+            }
             None => {
+                succeeded = true;
                 let value = trial.elapsed.as_nanos() as f64;
                 measured.push_series(Quantity::ExecutionTime, "", 0, vec![value]);
             }
         }
         Ok(measured)
-    })
+    })?;
+    match why_not.filter(|_| !succeeded) {
+        Some(why) => Err(failed(format!("no trial of --program {program:?} succeeded: {why}"))),
+        None => Ok(()),
+    }
 }
