@@ -303,6 +303,8 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return value.to_string();
     }
+    // What rounds to 0 has no sign.
+    let value = if value.abs() < 0.005 * units[0].0 { 0.0 } else { value };
     let mut text = String::new();
     for &(scale, unit) in units {
         let number = value / scale;
@@ -339,6 +341,9 @@ mod tests {
             (2e9, "2.00 s"),
             (4.2e12, "4200 s"),
             (-103.4, "-103 ns"),
+            (-0.004, "0.00 ns"),
+            (-0.0, "0.00 ns"),
+            (-0.006, "-0.01 ns"),
             (f64::NAN, "NaN"),
         ] {
             assert_eq!(fmt_ns(ns), text);

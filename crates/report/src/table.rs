@@ -317,7 +317,7 @@ fn times_of_several(model: &Model, peers: &[Group]) -> String {
         }
         table
     });
-    format!("{} of each {}[{}]\n{table}", quantity.name(), kind, quantity.unit())
+    format!("{} of each {}\n{table}", quantity.name(), kind.trim())
 }
 
 fn times(model: &Model, group: &Group) -> String {
@@ -334,8 +334,7 @@ fn times(model: &Model, group: &Group) -> String {
         }
         table
     });
-    let unit = group.quantity.unit();
-    format!("{} [{unit}]\n{table}", group_name(group.quantity, group.label))
+    format!("{}\n{table}", group_name(group.quantity, group.label))
 }
 
 /// A table of times with quantiles of the body, if the samples have them and it fits. Otherwise

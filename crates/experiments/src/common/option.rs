@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use crate::common::number;
+use rdmalab_measure::unit;
+
+use crate::common::number::{self, Kind};
 use crate::common::params::Common;
 
 /// An option. An option of the same name means the same in every experiment.
@@ -64,8 +66,10 @@ impl Opt {
             if is_change || (!name.is_empty() && !self.words.contains(&part)) {
                 let value = part.rsplit('=').next().unwrap_or(part);
                 if value.contains("..") {
-                    let numbers =
-                        number::range(value, false).map_err(|reason| self.error(reason))?;
+                    // The name ends with the unit.
+                    let unit = unit::of_name(name.trim_end_matches('=')).unwrap_or_default();
+                    let numbers = number::range(value, Kind::of(unit))
+                        .map_err(|reason| self.error(reason))?;
                     found.extend(numbers.iter().map(|number| format!("{name}{number}")));
                 } else {
                     found.push(format!("{name}{value}"));
@@ -73,8 +77,8 @@ impl Opt {
                 continue;
             }
             if self.is_number && part.contains("..") {
-                let numbers =
-                    number::range(part, self.is_time()).map_err(|reason| self.error(reason))?;
+                let numbers = number::range(part, Kind::of(self.unit))
+                    .map_err(|reason| self.error(reason))?;
                 found.extend(numbers.iter().map(u64::to_string));
             } else {
                 found.push(part.to_owned());
@@ -87,10 +91,6 @@ impl Opt {
     #[must_use]
     pub fn splits_itself(&self) -> bool {
         self.words.iter().any(|word| word.contains(','))
-    }
-
-    fn is_time(&self) -> bool {
-        self.unit == "ns"
     }
 
     pub(crate) fn error(&self, reason: impl Into<String>) -> OptionError {
@@ -208,13 +208,12 @@ pub(crate) use {choices, number_field, word_field};
 /// Upper bound of every count; [`crate::check`] bounds the product of several counts.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;
 
-/// A number within its bounds, of a text that may end in K, M or G, or, where the unit is ns, in a
-/// unit of time.
+/// A number within its bounds. Its unit decides which letters may follow its digits: see [`Kind`].
 ///
 /// # Errors
 /// What is wrong with the text, or the bounds.
 pub fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
-    let value = number::parse(text, unit == "ns")?;
+    let value = number::parse(text, Kind::of(unit))?;
     if (from..=to).contains(&value) {
         return Ok(value);
     }

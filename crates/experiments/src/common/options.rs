@@ -247,7 +247,7 @@ pub const MTU: Field<Common> = Field {
     },
     get: |p| p.mtu_bytes.to_string(),
     set: |p, text| {
-        let bytes = number::parse(text, false)?;
+        let bytes = number::parse(text, number::Kind::Bytes)?;
         // A 2 is a code in a configuration file, never a number of bytes.
         match bytes {
             0 | 256 | 512 | 1024 | 2048 | 4096 => p.mtu_bytes = bytes as u32,

@@ -129,7 +129,7 @@ pub(super) const RETURN: Field<Recvq> = Field {
             "half" => Return::Half,
             "all" => Return::All,
             n => {
-                number::parse(n, false).map_err(|e| format!("{e}; or half, all"))?;
+                number::parse(n, number::Kind::Count).map_err(|e| format!("{e}; or half, all"))?;
                 Return::Every(within(n, "", 1, MOST)? as u32)
             }
         };
