@@ -340,6 +340,13 @@ pub const MIN_RNR_TIMER: Field<Common> = number_field!(
     "min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "",
     "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"
 );
+/// Longest wait for a message that may be lost: a minute.
+const LOST_AFTER_MAX_NS: u64 = 60_000_000_000;
+/// The option `--lost-after`.
+pub const LOST_AFTER: Field<Common> = number_field!(
+    "lost-after", None, lost_after_ns: u64, 1..=LOST_AFTER_MAX_NS, "TIME", "ns",
+    "how long a message of UC, UD or a multicast is waited for"
+);
 /// The option `--max-sge`.
 pub const MAX_SGE: Field<Common> = number_field!(
     "max-sge", None, max_sge: u32, 1..=u32::MAX, "N", "",

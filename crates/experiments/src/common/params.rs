@@ -225,6 +225,8 @@ pub struct Common {
     pub rnr_retry: u8,
     /// The RNR timer code that a peer without a posted receive sends (IBA 9.7.5.2.8).
     pub min_rnr_timer: u8,
+    /// After so long a message that may be lost is taken to be lost.
+    pub lost_after_ns: u64,
     /// Pieces that a receive may have.
     pub max_sge: u32,
     /// Seed of all random numbers; the same seed gives the same numbers.
@@ -270,6 +272,7 @@ impl Common {
         retry_cnt: 7,
         rnr_retry: 7,
         min_rnr_timer: 12,
+        lost_after_ns: 2_000_000_000,
         max_sge: 1,
         seed: 1,
         stream: 0,

@@ -115,7 +115,7 @@ impl<'a> Exchange<'a> {
 
     /// How long a wait may take.
     pub fn limit_ns<R: Rank>(&self, rank: &R) -> u64 {
-        if self.is_lossy() { self.own.lost_after_ns } else { rank.patience_ns() }
+        if self.is_lossy() { self.common.lost_after_ns } else { rank.patience_ns() }
     }
 
     /// The message of a repetition from rank 0, and the answer.

@@ -37,7 +37,7 @@ use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
 use ends::Ends;
 use leaf::Leaf;
 pub(crate) use options::Fan;
-use options::{Cast, DIRECTION, Direction, LOST_AFTER, PEERS, SIZES, Sizes, TO};
+use options::{Cast, DIRECTION, Direction, PEERS, SIZES, Sizes, TO};
 use role::{Idle, all_parts};
 use root::Root;
 
@@ -50,18 +50,18 @@ impl Workload for Fan {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE MTU SL TX_DEPTH RX_DEPTH]
         Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
         Common [MIN_RNR_TIMER]
-        Own [PEERS DIRECTION TO SIZES LOST_AFTER]
-        Common [SEED LINK SIM]
+        Own [PEERS DIRECTION TO SIZES]
+        Common [LOST_AFTER SEED LINK SIM]
     };
-    const COMMON: Common =
-        Common { messages: 10_000, tx_depth: 16, rx_depth: 16, ..Common::DEFAULT };
-    const OWN: Self = Self {
-        peers: 0,
-        direction: Direction::Both,
-        cast: Cast::Each,
-        sizes: Sizes::Alone,
+    const COMMON: Common = Common {
+        messages: 10_000,
+        tx_depth: 16,
+        rx_depth: 16,
         lost_after_ns: 250_000_000,
+        ..Common::DEFAULT
     };
+    const OWN: Self =
+        Self { peers: 0, direction: Direction::Both, cast: Cast::Each, sizes: Sizes::Alone };
 
     fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
         check::check(common, self, limits)

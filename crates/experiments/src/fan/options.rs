@@ -1,6 +1,6 @@
 //! The options that only `fan` has.
 
-use crate::common::option::{Field, Opt, count_or, number_field, word_field};
+use crate::common::option::{Field, Opt, count_or, word_field};
 use crate::common::words::words;
 
 /// Its options.
@@ -14,8 +14,6 @@ pub(crate) struct Fan {
     pub cast: Cast,
     /// Which sizes a run goes through.
     pub sizes: Sizes,
-    /// After so long a message is taken to be lost, over UC and UD, and after a multicast.
-    pub lost_after_ns: u64,
 }
 
 words! {
@@ -52,9 +50,6 @@ words! {
         Random = "random",
     }
 }
-
-/// Longest wait for a message that may be lost: a minute.
-const LOST_AFTER_MAX_NS: u64 = 60_000_000_000;
 
 pub(super) const PEERS: Field<Fan> = Field {
     opt: Opt {
@@ -94,8 +89,4 @@ pub(super) const SIZES: Field<Fan> = word_field!(
     Sizes,
     sizes,
     "--size alone, or all from 1 byte doubled up to it: in series, or drawn at random"
-);
-pub(super) const LOST_AFTER: Field<Fan> = number_field!(
-    "lost-after", None, lost_after_ns: u64, 1..=LOST_AFTER_MAX_NS, "TIME", "ns",
-    "how long a message of UC, UD or a multicast is waited for"
 );

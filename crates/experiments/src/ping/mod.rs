@@ -40,7 +40,8 @@ impl Workload for Ping {
         Common [POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH]
         Common [RX_DEPTH OUTSTANDING_READS]
         Own [UNSIGNALLED]
-        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED LINK SIM]
+        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER LOST_AFTER]
+        Common [SEED LINK SIM]
     };
     const COMMON: Common = Common::DEFAULT;
     const OWN: Self = Self { unsignalled: Unsignalled::Write };

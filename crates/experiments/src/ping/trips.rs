@@ -16,7 +16,7 @@ use crate::common::losses::{DONE_REPEATS, Losses, through_losses_ns};
 use crate::common::pace::longest_gap_ns;
 use crate::common::params::{Common, Transport};
 use crate::common::recv_queue::RecvQueue;
-use crate::common::samples::{IDLE_NS, parts};
+use crate::common::samples::parts;
 use crate::common::sender::{Sender, TAKEN, each_completion};
 use crate::common::thread_tag::place_of;
 
@@ -51,7 +51,7 @@ impl<'a, R: Rank> Trips<'a, R> {
         let receives = if common.op.needs_receives() { qps } else { 0 };
         let recv_queues = (0..receives).map(|qp| RecvQueue::new(end, common, qp));
         let is_lossy = common.transport != Transport::Rc;
-        let patience_ns = if is_lossy { IDLE_NS } else { rank.patience_ns() };
+        let patience_ns = if is_lossy { common.lost_after_ns } else { rank.patience_ns() };
         let limit_ns = patience_ns.max(longest_gap_ns(common));
         let answers_through = is_lossy && rank.index() != 0;
         Ok(Self {

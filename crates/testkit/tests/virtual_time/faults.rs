@@ -9,12 +9,18 @@ use crate::lab::{device_of, model, outcome, run_point_on};
 
 /// The results of rank 0 under fault rules.
 fn disturbed(profile: &Profile, rules: &str, options: &[(&str, &str)]) -> Outcome {
+    timed(profile, rules, options).0
+}
+
+/// The results of rank 0 under fault rules, and the virtual time of the run, ns.
+fn timed(profile: &Profile, rules: &str, options: &[(&str, &str)]) -> (Outcome, f64) {
     let points = sweep(Experiment::PING, options).unwrap();
     let simulation = Simulation::new(profile, 2, Default::default());
     let simulation = simulation.with_faults(rules, 0).unwrap();
     let device = device_of(&simulation);
     let run = |rank: &_| rdmalab_experiments::run(rank, &device, &points[0]);
-    simulation.run(run).0.remove(0).unwrap()
+    let (mut outcomes, report) = simulation.run(run);
+    (outcomes.remove(0).unwrap(), report.time.ns())
 }
 
 const TEN: [(&str, &str); 5] =
@@ -63,6 +69,23 @@ fn a_lost_request_costs_the_time_out_of_the_adapter() {
         let scanned = of(&[("ack_timeout_scan", 1.0)]);
         assert!((plain + 1e3..=2.0 * T_TR_NS).contains(&scanned), "{rules}: {scanned} ns");
     }
+}
+
+/// A lost datagram costs the time that `--lost-after` names, and its round trip has no time.
+#[test]
+fn a_lost_datagram_is_waited_for_as_long_as_asked() {
+    let profile = find("connectx4").unwrap();
+    let found = |lost_after| {
+        let unreliable = [("transport", "ud"), ("lost-after", lost_after)];
+        timed(&profile, "drop nth 6 of send", &[&TEN[..], &unreliable].concat())
+    };
+    let [short, long] = ["1ms", "3ms"].map(found);
+    // One message in each direction.
+    let lost = |of: &Outcome| of.counts.iter().find(|c| c.name == "lost").unwrap().value;
+    assert_eq!((lost(&short.0), lost(&long.0)), (2, 2));
+    let added = long.1 - short.1;
+    let look = 4.0 * profile.parameters.poll_empty_ns.ns();
+    assert!((added - 4e6).abs() <= look, "{added} ns for two waits that are 2 ms longer");
 }
 
 /// The time-out that `timeout` finds: of the first attempt and of all.
