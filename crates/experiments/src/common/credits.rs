@@ -5,7 +5,8 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
-use crate::common::endpoint::{Endpoint, QKEY, WORD};
+use crate::common::connection::QKEY;
+use crate::common::endpoint::{Endpoint, WORD};
 use crate::common::params::{Common, Flow, Signal, Transport};
 use crate::common::recv_queue::{RecvQueue, steps};
 use crate::common::send_queue::Account;

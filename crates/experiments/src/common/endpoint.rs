@@ -5,11 +5,11 @@ use std::ops::Deref;
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
-    Access, AddressHandle, Context, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType, ReadyToReceive,
-    ReadyToSend, RemoteBuffer, SendRequest, UDP_QKEY, Wc,
+    AddressHandle, Context, Mr, Pd, Qp, QpEndpoint, RemoteBuffer, SendRequest, Wc,
 };
 
 use crate::common::completions::{Completions, failed, tag_of, thread_of};
+use crate::common::connection::{mtu_of, psn, qp_type, rights, to_rts};
 use crate::common::handshake::{self, Handshake};
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
@@ -17,8 +17,6 @@ use crate::common::local_end::{self, LocalEnd};
 use crate::common::params::{Common, Op, Transport};
 use crate::common::thread_tag::{TAG_BYTE, ThreadTag};
 
-/// Q_Key of both ends: the one of multicast groups that the connection manager joins.
-pub(crate) const QKEY: u32 = UDP_QKEY;
 /// Requests that a queue holds beyond those of the experiment, if the device allows it.
 const SPARE: u32 = 8;
 /// The `wr_id` of the request that tells the other end that the measurement is over.
@@ -46,40 +44,6 @@ pub(crate) struct Endpoint {
     pub tag: u64,
     /// How messages name the thread.
     pub thread_tag: ThreadTag,
-}
-
-pub(crate) fn qp_type(transport: Transport) -> QpType {
-    match transport {
-        Transport::Rc => QpType::Rc,
-        Transport::Uc => QpType::Uc,
-        Transport::Ud => QpType::Ud,
-    }
-}
-
-pub(crate) fn mtu_of(bytes: u32) -> Mtu {
-    let all = [Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M2048];
-    all.into_iter().find(|m| m.bytes() >= bytes as usize).unwrap_or(Mtu::M4096)
-}
-
-/// The lower bits of a queue pair number, in which the soft device counts the queue pairs of a
-/// process. The upper bits stand for the process and differ from run to run.
-const COUNTED: u32 = 0x3fff;
-
-/// The first PSN of a queue pair, different for each queue pair of a run, so that a packet capture
-/// shows by the PSNs which queue pair answers which. Repeating a run gives the same PSNs, because
-/// fault rules pick packets by PSN.
-pub(crate) fn psn(seed: u64, rank: usize, qp: &Qp) -> u32 {
-    psn_of(seed, rank, qp.qp_num() & COUNTED)
-}
-
-fn psn_of(seed: u64, rank: usize, qp: u32) -> u32 {
-    let which = (rank as u64) << 48 | u64::from(qp) << 32;
-    (rdmalab_random::nth(seed ^ which, 0) >> 40) as u32
-}
-
-/// What peers may do with the memory for messages.
-pub(crate) fn rights() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
 /// Registered memory for messages, with all its pages present.
@@ -131,25 +95,7 @@ fn make(
     };
     let qps: Result<Vec<Qp>, _> = (0..common.qps).map(|_| qp()).collect();
     let qps = qps.map_err(failed)?;
-    for qp in &qps {
-        qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
-    }
-    let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
-    let local = LocalEnd {
-        qps,
-        send,
-        recv,
-        pd,
-        mr,
-        inline_bytes,
-        path: path_of(common, limits),
-        mtu: mtu_of(common.packet_bytes(limits)),
-        transport: qp_type(common.transport),
-        kind: context.kind(),
-        device: context.device_name().to_owned(),
-        gid: "none".to_owned(),
-        link_layer: limits.link_layer.clone(),
-    };
+    let local = LocalEnd::new(context, common, limits, (pd, mr), (send, recv), qps)?;
     Ok((local, thread_tag))
 }
 
@@ -270,39 +216,6 @@ impl Deref for Endpoint {
     }
 }
 
-/// The path that a point names. Without a GID index, it uses GID 0 if the port needs a GID.
-pub(crate) fn path_of(common: &Common, limits: &Limits) -> Path {
-    let gid_index = common.gid_index.or(limits.needs_gid.then_some(0));
-    let by = gid_index.map_or(Path::by_lid(common.port), |i| Path::by_gid(common.port, i));
-    Path { sl: common.sl, ..by }
-}
-
-/// Brings a queue pair from INIT to RTS.
-pub(crate) fn to_rts(
-    qp: &Qp,
-    rank: usize,
-    common: &Common,
-    path: &Path,
-    mtu: Mtu,
-    remote: &QpEndpoint,
-) -> Result<(), Stopped> {
-    let reads = if common.op.reads() { common.outstanding_reads } else { 1 };
-    let to = ReadyToReceive {
-        max_dest_rd_atomic: reads,
-        min_rnr_timer: common.min_rnr_timer,
-        ..ReadyToReceive::new(*remote, *path, mtu)
-    };
-    qp.to_rtr(&to).map_err(failed)?;
-    let with = ReadyToSend {
-        timeout: common.timeout,
-        retry_cnt: common.retry_cnt,
-        rnr_retry: common.rnr_retry,
-        max_rd_atomic: reads,
-        ..ReadyToSend::new(psn(common.seed, rank, qp))
-    };
-    qp.to_rts(&with).map_err(failed)
-}
-
 /// Sends this end's memory and queue pairs to the other rank, and receives as many of its own.
 fn exchange<R: Rank>(
     rank: &R,
@@ -333,22 +246,4 @@ fn go(
         }
     }
     Ok(ahs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The PSNs of both ends of a connection, and of successive points, are far apart.
-    #[test]
-    fn queue_pairs_begin_apart() {
-        let qps = (4..260).flat_map(|n| [(0, n), (1, n)]);
-        let mut psns: Vec<u32> = qps.map(|(rank, n)| psn_of(1, rank, n)).collect();
-        psns.sort_unstable();
-        // Among this many random numbers, two or three neighbours are as near as this.
-        let near = psns.windows(2).filter(|two| two[1] - two[0] < 128).count();
-        assert!(near < 16, "{near}");
-        assert!(psns.iter().all(|psn| psn >> 24 == 0));
-        assert_ne!(psn_of(1, 0, 7), psn_of(2, 0, 7));
-    }
 }

@@ -7,7 +7,7 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{AddressHandle, Context, Qp, QpEndpoint, RemoteBuffer, Srq, Wc};
 
 use crate::common::completions::{Completions, failed};
-use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, rights, to_rts};
+use crate::common::connection::{mtu_of, psn, qp_type, rights, to_rts};
 use crate::common::handshake::{self, Handshake};
 use crate::common::limits::Limits;
 use crate::common::local_end::{LocalEnd, memory};
@@ -118,25 +118,7 @@ impl Links {
         };
         let qps: Result<Vec<Qp>, _> = (0..count).map(|_| qp()).collect();
         let qps = qps.map_err(failed)?;
-        for qp in &qps {
-            qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
-        }
-        let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
-        let local = LocalEnd {
-            qps,
-            send,
-            recv,
-            pd,
-            mr,
-            inline_bytes,
-            path: path_of(common, limits),
-            mtu: mtu_of(common.packet_bytes(limits)),
-            transport: qp_type(common.transport),
-            kind: context.kind(),
-            device: context.device_name().to_owned(),
-            gid: "none".to_owned(),
-            link_layer: limits.link_layer.clone(),
-        };
+        let local = LocalEnd::new(context, common, limits, (pd, mr), (send, recv), qps)?;
         Ok(Self { local, srq, remotes: Vec::new() })
     }
 

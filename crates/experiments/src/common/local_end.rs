@@ -10,6 +10,8 @@ use rdmalab_verbs::{
 };
 
 use crate::common::completions::{Completions, failed};
+use crate::common::connection::{QKEY, mtu_of, path_of, qp_type, rights};
+use crate::common::limits::Limits;
 use crate::common::params::{Common, Memory};
 
 /// The resources of an end; see the module's text.
@@ -31,6 +33,39 @@ pub(crate) struct LocalEnd {
 }
 
 impl LocalEnd {
+    /// The end with these resources, whose queue pairs are brought to INIT.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub fn new(
+        context: &Context,
+        common: &Common,
+        limits: &Limits,
+        (pd, mr): (Pd, Mr),
+        (send, recv): (Completions, Completions),
+        qps: Vec<Qp>,
+    ) -> Result<Self, Stopped> {
+        for qp in &qps {
+            qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
+        }
+        let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
+        Ok(Self {
+            qps,
+            send,
+            recv,
+            pd,
+            mr,
+            inline_bytes,
+            path: path_of(common, limits),
+            mtu: mtu_of(common.packet_bytes(limits)),
+            transport: qp_type(common.transport),
+            kind: context.kind(),
+            device: context.device_name().to_owned(),
+            gid: "none".to_owned(),
+            link_layer: limits.link_layer.clone(),
+        })
+    }
+
     /// The memory.
     #[inline]
     pub fn memory(&self) -> &Buffer {

@@ -4,6 +4,7 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod completions;
+pub(crate) mod connection;
 pub(crate) mod credits;
 pub(crate) mod effort;
 pub(crate) mod endpoint;

@@ -4,7 +4,8 @@ use rdmalab_rank::Stopped;
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
-use crate::common::endpoint::{Endpoint, QKEY};
+use crate::common::connection::QKEY;
+use crate::common::endpoint::Endpoint;
 use crate::common::params::{Common, Op};
 use crate::common::send_queue::Account;
 

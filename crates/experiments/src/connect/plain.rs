@@ -7,7 +7,7 @@ use rdmalab_verbs::{Context, Mtu, Path, Qp, QpEndpoint, RemoteBuffer};
 use super::options::By;
 use super::shared::{Shared, outcome, rights};
 use crate::common::completions::failed;
-use crate::common::endpoint::{mtu_of, path_of, psn, qp_type, to_rts};
+use crate::common::connection::{mtu_of, path_of, psn, qp_type, to_rts};
 use crate::common::limits::Limits;
 use crate::common::params::Common;
 

@@ -9,7 +9,7 @@ use rdmalab_verbs::{AddressHandle, MULTICAST_QPN, RecvRequest, SendRequest, Sge,
 use super::options::{Cast, Direction, Fan};
 use super::shape::{NOTE_BYTES, Schedule, Shape, done, mark};
 use crate::common::completions::failed;
-use crate::common::endpoint::QKEY;
+use crate::common::connection::QKEY;
 use crate::common::links::Links;
 use crate::common::params::{Common, Op, Transport};
 

@@ -15,7 +15,7 @@ use rdmalab_verbs::{
 };
 
 use crate::common::completions::failed;
-use crate::common::endpoint::QKEY;
+use crate::common::connection::QKEY;
 use crate::common::limits::Limits;
 use crate::common::links::Links;
 use crate::common::params::Common;

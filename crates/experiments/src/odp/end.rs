@@ -7,7 +7,7 @@ use rdmalab_verbs::{
 };
 
 use crate::common::completions::failed;
-use crate::common::endpoint::{mtu_of, path_of, psn, rights, to_rts};
+use crate::common::connection::{mtu_of, path_of, psn, rights, to_rts};
 use crate::common::handshake::{self, Handshake};
 use crate::common::limits::Limits;
 use crate::common::local_end;

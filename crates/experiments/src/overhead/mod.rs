@@ -11,9 +11,10 @@ use rdmalab_verbs::{Access, Context, Cq, Mr, Qp, QpState, RecvBatch, RecvRequest
 
 use crate::blast::{is_passive, receive};
 use crate::common::completions::failed;
+use crate::common::connection::{QKEY, qp_type};
 use crate::common::credits::Credits;
 use crate::common::effort::{Begin, Effort};
-use crate::common::endpoint::{Endpoint, QKEY, qp_type};
+use crate::common::endpoint::Endpoint;
 use crate::common::gather::gather_or_keep;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;

@@ -17,8 +17,8 @@ use rdmalab_verbs::{
 };
 
 use crate::common::completions::failed;
+use crate::common::connection::{mtu_of, path_of, psn, to_rts};
 use crate::common::effort::{Begin, Effort};
-use crate::common::endpoint::{mtu_of, path_of, psn, to_rts};
 use crate::common::limits::Limits;
 use crate::common::local_end::device_facts;
 use crate::common::lockstep::cut_short;
