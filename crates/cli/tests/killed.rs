@@ -169,3 +169,26 @@ fn what_a_run_leaves_that_was_killed_at_its_begin_is_explained_and_removed() {
     assert!([&young, &held, &foreign].iter().all(|dir| there.contains(dir)), "{there:?}");
     assert_eq!(there.len(), 4, "{there:?}");
 }
+
+/// A limit on the size of files stands for a full disk. The ignored signal makes writes fail.
+#[test]
+fn what_does_not_fit_on_the_disk_is_still_shown() {
+    let out = tempfile::tempdir().unwrap();
+    let script = r#"trap "" XFSZ; ulimit -f 8; exec "$@""#;
+    let run = |messages: &str| {
+        let program = rdmalab(&[]);
+        let words = ["run", "ping", "--device", "sim:ideal", "--size", "8,64"];
+        let mut command = std::process::Command::new("/bin/sh");
+        command.args(["-c", script, "sh"]).arg(program.get_program()).args(words);
+        command.args(["--warm-up", "0", "--messages", messages, "--out"]).arg(out.path());
+        said(&mut command)
+    };
+    // 160 KB of samples do not fit into 4 KiB: no point can be kept.
+    let none = run("20000");
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.stdout.contains("round trip") && none.stdout.contains("20 000"), "{none:?}");
+    assert!(none.stderr.contains("0 finished points are kept there"), "{none:?}");
+    assert!(none.stderr.contains("what was measured of 1 of 2 points is above"), "{none:?}");
+    assert!(!none.stderr.contains("kept in"), "{none:?}");
+    assert!(names(out.path()).is_empty(), "{:?}", names(out.path()));
+}

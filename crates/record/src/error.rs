@@ -74,7 +74,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "cannot add a point to {}: {source}; {kept} finished {points} kept there, \
-                     the running one is lost: free space or record to another file system",
+                     the last one is not: free space or record to another file system",
                     dir.display()
                 )
             }

@@ -220,6 +220,21 @@ impl Writer {
         Ok(point)
     }
 
+    /// A finished point that is not in the record: its summaries, without samples. Number it
+    /// [`Writer::points`] or more.
+    #[must_use]
+    pub fn unsaved(number: u64, id: &PointId, outcome: &Outcome) -> Point {
+        let nowhere = vec![Samples::Elsewhere; outcome.series.len()];
+        point(number, id, outcome, &nowhere)
+    }
+
+    /// Removes the record if it has neither points nor points that were impossible; whether it
+    /// did.
+    pub fn remove_if_empty(&self) -> bool {
+        let is_empty = (self.points.lines, self.skipped.lines) == (0, 0);
+        is_empty && fs::remove_dir_all(&self.dir).is_ok()
+    }
+
     /// Records a point that is impossible here.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub struct Keep {
     writer: Writer,
     /// Points that were measured before, as places in the order of the plan.
     done: Vec<u64>,
+    /// Points that could not be written, as on a full disk. They are shown and then gone.
+    unsaved: Vec<rdmalab_record::Point>,
     /// Removed when dropped.
     passing: Option<TempDir>,
 }
@@ -86,7 +88,7 @@ impl Keep {
         for (point, reason) in &plan.impossible {
             skip(&mut writer, plan, point, &reason.to_string())?;
         }
-        Ok(Self { writer, done: Vec::new(), passing })
+        Ok(Self { writer, done: Vec::new(), unsaved: Vec::new(), passing })
     }
 
     /// Opens an existing record of the same plan, to continue it; `None` if there is no record.
@@ -109,7 +111,7 @@ impl Keep {
         }
         let done = record.whole_points().map(|p| p.order_index).collect();
         let writer = Writer::resume(&record).map_err(failed)?;
-        let keep = Self { writer, done, passing: None };
+        let keep = Self { writer, done, unsaved: Vec::new(), passing: None };
         // A complete record gets no points; only the page is written again.
         if !(0..plan.turns.len()).all(|order| keep.has(order)) {
             keep.writer.may_grow().map_err(usage)?;
@@ -125,7 +127,7 @@ impl Keep {
     /// Adds a point.
     ///
     /// # Errors
-    /// The disk is full; earlier points stay.
+    /// The disk is full; earlier points stay, and this one can only be shown.
     pub fn add(
         &mut self,
         point: &Point,
@@ -142,11 +144,20 @@ impl Keep {
             started,
             elapsed,
         };
-        self.writer.append(&id, measured).map(drop).map_err(failed)
+        self.writer.append(&id, measured).map(drop).map_err(|error| {
+            let number = self.points();
+            self.unsaved.push(Writer::unsaved(number, &id, measured));
+            failed(error)
+        })
+    }
+
+    /// Number of points that were measured.
+    pub fn points(&self) -> u64 {
+        self.writer.points() + self.unsaved.len() as u64
     }
 
     /// Number of points in the record.
-    pub fn points(&self) -> u64 {
+    pub fn saved(&self) -> u64 {
         self.writer.points()
     }
 
@@ -155,25 +166,33 @@ impl Keep {
     /// # Errors
     /// The disk is full; the points stay.
     pub fn conclude(&mut self) -> Outcome {
-        // For a record of an older version, the findings are computed whenever it is read.
-        if self.writer.may_grow().is_err() {
+        // For a record of an older version, and one that is not whole, the findings are computed
+        // whenever it is read.
+        if self.writer.may_grow().is_err() || !self.unsaved.is_empty() {
             return Ok(());
         }
         let found = rdmalab_findings::find(&self.read()?);
         self.writer.conclude(&found).map_err(failed)
     }
 
-    /// The record as it is now.
+    /// The record as it is now, with the points that could not be written.
     ///
     /// # Errors
     /// The record cannot be read back.
     pub fn read(&self) -> Outcome<Record> {
-        Record::open(self.writer.dir()).map_err(failed)
+        let mut record = Record::open(self.writer.dir()).map_err(failed)?;
+        record.points.extend(self.unsaved.iter().cloned());
+        Ok(record)
     }
 
-    /// The directory of the record; `None` if the record is temporary.
+    /// The directory of the record; `None` if the record is temporary, or was empty and is gone.
     pub fn directory(&self) -> Option<&Path> {
-        self.passing.is_none().then(|| self.writer.dir())
+        (self.passing.is_none() && self.writer.dir().exists()).then(|| self.writer.dir())
+    }
+
+    /// Removes a record in which there is nothing.
+    pub fn remove_if_empty(&self) {
+        self.writer.remove_if_empty();
     }
 }
 

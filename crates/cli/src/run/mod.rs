@@ -114,6 +114,7 @@ pub fn run_points(
     drop((session, hold));
     let shown = show(&mut keep, how, gbits).and(steps);
     if how.part.is_none() {
+        keep.remove_if_empty();
         notes(&plan, &keep, &clock, (how.format, spent.is_some()));
     }
     for file in ends.captures() {
@@ -122,8 +123,11 @@ pub fn run_points(
     if let Some(failure) = failure {
         let failure = failure.then(shown);
         // A part of a study prints no results here.
-        let at = if how.part.is_none() { "is above" } else { "is kept" };
-        return Ok(Ended::CutShort(with_rest(failure, &keep, (plan.turns.len(), at))));
+        let (points, at) = match how.part {
+            None => (keep.points(), "is above"),
+            Some(_) => (keep.saved(), "is kept"),
+        };
+        return Ok(Ended::CutShort(with_rest(failure, points, (plan.turns.len(), at))));
     }
     shown?;
     if !how.expect.is_empty() {
@@ -253,11 +257,10 @@ fn notes(plan: &Plan, keep: &Keep, clock: &Clock, (format, is_simulated): (Forma
 }
 
 /// The failure, with a note on the results that exist nevertheless.
-fn with_rest(failure: Failure, keep: &Keep, (planned, at): (usize, &str)) -> Failure {
+fn with_rest(failure: Failure, points: u64, (planned, at): (usize, &str)) -> Failure {
     match failure {
-        Failure::Run(reason) if keep.points() > 0 => Failure::Run(format!(
-            "{reason} (what was measured of {} of {planned} points {at})",
-            keep.points()
+        Failure::Run(reason) if points > 0 => Failure::Run(format!(
+            "{reason} (what was measured of {points} of {planned} points {at})"
         )),
         other => other,
     }
