@@ -7,7 +7,7 @@ use rdmalab_findings::with_findings;
 use rdmalab_record::Record;
 
 use crate::expect;
-use crate::failure::{Outcome, usage};
+use crate::failure::{Outcome, run as failed, usage};
 use crate::files;
 use crate::format::Format;
 use crate::print;
@@ -47,7 +47,21 @@ pub fn run(args: &ReportArgs) -> Outcome {
         records.extend(open_below(dir)?.into_iter().map(with_findings));
     }
     show(output, &records)?;
+    whole(&records)?;
     expect::check_all(&output.expect, &records)
+}
+
+/// Fails if points of a record are damaged: what was printed is not all that was measured.
+fn whole(records: &[Record]) -> Outcome {
+    let Some(record) = records.iter().find(|record| record.damaged_points > 0) else {
+        return Ok(());
+    };
+    let (damaged, dir) = (record.damaged_points, record.dir.display());
+    Err(failed(format!(
+        "{damaged} of {} measured points of {dir} cannot be read; the others are shown: copy the \
+         record again from where it was made, or measure the missing points again",
+        record.points.len() as u64 + damaged
+    )))
 }
 
 fn show(output: &ReportOutput, records: &[Record]) -> Outcome {

@@ -99,6 +99,20 @@ fn a_disk_that_lost_the_end_of_some_samples(dir: &Path) {
         assert_eq!(lines, usize::from(!in_stdout), "{form:?}: {shown:?}");
     }
     assert!(fs::read_to_string(page).unwrap().contains(cut));
+    a_disk_that_lost_a_point(dir);
+}
+
+/// What cannot be read is no point that was not measured, and the exit code says that it is missing.
+fn a_disk_that_lost_a_point(dir: &Path) {
+    let unfinished = Record::open(dir).unwrap().unfinished_points();
+    let points = File::options().write(true).open(dir.join("points.jsonl")).unwrap();
+    (&points).write_all(b"x").unwrap();
+    assert_eq!(Record::open(dir).unwrap().unfinished_points(), unfinished);
+    let shown = report(dir, &[]);
+    assert_eq!(shown.code, Some(1), "{shown:?}");
+    let warning = "line 1 of points.jsonl was left out";
+    assert!(shown.stdout.contains("round trip") && shown.stdout.contains(warning), "{shown:?}");
+    assert!(shown.stderr.contains("1 of ") && shown.stderr.contains("cannot be read"), "{shown:?}");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct Record {
     /// The findings over all points. `None` where the record has none for exactly these points, as
     /// records before version 3.
     pub findings: Option<Vec<Finding>>,
+    /// Number of points whose lines are damaged: they were measured, and are not among the points.
+    pub damaged_points: u64,
     /// Damaged or missing parts, a sentence for each. Empty for an intact record.
     pub damage: Vec<String>,
 }
@@ -44,8 +46,8 @@ impl Record {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let header = header(dir)?;
         let mut damage = Vec::new();
-        let points: Vec<Point> = lines(dir, POINTS_FILE, parse_point, &mut damage)?;
-        let skipped = lines(dir, SKIPPED_FILE, parse_skipped, &mut damage)?;
+        let (points, damaged_points) = lines(dir, POINTS_FILE, parse_point, &mut damage)?;
+        let (skipped, _) = lines(dir, SKIPPED_FILE, parse_skipped, &mut damage)?;
         let environment = match read_json(&dir.join(ENVIRONMENT_FILE)) {
             Ok(Value::Object(environment)) => environment,
             Ok(_) => Object::new(),
@@ -56,7 +58,8 @@ impl Record {
         };
         let findings = findings(dir, points.len(), &mut damage)?;
         let dir = dir.to_owned();
-        let record = Self { dir, header, environment, points, skipped, findings, damage };
+        let record =
+            Self { dir, header, environment, points, skipped, findings, damaged_points, damage };
         Ok(record.with_lost_samples())
     }
 
@@ -87,10 +90,11 @@ impl Record {
         self.points.iter().filter(|point| point.is_whole())
     }
 
-    /// Number of planned points that were neither finished nor skipped: the run ended early.
+    /// Number of planned points that were neither finished nor skipped: the run ended early. A
+    /// damaged point was finished.
     #[must_use]
     pub fn unfinished_points(&self) -> u64 {
-        let seen = (self.points.len() + self.skipped.len()) as u64;
+        let seen = (self.points.len() + self.skipped.len()) as u64 + self.damaged_points;
         self.header.planned_points.saturating_sub(seen)
     }
 
@@ -217,26 +221,27 @@ fn findings(
     if !dir.join(FINDINGS_FILE).exists() {
         return Ok(None);
     }
-    let last = lines(dir, FINDINGS_FILE, parse_findings, damage)?.pop();
+    let last = lines(dir, FINDINGS_FILE, parse_findings, damage)?.0.pop();
     Ok(last.filter(|(of, _)| *of == points as u64).map(|(_, findings)| findings))
 }
 
-/// Parses each line of a file. A line that cannot be parsed is reported as damage and left out.
+/// Parses each line of a file. A line that cannot be parsed is reported as damage and left out;
+/// returns also how many these are, without one that was not written completely.
 fn lines<T>(
     dir: &Path,
     name: &str,
     parse: fn(&Value) -> Result<T, String>,
     damage: &mut Vec<String>,
-) -> Result<Vec<T>, Error> {
+) -> Result<(Vec<T>, u64), Error> {
     let path = dir.join(name);
     let text = match read(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             damage.push(format!("{name} is missing"));
-            return Ok(Vec::new());
+            return Ok((Vec::new(), 0));
         }
         other => other.map_err(|source| Error::Read { path, source })?,
     };
-    let mut found = Vec::new();
+    let (mut found, mut damaged) = (Vec::new(), 0);
     let mut pieces: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     // After the last line feed there is nothing, or a line that was not written completely.
     let torn = pieces.pop().filter(|rest| !rest.is_empty());
@@ -247,8 +252,11 @@ fn lines<T>(
             Err(_) if torn.is_some_and(|t| std::ptr::eq(t, line)) => {
                 damage.push(format!("the last line of {name} is incomplete and was left out"));
             }
-            Err(e) => damage.push(format!("line {} of {name} was left out: {e}", i + 1)),
+            Err(e) => {
+                damaged += 1;
+                damage.push(format!("line {} of {name} was left out: {e}", i + 1));
+            }
         }
     }
-    Ok(found)
+    Ok((found, damaged))
 }

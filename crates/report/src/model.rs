@@ -472,6 +472,7 @@ mod tests {
             points: vec![cut, run(8, 900.0, false), run(8, 1.0, true), run(64, 5.0, false)],
             skipped: Vec::new(),
             findings: None,
+            damaged_points: 0,
             damage: Vec::new(),
         };
         let model = Model::of(&record);

@@ -117,6 +117,7 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
             points: (0..).zip(all).map(summed_up).collect(),
             findings: None,
             skipped: Vec::new(),
+            damaged_points: 0,
             damage: Vec::new(),
         },
     };

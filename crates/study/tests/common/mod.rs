@@ -16,6 +16,7 @@ pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> R
         points,
         findings: Some(findings),
         skipped: Vec::new(),
+        damaged_points: 0,
         damage: Vec::new(),
     }
 }
