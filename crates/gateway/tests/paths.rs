@@ -134,7 +134,7 @@ fn what_is_wrong_is_told_with_its_place() {
     };
     for (text, what) in [
         ("nodes = { aa = { type = \"signal\", rat = 3 } }\npaths = ()", "a.conf:1:35: "),
-        ("nodes = { aa = { type = \"zeromq\" } }\npaths = ()", "zeromq"),
+        ("nodes = { aa = { type = \"mqtt\" } }\npaths = ()", "mqtt"),
         (&format!("{nodes}\npaths = ( {{ in = \"aa\", out = \"cc\" }} )"), "a.conf:2:30: "),
         (&format!("{nodes}\npaths = ( {{ in = \"aa.data[1]\" }} )"), "signals of aa are 0 to 0"),
         (&format!("{nodes}\npaths = ( {path}, {path} )"), "destination of two paths"),
