@@ -17,7 +17,7 @@ use crate::node::{NodeCounts, Teller, World};
 /// Bytes that are read from a connection at a time.
 const READ_BYTES: usize = 65_536;
 /// Connections that are accepted at most.
-const PEERS_MAX: usize = 1024;
+const PEERS_MAX: usize = 256;
 /// Events that one look takes.
 const EVENTS: usize = 64;
 /// Time from one attempt to connect to the next: the first, and the longest.

@@ -248,6 +248,20 @@ mod tests {
     }
 
     #[test]
+    fn a_subscriber_that_does_not_read_keeps_no_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let mut node = node(&path, true);
+        let mut sink = node.sink(&world().0, &node.signals.clone()).unwrap();
+        let _stuck = Other::subscribed(&path);
+        flushed(&mut *sink, "a subscriber", |sink| sink.is_ready());
+        let mut pool = Pool::new(1, 8);
+        let one = sample(&mut pool);
+        while sink.write(&pool, &one).unwrap() {}
+        assert_eq!(sink.close(Duration::from_millis(20)), Ok(ROOM as u64));
+    }
+
+    #[test]
     fn those_that_do_not_speak_the_protocol_are_told_once_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");

@@ -65,7 +65,7 @@ group! {
         /// The writing half.
         out: Option<Out>;
     }
-    refused { curve: "only the mechanism NULL is built; use a tunnel, such as ssh's"; }
+    refused { curve: "use a tunnel, such as ssh's: connections are not encrypted"; }
 }
 
 impl Config {
