@@ -1,10 +1,10 @@
 //! Addresses: `tcp://HOST:PORT` and `ipc://PATH`.
 
-use std::io::{Error, ErrorKind, Result};
+use std::io::{ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rdmalab_config::{At, ConfigError, OneOrMany};
@@ -36,13 +36,15 @@ enum Place {
 pub struct Listener {
     /// The socket.
     pub socket: OwnedFd,
-    file: Option<PathBuf>,
+    file: Option<(PathBuf, Option<(u64, u64)>)>,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            let _ = std::fs::remove_file(file);
+        if let Some((path, own)) = &self.file
+            && identity(path) == *own
+        {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -102,7 +104,7 @@ impl Endpoint {
                 remove_left(path);
                 let listener = UnixListener::bind(path)?;
                 listener.set_nonblocking(true)?;
-                Ok(Listener { socket: listener.into(), file: Some(path.clone()) })
+                Ok(Listener { socket: listener.into(), file: Some((path.clone(), identity(path))) })
             }
         }
     }
@@ -112,18 +114,14 @@ impl Endpoint {
     /// # Errors
     /// As the system says.
     pub fn connect(&self) -> Result<OwnedFd> {
-        let family = match &self.place {
-            Place::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-            Place::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-            Place::Ipc(_) => AddressFamily::UNIX,
+        let address = match &self.place {
+            Place::Tcp(address) => address,
+            Place::Ipc(path) => return connect_to(path),
         };
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        let connected = match &self.place {
-            Place::Tcp(address) => rustix::net::connect(&socket, address),
-            Place::Ipc(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?),
-        };
-        match connected {
+        match rustix::net::connect(&socket, address) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
@@ -148,28 +146,70 @@ fn resolve(text: &str, binds: bool, ipv6: bool) -> std::result::Result<SocketAdd
         Some(_) => return Err("* is no address to connect to".to_owned()),
         None => text.to_owned(),
     };
-    let mut found = full.to_socket_addrs().map_err(|error| error.to_string())?;
-    match found.next() {
+    let found: Vec<SocketAddr> =
+        full.to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    match choose(&found, ipv6) {
         Some(address) if address.port() == 0 => Err("it has no port".to_owned()),
         Some(address) => Ok(address),
         None => Err("no address".to_owned()),
     }
 }
 
+/// The first address; unless IPv6 is wanted, the first one of IPv4 if there is one.
+fn choose(found: &[SocketAddr], ipv6: bool) -> Option<SocketAddr> {
+    let of_ipv4 = found.iter().find(|address| address.is_ipv4() && !ipv6);
+    of_ipv4.or(found.first()).copied()
+}
+
 /// Removes the file of a socket that a killed process left: one where nobody listens. Any other
 /// file stays.
 fn remove_left(path: &Path) {
-    let probe = UnixStream::connect(path);
-    if probe.is_err_and(|error: Error| error.kind() == ErrorKind::ConnectionRefused)
+    // A connection that waits for room in a queue would keep the start.
+    if connect_to(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
         && std::fs::metadata(path).is_ok_and(|data| data.file_type().is_socket())
     {
         let _ = std::fs::remove_file(path);
     }
 }
 
+/// Connects to the path of a socket, without waiting.
+fn connect_to(path: &Path) -> Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Which file a path names: its device and its number there.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_mean_ipv4_unless_ipv6_is_wanted() {
+        let [six, four] = ["[::1]:5", "127.0.0.1:5"].map(|text| text.parse().unwrap());
+        assert_eq!(choose(&[six, four], false), Some(four));
+        assert_eq!(choose(&[six, four], true), Some(six));
+        assert_eq!(choose(&[six], false), Some(six));
+    }
+
+    #[test]
+    fn a_listener_removes_its_own_file_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let end = Endpoint::parse(&format!("ipc://{}", path.display()), true, false).unwrap();
+        let first = end.listen().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = end.listen().unwrap();
+        drop(first);
+        assert!(path.exists(), "the file of the second one");
+        drop(second);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn addresses_are_checked() {

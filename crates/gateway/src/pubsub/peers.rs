@@ -16,8 +16,9 @@ use crate::node::{NodeCounts, Teller, World};
 
 /// Bytes that are read from a connection at a time.
 const READ_BYTES: usize = 65_536;
-/// Connections that are accepted at most.
+/// Connections that are accepted at most, and at one look.
 const PEERS_MAX: usize = 256;
+const ACCEPTS: usize = 16;
 /// Events that one look takes.
 const EVENTS: usize = 64;
 /// Time from one attempt to connect to the next: the first, and the longest.
@@ -43,8 +44,6 @@ pub struct Peers {
     epoll: OwnedFd,
     bytes: Vec<u8>,
     next_number: u64,
-    /// Why the last connection that broke the protocol did.
-    last_wrong: String,
     teller: Teller,
     counts: NodeCounts,
 }
@@ -53,10 +52,11 @@ pub struct Peers {
 struct End {
     endpoint: Endpoint,
     listener: Option<Listener>,
-    /// When to connect next; `None` while there is a connection.
+    /// When to connect, or to accept, again; `None` while that goes on.
     due: Option<Instant>,
     pause: Duration,
-    has_told: bool,
+    /// Why the last connection failed. It is told once.
+    last_failure: String,
 }
 
 /// A connection.
@@ -74,7 +74,9 @@ pub struct Peer {
     is_broken: bool,
     since: Instant,
     out: Vec<u8>,
-    /// What `out` has: bytes, and whether they are a sample.
+    /// Bytes of `out` that the kernel has.
+    sent: usize,
+    /// What the rest of `out` has: bytes, and whether they are a sample.
     frames: VecDeque<(usize, bool)>,
     /// The samples among them.
     pub waiting: usize,
@@ -92,14 +94,14 @@ impl Peer {
 
     /// Hands over to the kernel what it takes. An error shows when the connection is read.
     pub fn push(&mut self) {
-        if !self.wire.answers().is_empty() && self.out.len() < ANSWERS_FROM {
+        if !self.wire.answers().is_empty() && self.unsent() < ANSWERS_FROM {
             let answers = self.wire.answers();
             self.frames.push_back((answers.len(), false));
             self.out.append(answers);
         }
-        while !self.out.is_empty() && !self.is_connecting && !self.is_gone {
+        while self.unsent() > 0 && !self.is_connecting && !self.is_gone {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&self.socket, &self.out, flags) {
+            match rustix::net::send(&self.socket, &self.out[self.sent..], flags) {
                 Ok(sent) => self.sent(sent),
                 Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -107,8 +109,18 @@ impl Peer {
         }
     }
 
+    /// Bytes that wait.
+    fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
     fn sent(&mut self, bytes: usize) {
-        self.out.drain(..bytes);
+        self.sent += bytes;
+        // Moving no more bytes than were sent since the last time costs little.
+        if self.sent >= self.unsent() {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
         let mut left = bytes;
         while let Some((length, is_sample)) = self.frames.front_mut() {
             if *length > left {
@@ -146,20 +158,15 @@ impl Peers {
     ) -> Result<Self, String> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|why| why.to_string())?;
         let mut ends = Vec::new();
-        for (at, endpoint) in endpoints.iter().enumerate() {
+        for endpoint in endpoints {
             let failed = |why: std::io::Error| format!("{}: {why}", endpoint.text);
             let listener = endpoint.binds.then(|| endpoint.listen()).transpose().map_err(failed)?;
-            if let Some(listener) = &listener {
-                let data = epoll::EventData::new_u64(LISTENER | at as u64);
-                let added = epoll::add(&epoll, &listener.socket, data, epoll::EventFlags::IN);
-                added.map_err(|why| failed(why.into()))?;
-            }
             ends.push(End {
                 endpoint: endpoint.clone(),
-                due: listener.is_none().then(Instant::now),
+                due: Some(Instant::now()),
                 listener,
                 pause: PAUSE,
-                has_told: false,
+                last_failure: String::new(),
             });
         }
         Ok(Self {
@@ -169,7 +176,6 @@ impl Peers {
             epoll,
             bytes: vec![0; READ_BYTES],
             next_number: 0,
-            last_wrong: String::new(),
             teller: Teller::new(node, &world.log),
             counts: counts.clone(),
         })
@@ -218,12 +224,19 @@ impl Peers {
             if due > *now.get_or_insert_with(Instant::now) {
                 continue;
             }
+            if self.ends[at].listener.is_some() {
+                self.ends[at].due = self.listen(at).err().map(|_| Instant::now() + PAUSE_MAX);
+                continue;
+            }
             match self.ends[at].endpoint.connect() {
                 Ok(socket) => {
                     self.ends[at].due = None;
                     self.add(at, socket, true);
                 }
-                Err(why) => self.later(at, Some(why)),
+                Err(why) => {
+                    self.failed(at, &format!("{why}; it tries again"));
+                    self.later(at);
+                }
             }
         }
         for peer in self.all.iter_mut().filter(|peer| !peer.was_open) {
@@ -232,28 +245,50 @@ impl Peers {
     }
 
     /// Connects to an endpoint later.
-    fn later(&mut self, at: usize, why: Option<std::io::Error>) {
+    fn later(&mut self, at: usize) {
         let end = &mut self.ends[at];
         end.due = Some(Instant::now() + end.pause);
         end.pause = (2 * end.pause).min(PAUSE_MAX);
-        if let Some(why) = why
-            && !std::mem::replace(&mut end.has_told, true)
-        {
-            let text = format!("{}: {why}; it tries again", end.endpoint.text);
-            self.teller.tell(text);
+    }
+
+    /// Tells why there is no connection, unless the last one failed for the same reason.
+    fn failed(&mut self, at: usize, why: &str) {
+        let end = &mut self.ends[at];
+        if end.last_failure != why {
+            self.teller.say(format_args!("{}: {why}", end.endpoint.text));
+            why.clone_into(&mut end.last_failure);
         }
     }
 
+    /// From now on, looks see connections of a listener.
+    fn listen(&self, at: usize) -> rustix::io::Result<()> {
+        let Some(listener) = &self.ends[at].listener else { return Ok(()) };
+        let data = epoll::EventData::new_u64(LISTENER | at as u64);
+        epoll::add(&self.epoll, &listener.socket, data, epoll::EventFlags::IN)
+    }
+
     fn accept(&mut self, at: usize) {
-        let Some(listener) = &self.ends[at].listener else { return };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let Ok(socket) = rustix::net::accept_with(&listener.socket, flags) else { return };
-        if self.all.len() >= PEERS_MAX {
-            self.teller.tell(format!("more than {PEERS_MAX} peers; further ones are refused"));
-            return;
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &self.ends[at].listener else { return };
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match rustix::net::accept_with(&listener.socket, flags) {
+                Ok(_) if self.all.len() >= PEERS_MAX => {
+                    self.failed(at, &format!("more than {PEERS_MAX} peers; others are refused"));
+                }
+                Ok(socket) => {
+                    self.ends[at].endpoint.prepare(&socket);
+                    self.add(at, socket, false);
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(why) => {
+                    // Such as too many open files: each look would see it again.
+                    let _ = epoll::delete(&self.epoll, &listener.socket);
+                    self.ends[at].due = Some(Instant::now() + PAUSE_MAX);
+                    return self.failed(at, &format!("{why}; it tries again"));
+                }
+            }
         }
-        self.ends[at].endpoint.prepare(&socket);
-        self.add(at, socket, false);
     }
 
     fn add(&mut self, end: usize, socket: OwnedFd, is_connecting: bool) {
@@ -273,6 +308,7 @@ impl Peers {
             is_broken: false,
             since: Instant::now(),
             out: Vec::new(),
+            sent: 0,
             frames: VecDeque::new(),
             waiting: 0,
         };
@@ -295,17 +331,17 @@ impl Peers {
         match made {
             Ok(()) => peer.push(),
             Err(why) => {
-                let end = peer.end;
+                let (end, why) = (peer.end, std::io::Error::from(why));
                 self.all.swap_remove(at);
-                self.later(end, Some(why.into()));
+                self.failed(end, &format!("{why}; it tries again"));
+                self.later(end);
             }
         }
     }
 
     /// Takes what has come: `take` gets it with the number of connections that were open before,
-    /// and says whether it wants more. Then forgets connections that are gone, and hands their
-    /// waiting samples to the count that it returns.
-    pub fn hear(&mut self, mut take: impl FnMut(Heard<'_>, usize) -> bool) -> u64 {
+    /// and says whether it wants more. Then forgets connections that are gone.
+    pub fn hear(&mut self, mut take: impl FnMut(Heard<'_>, usize) -> bool) {
         let (mut open, mut wants_more) = (self.open_ones(), true);
         for at in 0..self.all.len() {
             while wants_more && !self.all[at].is_broken {
@@ -325,12 +361,13 @@ impl Peers {
             self.all[at].push();
         }
         // What a connection sent before it went is taken first.
-        if wants_more { self.forget() } else { 0 }
+        if wants_more {
+            self.forget();
+        }
     }
 
     fn opened(&mut self, at: usize) {
-        let end = &mut self.ends[self.all[at].end];
-        (end.pause, end.has_told) = (PAUSE, false);
+        let end = &self.ends[self.all[at].end];
         let (at, text) = (if end.endpoint.binds { "a peer at " } else { "" }, &end.endpoint.text);
         let told = format!("{at}{text} is connected");
         self.teller.say(told);
@@ -340,32 +377,34 @@ impl Peers {
     fn broke(&mut self, at: usize, Wrong(why): Wrong) {
         self.counts.garbage.add(1);
         (self.all[at].is_gone, self.all[at].is_broken) = (true, true);
-        let why =
-            format!("{}: the peer is refused: {why}", self.ends[self.all[at].end].endpoint.text);
-        if why != self.last_wrong {
-            self.teller.say(&why);
-            self.last_wrong = why;
-        }
+        self.failed(self.all[at].end, &format!("the peer is refused: {why}"));
     }
 
-    /// Forgets connections that are gone; the samples that waited for them.
-    fn forget(&mut self) -> u64 {
-        let mut lost = 0;
+    /// Forgets connections that are gone. The samples that waited for them remain unread.
+    fn forget(&mut self) {
         for at in (0..self.all.len()).rev().filter(|&at| self.all[at].is_gone).collect::<Vec<_>>() {
             let peer = self.all.remove(at);
-            lost += peer.waiting as u64;
-            let end = &self.ends[peer.end].endpoint;
+            self.counts.unread.add(peer.waiting as u64);
+            let end = &mut self.ends[peer.end];
+            // One that lasted, and not one that fails again and again.
+            if peer.was_open && !peer.is_broken && peer.since.elapsed() >= PAUSE_MAX {
+                (end.pause, end.last_failure) = (PAUSE, String::new());
+            }
+            let end = &end.endpoint;
+            let connects = !end.binds;
             if peer.was_open {
                 self.counts.disconnected.add(1);
                 let at = if end.binds { "a peer at " } else { "" };
                 let told = format!("{at}{} is gone", end.text);
                 self.teller.say(told);
             }
-            if !end.binds {
-                self.later(peer.end, None);
+            if !peer.was_open && !peer.is_broken {
+                self.failed(peer.end, "the peer ended the connection during the handshake");
+            }
+            if connects {
+                self.later(peer.end);
             }
         }
-        lost
     }
 
     /// Ends all connections so that what the kernel has reaches the peers: tells them that nothing

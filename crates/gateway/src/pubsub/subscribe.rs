@@ -15,8 +15,10 @@ pub struct Subscribing {
     format: Box<dyn Format>,
     signals: Vec<Signal>,
     had_peer: bool,
-    /// A publisher came after all others had gone, which is told before its samples.
-    has_restarted: bool,
+    /// A publisher came after all others had gone, and its first sample has not come yet.
+    is_new: bool,
+    /// The number of the latest sample.
+    latest: Option<u64>,
     has_told: bool,
     counts: NodeCounts,
 }
@@ -34,20 +36,24 @@ impl Subscribing {
             format,
             signals: signals.to_vec(),
             had_peer: false,
-            has_restarted: false,
+            is_new: false,
+            latest: None,
             has_told: false,
             counts: counts.clone(),
         }
     }
 
-    /// Takes the samples that have come.
-    fn take(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) {
-        let Self { peers, format, signals, had_peer, has_restarted, counts, .. } = self;
-        let mut wrong = None;
+    /// Takes the samples that have come, not those from before and after a new connection at once.
+    fn take(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> SourceState {
+        let Self { peers, format, signals, had_peer, is_new, counts, .. } = self;
+        let (mut wrong, mut is_first) = (None, *is_new);
         peers.hear(|heard, open| match heard {
             Heard::Opened => {
-                *has_restarted = std::mem::replace(had_peer, true) && open == 0;
-                !*has_restarted
+                let begins = std::mem::replace(had_peer, true) && open == 0;
+                if begins {
+                    (*is_new, is_first) = (true, to.is_empty());
+                }
+                !begins || is_first
             }
             Heard::Message(samples) => {
                 let mut into = Collector::new(pool, to, VECTORIZE_MAX);
@@ -65,6 +71,15 @@ impl Subscribing {
         {
             self.peers.tell(format!("no sample: {why}"));
         }
+        let (Some(first), Some(last)) = (to.first(), to.last()) else { return SourceState::Open };
+        let (first, last) = (pool.get(first).sequence(), pool.get(last).sequence());
+        let latest = std::mem::replace(&mut self.latest, last);
+        // Higher numbers go on: what was published without a connection is lost.
+        let goes_on = first.zip(latest).is_some_and(|(first, latest)| first > latest);
+        match is_first && std::mem::take(&mut self.is_new) && !goes_on {
+            true => SourceState::Restarted,
+            false => SourceState::Open,
+        }
     }
 }
 
@@ -75,14 +90,11 @@ impl Source for Subscribing {
         to: &mut Vec<Handle>,
         patience: Duration,
     ) -> Result<SourceState, String> {
-        if std::mem::take(&mut self.has_restarted) {
-            return Ok(SourceState::Restarted);
+        let state = self.take(pool, to);
+        if !to.is_empty() {
+            return Ok(state);
         }
-        self.take(pool, to);
-        if to.is_empty() && !self.has_restarted {
-            self.peers.look(patience)?;
-            self.take(pool, to);
-        }
-        Ok(SourceState::Open)
+        self.peers.look(patience)?;
+        Ok(self.take(pool, to))
     }
 }

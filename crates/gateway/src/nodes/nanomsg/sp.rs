@@ -57,6 +57,9 @@ impl Sp {
     /// The next message, if all of it is there.
     fn take_message(&mut self) -> Result<Option<Range<usize>>, Wrong> {
         let bytes = self.input.rest();
+        if self.role == Role::Publisher && !bytes.is_empty() {
+            return Wrong::because("a subscriber sends a message");
+        }
         let before = usize::from(self.is_ipc);
         if let Some(kind) = bytes.first().filter(|kind| self.is_ipc && **kind != IN_BAND) {
             return Wrong::because(format!("a message has the type {kind}"));
@@ -75,9 +78,6 @@ impl Sp {
     /// The next message that is wanted: where its samples are.
     fn advance(&mut self) -> Result<Option<Range<usize>>, Wrong> {
         while let Some(message) = self.take_message()? {
-            if self.role == Role::Publisher {
-                return Wrong::because("a subscriber sends a message");
-            }
             if self.input.at(message.clone()).starts_with(&self.filter) {
                 return Ok(Some(message.start + self.filter.len()..message.end));
             }

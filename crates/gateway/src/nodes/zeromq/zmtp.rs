@@ -22,6 +22,10 @@ const CANCEL: u8 = 0;
 /// The most subscriptions of a peer, and bytes of each.
 const SUBSCRIPTIONS_MAX: usize = 1024;
 const TOPIC_BYTES_MAX: usize = 1024;
+/// The longest frame besides those of samples.
+const SHORT_BYTES_MAX: usize = 4096;
+/// Bytes of what a peer says that are told.
+const TOLD_BYTES_MAX: usize = 32;
 /// Bytes that wait for a peer that asks and does not read.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
@@ -79,8 +83,8 @@ impl Zmtp {
         }
         let mechanism = bytes[12..32].split(|byte| *byte == 0).next().unwrap_or_default();
         if mechanism != b"NULL" {
-            let name = String::from_utf8_lossy(mechanism).into_owned();
-            return Wrong::because(format!("it wants the mechanism {name:?}; only NULL is built"));
+            let name = told(mechanism);
+            return Wrong::because(format!("it wants the mechanism {name}; only NULL is built"));
         }
         self.input.take(GREETING_BYTES);
         frame(COMMAND, &[&ready(self.role)], &mut self.answers);
@@ -102,6 +106,10 @@ impl Zmtp {
             let Some(body) = bytes[1..].first_chunk() else { return Ok(None) };
             (9, length(*body)?)
         };
+        let has_samples = self.role == Role::Subscriber && self.stage == Stage::Open;
+        if body > SHORT_BYTES_MAX && (flags & COMMAND != 0 || !has_samples) {
+            return Wrong::because(format!("a frame without samples has {body} bytes"));
+        }
         if bytes.len() < header + body {
             return Ok(None);
         }
@@ -128,8 +136,8 @@ impl Zmtp {
                 return Ok(true);
             }
             (b"ERROR", _) => {
-                let why = String::from_utf8_lossy(data.get(1..).unwrap_or_default()).into_owned();
-                return Wrong::because(format!("it refuses: {why:?}"));
+                let why = told(data.get(1..).unwrap_or_default());
+                return Wrong::because(format!("it refuses: {why}"));
             }
             (b"SUBSCRIBE", Stage::Open) => {
                 let topic = data.to_vec();
@@ -184,7 +192,8 @@ impl Zmtp {
                     let topic = topic.to_vec();
                     self.cancel(&topic);
                 }
-                _ => return Wrong::because("a subscriber sends a message"),
+                // A message of an XSUB, which no PUB takes.
+                _ => {}
             }
             return Ok(None);
         }
@@ -260,6 +269,11 @@ fn greeting() -> [u8; GREETING_BYTES] {
     bytes
 }
 
+/// The beginning of what a peer says, for people.
+fn told(bytes: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(TOLD_BYTES_MAX)]))
+}
+
 /// The body of READY.
 fn ready(role: Role) -> Vec<u8> {
     let own: &[u8] = if role == Role::Publisher { b"PUB" } else { b"SUB" };
@@ -295,8 +309,7 @@ fn check_type(mut properties: &[u8], role: Role) -> Result<(), Wrong> {
             if wanted.contains(&value) {
                 return Ok(());
             }
-            let (name, wanted) =
-                (String::from_utf8_lossy(value), String::from_utf8_lossy(wanted[0]));
+            let (name, wanted) = (told(value), String::from_utf8_lossy(wanted[0]));
             return Wrong::because(format!("it is a socket of type {name}; {wanted} is needed"));
         }
         properties = others;
@@ -380,6 +393,7 @@ mod tests {
         send(COMMAND, b"\x06CANCELx", &mut own);
         send(0, b"\x00never", &mut own);
         assert_eq!([b"abc", b"xyz"].map(|m| own.wants(m)), [false, false]);
+        send(0, b"\x02of an XSUB", &mut own);
         send(0, b"\x01", &mut own);
         assert!(own.wants(b"") && own.wants(b"bcd"));
         let mut envelope = Zmtp::new(Role::Publisher, Some("power"));
@@ -412,8 +426,8 @@ mod tests {
         let mut curve = peer(b"SUB");
         curve[12..17].copy_from_slice(b"CURVE");
         assert!(wrong(Role::Publisher, &curve).contains("\"CURVE\"; only NULL is built"));
-        assert!(wrong(Role::Publisher, &peer(b"PUB")).contains("type PUB; SUB is needed"));
-        assert!(wrong(Role::Subscriber, &peer(b"REQ")).contains("type REQ; PUB is needed"));
+        assert!(wrong(Role::Publisher, &peer(b"PUB")).contains("type \"PUB\"; SUB is needed"));
+        assert!(wrong(Role::Subscriber, &peer(b"REQ")).contains("type \"REQ\"; PUB is needed"));
         let with = |more: &[u8]| [&peer(b"PUB"), more].concat();
         let long = (MESSAGE_BYTES_MAX as u64 + 1).to_be_bytes();
         let long = [&[LONG][..], &long].concat();
@@ -427,8 +441,10 @@ mod tests {
         assert!(wrong(Role::Subscriber, &early).contains("before READY"));
         let empty = [&greeting()[..], b"\x04\x06\x05READY"].concat();
         assert!(wrong(Role::Subscriber, &empty).contains("no Socket-Type"));
-        let sends = [&peer(b"SUB")[..], b"\x00\x01x"].concat();
-        assert!(wrong(Role::Publisher, &sends).contains("a subscriber sends a message"));
+        let control = wrong(Role::Publisher, &peer(b"SUB\n\x1b["));
+        assert!(control.contains("type \"SUB\\n\\u{1b}[\"; SUB"), "{control}");
+        let large = [&peer(b"SUB")[..], &[LONG, 0, 0, 0, 0, 0, 0, 0x10, 1]].concat();
+        assert!(wrong(Role::Publisher, &large).contains("without samples has 4097 bytes"));
         let many = [&peer(b"SUB")[..], &b"\x00\x02\x01x".repeat(SUBSCRIPTIONS_MAX + 1)].concat();
         assert!(wrong(Role::Publisher, &many).contains("more than 1024 subscriptions"));
     }
