@@ -68,6 +68,8 @@ pub struct Peer {
     pub wire: Box<dyn Wire>,
     is_connecting: bool,
     was_open: bool,
+    /// It has given a message.
+    gave: bool,
     /// Nothing more comes from it.
     is_gone: bool,
     /// It broke the protocol.
@@ -304,6 +306,7 @@ impl Peers {
             wire: (self.make)(self.ends[end].endpoint.is_ipc()),
             is_connecting,
             was_open: false,
+            gave: false,
             is_gone: added.is_err(),
             is_broken: false,
             since: Instant::now(),
@@ -354,7 +357,10 @@ impl Peers {
                         open += 1;
                         self.opened(at);
                     }
-                    Ok(Some(heard)) => wants_more = take(heard, open),
+                    Ok(Some(heard)) => {
+                        wants_more = take(heard, open);
+                        peer.gave = true;
+                    }
                     Err(wrong) => self.broke(at, wrong),
                 }
             }
@@ -386,8 +392,9 @@ impl Peers {
             let peer = self.all.remove(at);
             self.counts.unread.add(peer.waiting as u64);
             let end = &mut self.ends[peer.end];
-            // One that lasted, and not one that fails again and again.
-            if peer.was_open && !peer.is_broken && peer.since.elapsed() >= PAUSE_MAX {
+            // One that was of use, and not one that fails again and again.
+            let lasted = peer.was_open && peer.since.elapsed() >= PAUSE_MAX;
+            if (peer.gave || lasted) && !peer.is_broken {
                 (end.pause, end.last_failure) = (PAUSE, String::new());
             }
             let end = &end.endpoint;
