@@ -1,4 +1,5 @@
-//! `rdmalab gateway run`: gateways as processes, on the soft device and in shared memory.
+//! `rdmalab gateway run`: gateways as processes, on the soft device, in shared memory, and over
+//! sockets.
 
 mod common;
 
@@ -254,6 +255,13 @@ fn a_killed_target_comes_back() {
         )
     };
     comes_back(&node("a", "b"), &node("b", "a"), &[]);
+    for (kind, to, from) in
+        [("zeromq", "subscribe", "publish"), ("nanomsg", "endpoints", "endpoints")]
+    {
+        let at = format!("\"tcp://127.0.0.1:{}\"", rdmalab_testing::free_port());
+        let to = format!("type = \"{kind}\", in = {{ {to} = {at}, signals = \"8f\" }}");
+        comes_back(&to, &format!("type = \"{kind}\", out = {{ {from} = {at} }}"), &[]);
+    }
 }
 
 #[test]

@@ -45,7 +45,10 @@ fn gateway(directory: &TempDir, arguments: &[&str], input: Option<&Path>) -> End
 #[test]
 fn the_examples_are_right() {
     let directory = TempDir::new().unwrap();
-    for name in ["shmem-source", "shmem-target", "socket-source", "socket-target"] {
+    let nodes = ["shmem", "socket", "zeromq", "nanomsg"];
+    let files =
+        nodes.iter().flat_map(|node| ["source", "target"].map(|end| format!("{node}-{end}")));
+    for name in files {
         let file = example(&format!("{name}.conf"));
         let ended = gateway(&directory, &["check", file.to_str().unwrap()], None);
         assert_eq!(ended.code, Some(0), "{name}: {}", ended.stderr);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! config ── plan ── run ─┬─ path (a thread each): sources ── mapping ── destinations
-//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband, ...
+//!                       └─ nodes: signal, file, loopback, shmem, socket, infiniband, zeromq, ...
 //! ```
 //!
 //! A configuration is checked as a whole ([`Plan::check`]) before anything is opened. Destinations
@@ -23,6 +23,7 @@ pub mod node;
 mod nodes;
 mod path;
 mod plan;
+mod pubsub;
 mod queue;
 mod run;
 mod strftime;

@@ -1,6 +1,6 @@
 //! What TCP connections of several node-types have in common.
 
-use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::net::sockopt;
@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 ///
 /// # Errors
 /// When the kernel refuses an option.
-pub fn notice_a_dead_peer(stream: &TcpStream) -> std::io::Result<()> {
+pub fn notice_a_dead_peer(stream: impl AsFd + Copy) -> std::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
@@ -20,7 +20,7 @@ pub fn notice_a_dead_peer(stream: &TcpStream) -> std::io::Result<()> {
 
 /// Whether the kernel was told so.
 #[cfg(test)]
-pub fn would_notice(stream: &TcpStream) -> bool {
+pub fn would_notice(stream: &std::net::TcpStream) -> bool {
     sockopt::socket_keepalive(stream).unwrap()
         && sockopt::tcp_keepcnt(stream).unwrap() == 3
         && sockopt::tcp_keepidle(stream).unwrap() == Duration::from_secs(1)

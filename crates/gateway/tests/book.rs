@@ -21,7 +21,7 @@ fn every_configuration_of_the_chapter_runs() {
                 .replace("/book-", &names)
         })
         .collect();
-    assert!(blocks.len() >= 9, "{}", blocks.len());
+    assert!(blocks.len() >= 11, "{}", blocks.len());
     for text in blocks {
         let needs_device = match plan(&text) {
             Ok(plan) => plan.needs_device(),

@@ -134,7 +134,7 @@ fn what_is_wrong_is_told_with_its_place() {
     };
     for (text, what) in [
         ("nodes = { aa = { type = \"signal\", rat = 3 } }\npaths = ()", "a.conf:1:35: "),
-        ("nodes = { aa = { type = \"zeromq\" } }\npaths = ()", "zeromq"),
+        ("nodes = { aa = { type = \"mqtt\" } }\npaths = ()", "mqtt"),
         (&format!("{nodes}\npaths = ( {{ in = \"aa\", out = \"cc\" }} )"), "a.conf:2:30: "),
         (&format!("{nodes}\npaths = ( {{ in = \"aa.data[1]\" }} )"), "signals of aa are 0 to 0"),
         (&format!("{nodes}\npaths = ( {path}, {path} )"), "destination of two paths"),
@@ -229,6 +229,29 @@ fn keys_that_are_wrong_are_told_with_the_right_ones() {
             "nodes = { aa = { type = \"signal\" } }\n\
              paths = ( { in = \"aa\", hooks = ( { type = \"ts\", priority = \"x\" } ) } )",
             "a.conf:2:60: priority is \"x\"",
+        ),
+        (
+            "nodes = { zz = { type = \"zeromq\", curve = { public_key = \"x\" } } }\npaths = ()",
+            "a.conf:1:35: curve is not built; use a tunnel",
+        ),
+        (
+            "nodes = { zz = { type = \"zeromq\", pattern = \"radiodish\" } }\npaths = ()",
+            "a.conf:1:45: pattern \"radiodish\" is not built; use pubsub",
+        ),
+        (
+            "nodes = { zz = { type = \"zeromq\", in = { subscribe = [ \"tcp://*:12\" ] } } }\n\
+             paths = ()",
+            "a.conf:1:56: \"tcp://*:12\": * is no address to connect to; it must be like",
+        ),
+        (
+            "nodes = { nn = { type = \"nanomsg\", out = { endpoints = \"inproc://a\" } } }\n\
+             paths = ( { in = \"nn\" } )",
+            "a.conf:1:56: \"inproc://a\": the transport inproc is not built",
+        ),
+        (
+            "nodes = { nn = { type = \"nanomsg\", out = { endpoints = \"ipc://a\" } } }\n\
+             paths = ( { in = \"nn\" } )",
+            "a.conf:2:18: nn is no source: it has no in.endpoints",
         ),
     ] {
         assert_refused(text, what);

@@ -43,6 +43,16 @@ fn shmem() -> Running {
     spinning(&format!("{}, {}", end("a", "a", "b"), end("b", "b", "a")), "a", "b")
 }
 
+/// Paths that wait in the kernel, which costs no allocations either.
+fn zeromq() -> Running {
+    let port = rdmalab_testing::free_port();
+    let node = format!(
+        "net = {{ type = \"zeromq\", in = {{ subscribe = \"tcp://127.0.0.1:{port}\", \
+         signals = \"8f\" }}, out = {{ publish = \"tcp://*:{port}\" }} }}"
+    );
+    spinning(&node, "net", "net")
+}
+
 /// The samples of each path.
 fn samples(gateway: &Running) -> Vec<u64> {
     gateway.so_far().iter().map(|path| path.samples - path.dropped).collect()
@@ -108,7 +118,7 @@ fn system_calls(file: &std::path::Path) -> Option<String> {
 /// One test, since the allocations of the whole process count.
 #[test]
 fn paths_that_spin_do_without_allocations_and_system_calls() {
-    for start in [loopback, shmem] {
+    for start in [loopback, shmem, zeromq] {
         let gateway = start();
         watch(&gateway, "allocations", || (allocations() == 0).then_some(()));
         gateway.end();

@@ -125,6 +125,38 @@ fn socket() {
 }
 
 #[test]
+fn zeromq_and_nanomsg() {
+    let halves = |keys: [&str; 2], to: &str, from: &str, filters: [&str; 2]| {
+        format!(
+            "in = {{ {} = \"{from}\", SIGNALS{} }}, out = {{ {} = \"{to}\"{} }}",
+            keys[0], filters[0], keys[1], filters[1]
+        )
+    };
+    let filters = [", filter = \"pow\"", ", filter = \"power\""];
+    // The samples of nanomsg are behind the filter of the reader.
+    let prefix = [", filter = \"power\"", ", filter = \"power\""];
+    let (zeromq, nanomsg) = (["subscribe", "publish"], ["endpoints"; 2]);
+    for (seed, kind, keys, filters, format) in [
+        (8, "zeromq", zeromq, ["", ""], "villas.binary"),
+        (9, "zeromq", zeromq, filters, "json"),
+        (10, "nanomsg", nanomsg, ["", ""], "json"),
+        (11, "nanomsg", nanomsg, prefix, "rdmalab.binary"),
+    ] {
+        let port = rdmalab_testing::free_port();
+        let (to, from) = (format!("tcp://*:{port}"), format!("tcp://127.0.0.1:{port}"));
+        for (to, from) in [(&*to, &*from), ("ipc://DIR/pipe", "ipc://DIR/pipe")] {
+            let halves = halves(keys, to, from, filters);
+            let node = format!("type = \"{kind}\", format = \"{format}\", {halves}");
+            through(&node, seed, 8, SAMPLES);
+        }
+    }
+    // The other way round: the subscriber listens.
+    let node = "type = \"zeromq\", in = { subscribe = \"ipc://DIR/pipe\", bind = true, SIGNALS }, \
+                out = { publish = \"ipc://DIR/pipe\", bind = false }";
+    through(node, 12, 8, SAMPLES);
+}
+
+#[test]
 fn every_format_of_a_file_is_read_as_it_was_written() {
     for (seed, format) in FormatOptions::NAMES.into_iter().enumerate() {
         if ["raw", "gtnet"].contains(&format) {

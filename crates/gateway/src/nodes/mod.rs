@@ -3,11 +3,13 @@
 pub mod file;
 pub mod infiniband;
 pub mod loopback;
+pub mod nanomsg;
 pub mod shmem;
 pub mod signal;
 pub mod socket;
 pub mod stats;
 pub mod test_rtt;
+pub mod zeromq;
 
 use rdmalab_config::{At, ConfigError, tagged};
 
@@ -30,6 +32,10 @@ tagged! {
         Shmem(shmem::Config) = "shmem";
         /// Samples over UDP, TCP or a Unix socket.
         Socket(socket::Config) = "socket";
+        /// Samples over ZeroMQ.
+        Zeromq(zeromq::Config) = "zeromq";
+        /// Samples over nanomsg.
+        Nanomsg(nanomsg::Config) = "nanomsg";
         /// Samples over InfiniBand, RoCE, or a soft device.
         Infiniband(infiniband::Config) = "infiniband";
         /// Statistics of other nodes, at a fixed rate.
@@ -38,8 +44,6 @@ tagged! {
         TestRtt(test_rtt::Config) = "test_rtt";
     }
     refused {
-        "zeromq" => "use socket, shmem or infiniband";
-        "nanomsg" => "use socket, shmem or infiniband";
         "exec" => "start the program beside the gateway, and connect both with socket";
         "websocket" => "use socket";
         "mqtt" => "use socket";
@@ -59,6 +63,8 @@ impl NodeConfig {
             Self::Loopback(config) => config.node(name),
             Self::Shmem(config) => config.node(name),
             Self::Socket(config) => config.node(name),
+            Self::Zeromq(config) => config.node(name),
+            Self::Nanomsg(config) => config.node(name),
             Self::Infiniband(config) => config.node(name),
             Self::Stats(config) => config.node(name),
             Self::TestRtt(config) => config.node(name),
@@ -104,6 +110,14 @@ impl NodeConfig {
                 config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
             ),
+            Self::Zeromq(config) => (
+                config.r#in.as_ref().map(|half| &half.common.half),
+                config.out.as_ref().map(|half| &half.common),
+            ),
+            Self::Nanomsg(config) => (
+                config.r#in.as_ref().map(|half| &half.common.half),
+                config.out.as_ref().map(|half| &half.common),
+            ),
             Self::Infiniband(config) => (
                 config.r#in.as_ref().map(|half| &half.common.half),
                 config.out.as_ref().map(|half| &half.common),
@@ -117,6 +131,8 @@ impl NodeConfig {
         match self {
             _ if self.halves().0.is_some_and(|half| !half.enabled) => Some("its in is not enabled"),
             Self::Socket(config) if config.r#in.is_none() => Some("it has no in.address"),
+            Self::Zeromq(config) if !config.reads() => Some("it has no in.subscribe"),
+            Self::Nanomsg(config) if !config.reads() => Some("it has no in.endpoints"),
             Self::Infiniband(config) if config.r#in.is_none() => Some("it has no in"),
             _ => None,
         }
@@ -131,6 +147,8 @@ impl NodeConfig {
             }
             Self::Signal(_) | Self::SignalV2(_) | Self::Stats(_) => Some("it computes samples"),
             Self::Socket(config) if config.out.is_none() => Some("it has no out.address"),
+            Self::Zeromq(config) if !config.writes() => Some("it has no out.publish"),
+            Self::Nanomsg(config) if !config.writes() => Some("it has no out.endpoints"),
             _ => None,
         }
     }
@@ -149,6 +167,8 @@ impl NodeConfig {
             Self::Loopback(config) => &config.common,
             Self::Shmem(config) => &config.common,
             Self::Socket(config) => &config.common,
+            Self::Zeromq(config) => &config.common,
+            Self::Nanomsg(config) => &config.common,
             Self::Infiniband(config) => &config.common,
             Self::Stats(config) => &config.common,
             Self::TestRtt(config) => &config.common,
