@@ -79,6 +79,21 @@ use rdmalab_rank::process::ProcessRank;
 
 use args::{Cli, Command};
 
+/// Adds the experiments that run in real time only, and those of the caller.
+fn add_experiments(of_caller: Vec<Runner<ProcessRank>>) -> Result<(), String> {
+    let mut added = rdmalab_realtime::experiments();
+    added.extend(of_caller);
+    added.iter().map(Runner::experiment).try_for_each(run::args::clashes)?;
+    rdmalab_experiments::add(added)
+}
+
+/// Adds the experiments that run in real time only, for tests of this library.
+#[cfg(test)]
+fn know_experiments() {
+    static ADDED: std::sync::Once = std::sync::Once::new();
+    ADDED.call_once(|| add_experiments(Vec::new()).expect("they fit"));
+}
+
 /// Does what the command line says, with the experiments of rdmalab and those of the caller; how it
 /// ended, for `main` to return. The program calls it first of all: it is also each rank of a run,
 /// as `worker`.
@@ -86,8 +101,7 @@ use args::{Cli, Command};
 /// If an added experiment clashes with another one, the exit code is 2.
 #[must_use]
 pub fn main(added: Vec<Runner<ProcessRank>>) -> ExitCode {
-    let clashes = added.iter().map(Runner::experiment).try_for_each(run::args::clashes);
-    if let Err(why) = clashes.and_then(|()| rdmalab_experiments::add(added)) {
+    if let Err(why) = add_experiments(added) {
         errln!("rdmalab: {why}");
         return ExitCode::from(2);
     }

@@ -361,3 +361,63 @@ fn prometheus_can_ask_what_paths_have_done() {
     signal("-TERM", running.id());
     assert!(running.end().succeeded());
 }
+
+/// `rdmalab run gateway` with few samples, and these words; its points.
+fn measured(words: &[&str]) -> Vec<Value> {
+    let mut command = rdmalab(&["run", "gateway", "--device", "soft0", "--rate", "2000"]);
+    command.args(["--messages", "150", "--warm-up", "50", "--no-record", "--format", "json"]);
+    let ended = said(command.args(words));
+    assert!(ended.succeeded(), "{}", ended.report());
+    let text: Value = serde_json::from_str(&ended.stdout).unwrap();
+    text["points"].as_array().unwrap().clone()
+}
+
+/// Each tick was missed or is a sample, and each sample has arrived or is lost.
+fn adds_up(point: &Value, service: Service) {
+    let count = |name: &str| point["counts"][name].as_u64().expect(name);
+    assert_eq!(count("sent") + count("missed"), 200, "{point:#}");
+    assert_eq!(count("received") - count("duplicated") + count("lost"), count("sent"), "{point:#}");
+    assert_eq!((count("duplicated"), count("reordered")), (0, 0), "{point:#}");
+    // All of them have room in the queues.
+    assert!(service == Service::Unreliable || count("lost") == 0, "{point:#}");
+    let share = point["figures"]["missed_share"].as_f64().expect("a share");
+    assert!((share - count("missed") as f64 / 200.0).abs() < 1e-9, "{point:#}");
+    let series = &point["series"][0];
+    assert_eq!((&series["quantity"], &series["label"]), (&"one_way_ns".into(), &"t".into()));
+    let samples = ["n", "warm_up_n"].map(|name| series[name].as_u64().expect(name));
+    assert_eq!(samples.iter().sum::<u64>(), count("received"), "{point:#}");
+    assert!(point["cut_short"].is_null(), "{point:#}");
+}
+
+#[test]
+fn the_experiment_accounts_for_each_tick_on_each_node_type() {
+    let points = measured(&["--node", "infiniband", "--transport", "rc,uc,ud", "--timer", "tsc"]);
+    assert_eq!(points.len(), 3);
+    for point in points {
+        let is_reliable = point["parameters"]["transport"] == "rc";
+        let service = if is_reliable { Service::Reliable } else { Service::Unreliable };
+        adds_up(&point, service);
+    }
+    let points = measured(&["--node", "shmem,socket,loopback", "--values", "64"]);
+    assert_eq!(points.len(), 3);
+    for point in points {
+        let is_socket = point["parameters"]["node"] == "socket";
+        let service = if is_socket { Service::Unreliable } else { Service::Reliable };
+        adds_up(&point, service);
+    }
+}
+
+#[test]
+fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
+    for (words, says) in [
+        (["--rate", "0", "soft0"], "--rate 0: samples come at a rate"),
+        (["--buffers", "2", "soft0"], "--buffers 2: the queues of infiniband take 4 to "),
+        (["--node", "zeromq", "soft0"], "\"zeromq\" is not a valid node-type: choose one of "),
+        (["--node", "shmem", "sim:ideal"], "real time only"),
+    ] {
+        let mut command = rdmalab(&["run", "gateway", "--no-record", "--device", words[2]]);
+        let ended = said(command.args(&words[..2]));
+        assert!(ended.code == Some(2) || ended.code == Some(1), "{}", ended.report());
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.report());
+    }
+}

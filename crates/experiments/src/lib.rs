@@ -45,6 +45,7 @@ pub use common::params::{
     Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
 };
 pub use common::rules::{Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
+pub use common::words::no_such;
 pub use experiment::Experiment;
 pub use list::add;
 pub use options::{option, options};

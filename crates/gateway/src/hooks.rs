@@ -96,6 +96,11 @@ impl Chain {
         Ok(Self { hooks: built.collect::<Result<_, _>>()?, has_told: false })
     }
 
+    /// Adds a hook behind the others. It leaves the signals as they are.
+    pub fn push(&mut self, hook: Box<dyn Hook>) {
+        self.hooks.push(hook);
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

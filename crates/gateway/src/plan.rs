@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rdmalab_config::{At, ConfigError, Notice, Position, Value};
 use rdmalab_measure::text::count_of;
-use rdmalab_sample::Signal;
+use rdmalab_sample::{Hook, Signal};
 
 use crate::config::{Gateway, PathConfig};
 use crate::hooks::{Chain, HookChoice};
@@ -162,6 +162,14 @@ impl Plan {
     #[must_use]
     pub fn live(&self) -> Live {
         Live::of(self.paths.iter().map(|path| path.live.clone()).collect())
+    }
+
+    /// Lets a hook see the samples of a path, by its number from 0, behind the path's own hooks. A
+    /// path that is reversed counts twice.
+    pub fn watch(&mut self, path: usize, hook: Box<dyn Hook>) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.hooks.push(hook);
+        }
     }
 
     /// Whether a node uses a device of RDMA.

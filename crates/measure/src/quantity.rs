@@ -76,6 +76,9 @@ impl Facts {
 
 use Better::{Less, More, Neither};
 
+/// From this [`Quantity::MissedShare`] on, other results of a point are those of few samples.
+pub const MISSED_MAX: f64 = 0.1;
+
 quantities! {
     /// From the stamp before the post at the sender to the stamp after the arrival at the
     /// receiver. Needs one clock, or two and the error between them.
@@ -162,6 +165,30 @@ quantities! {
         ..Facts::of(
             Less, "share of trials with a time-out", "timeout_share", "share",
             "trials with an operation that took longer than the least time-out, over all trials",
+        )
+    };
+    /// The share of a timer's ticks that were over before the source of samples got to them.
+    MissedShare = Facts {
+        is_percent: true,
+        ..Facts::of(
+            Less, "missed share", "missed_share", "share",
+            "ticks that were over before the source got to them, over all ticks",
+        )
+    };
+    /// The share of the samples of a source that did not arrive.
+    LostShare = Facts {
+        is_percent: true,
+        ..Facts::of(
+            Less, "lost share", "lost_share", "share",
+            "samples that did not arrive, over all samples of the source",
+        )
+    };
+    /// The share of the samples of a source that arrived once more.
+    DuplicateShare = Facts {
+        is_percent: true,
+        ..Facts::of(
+            Less, "duplicate share", "duplicate_share", "share",
+            "samples that arrived once more, over all samples of the source",
         )
     };
     /// Packets of a kind, which a label names, that a rank sends in a run: the mean of the runs.
@@ -264,7 +291,7 @@ impl Quantity {
         match self.suffix() {
             "per_s" => fmt_rate(value),
             "bytes_per_s" => fmt_bandwidth(value),
-            "share" if self.facts().is_percent => format!("{:.0} %", value * 100.0),
+            "share" if self.facts().is_percent => fmt_percent(value),
             "share" => format!("{value:.3}"),
             "packets" if value.fract() != 0.0 => format!("{value:.1}"),
             "messages" | "packets" => format!("{value:.0}"),
@@ -276,6 +303,19 @@ impl Quantity {
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// A share in whole percent; below 1 % with two significant digits.
+#[must_use]
+pub fn fmt_percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        0.0..1.0 if percent > 0.0 => {
+            let digits = (1.0 - percent.log10().floor()).min(9.0) as usize;
+            format!("{percent:.digits$} %")
+        }
+        _ => format!("{percent:.0} %"),
     }
 }
 
@@ -370,7 +410,7 @@ mod tests {
             assert!(!a.meaning().is_empty() && !a.meaning().ends_with('.'), "{a:?}");
             let is_time = a.suffix() == "ns";
             assert!(a.more_is_better() || !a.suffix().ends_with("per_s"), "{a:?}");
-            let is_bad = is_time || *a == Quantity::TimeoutShare;
+            let is_bad = is_time || a.facts().is_percent;
             assert!(a.better() != Better::Less || is_bad, "{a:?}");
         }
     }
@@ -386,6 +426,7 @@ mod tests {
             (Quantity::Timeout, Neither),
             (Quantity::ExecutionTime, Less),
             (Quantity::TimeoutShare, Less),
+            (Quantity::MissedShare, Less),
             (Quantity::Period, Neither),
             (Quantity::PeakHeight, Neither),
             (Quantity::CpuShare, Neither),
@@ -401,6 +442,8 @@ mod tests {
         assert_eq!(Quantity::Rate.format(1500.0), "1.50 k/s");
         assert_eq!(Quantity::Bandwidth.format(1500.0), "1.50 kB/s");
         assert_eq!([1500.0, 0.3].map(|n| Quantity::Packets.format(n)), ["1500", "0.3"]);
+        let percent = [1.0, 0.0151, 0.0068, 0.00005, 0.0].map(|n| Quantity::MissedShare.format(n));
+        assert_eq!(percent, ["100 %", "2 %", "0.68 %", "0.0050 %", "0 %"]);
         assert_eq!(format!("{:>8}", Quantity::HalfRoundTrip), "   RTT/2");
     }
 }

@@ -1,6 +1,7 @@
 //! Charts of whole distributions, of two parameters, and of samples over time.
 
 use rdmalab_measure::pattern::{self, Pattern};
+use rdmalab_measure::quantity::{MISSED_MAX, fmt_percent};
 use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
@@ -246,7 +247,7 @@ fn map(
     let fixed: Vec<(&str, &Value)> =
         others.filter_map(|n| Some((*n, first.parameters.get(*n)?))).collect();
     let is_in = |row: &&Row| fixed.iter().all(|(n, v)| row.parameters.get(*n) == Some(*v));
-    let mut cells = Vec::new();
+    let (mut cells, mut any_doubtful) = (Vec::new(), false);
     for row in model.rows.iter().filter(is_in) {
         let place = |name: &str, all: &[&Value]| {
             all.iter().position(|v| row.parameters.get(name) == Some(*v))
@@ -258,7 +259,11 @@ fn map(
                 let shown = quantity.format(at.value);
                 svg::PublishedMark { shown, ..published::mark(&at, None) }
             });
-            let (text, printed) = (quantity.format(v), printed.collect());
+            let missed = row.figure(Quantity::MissedShare, "");
+            let is_doubtful = missed.is_some_and(|share| share > MISSED_MAX);
+            any_doubtful |= is_doubtful;
+            let mark = if is_doubtful { " *" } else { "" };
+            let (text, printed) = (quantity.format(v) + mark, printed.collect());
             cells.push(svg::HeatCell { place: (i, j), value: v, text, printed });
         }
     }
@@ -272,6 +277,9 @@ fn map(
     let mut title = format!("{name} over {} and {}", heading(x), heading(y));
     if !held.is_empty() {
         title = format!("{title}, at {}", held.join(", "));
+    }
+    if any_doubtful {
+        title += &format!("; * where more than {} was missed", fmt_percent(MISSED_MAX));
     }
     let texts_of = |cell: &svg::HeatCell| -> Vec<String> {
         cell.printed.iter().map(|one| one.text.clone()).collect()

@@ -65,7 +65,7 @@ impl Relation {
 
 const FORM: &str = "write [QUANTITY] METRIC RELATION BOUND, as 'p99<5us', 'round trip \
                     median<=1.2us' or 'rate>1M/s'; metrics are median, pNN, mean, max, loss, \
-                    rate, bandwidth";
+                    rate, bandwidth, missed, duplicate";
 
 /// Units of each kind, with the factor to the unit of records.
 const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
@@ -113,6 +113,8 @@ fn metric(word: &str) -> Option<Metric> {
         "loss" => Metric::Loss,
         "rate" => Metric::Figure(Quantity::Rate),
         "bandwidth" => Metric::Figure(Quantity::Bandwidth),
+        "missed" => Metric::Figure(Quantity::MissedShare),
+        "duplicate" => Metric::Figure(Quantity::DuplicateShare),
         word => {
             let percent: f64 = word.strip_prefix('p')?.parse().ok()?;
             Metric::Quantile(share_of(percent)?)
@@ -131,6 +133,7 @@ pub fn share_of(percent: f64) -> Option<f64> {
 fn bound(text: &str, metric: Metric) -> Result<f64, String> {
     let units: &[(&str, f64)] = match metric {
         Metric::Loss => &SHARES,
+        Metric::Figure(quantity) if quantity.suffix() == "share" => &SHARES,
         Metric::Figure(Quantity::Rate) => &RATES,
         Metric::Figure(_) => &BANDWIDTHS,
         _ => &TIMES,

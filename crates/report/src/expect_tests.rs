@@ -20,6 +20,8 @@ fn the_grammar_has_quantities_metrics_relations_and_units() {
         ("rate>=20/s", Metric::Figure(Quantity::Rate), 20.0),
         ("bandwidth>100Gb/s", Metric::Figure(Quantity::Bandwidth), 12.5e9),
         ("bandwidth>2GB/s", Metric::Figure(Quantity::Bandwidth), 2e9),
+        ("missed<1%", Metric::Figure(Quantity::MissedShare), 0.01),
+        ("duplicate<=0.5%", Metric::Figure(Quantity::DuplicateShare), 0.005),
     ] {
         let one = read(text).unwrap();
         assert_eq!(one.metric, metric, "{text}");
@@ -46,6 +48,7 @@ fn what_is_wrong_with_one_is_said_in_a_line() {
         ("rate>5us", "one of G/s, M/s, k/s, /s"),
         ("bandwidth>5%", "Gb/s"),
         ("loss<5us", "one of %"),
+        ("missed>1/s", "one of %"),
         ("p99<>5us", "not a bound for this metric"),
     ] {
         let error = read(text).unwrap_err();

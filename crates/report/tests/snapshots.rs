@@ -232,6 +232,29 @@ fn two_numbers_make_a_map() {
     assert!(map.svg.contains("buffers 4, size 64 B: "), "{}", map.svg);
 }
 
+#[test]
+fn a_map_marks_the_points_that_missed_much() {
+    let maps_of = |record: &Record| -> Vec<String> {
+        let all = rdmalab_report::pictures(record).into_iter().map(|picture| picture.svg);
+        all.filter(|svg| svg.contains("class='heat'") && svg.contains("Median")).collect()
+    };
+    let (_dir, record) = common::grid_that_missed(|size| (size >= 512).then_some(0.11));
+    let maps = maps_of(&record);
+    let is_marked = |tip: &&str| tip.ends_with(" *");
+    let large = |tip: &&str| tip.contains("size 512 B: ") || tip.contains("size 4 KiB: ");
+    assert!(!maps.is_empty());
+    for map in maps {
+        assert!(map.contains("; * where more than 10 % was missed"), "{map}");
+        let cells: Vec<&str> = tips(&map).filter(|tip| tip.contains("size ")).collect();
+        assert_eq!(cells.iter().filter(|tip| is_marked(tip)).count(), 8, "{cells:?}");
+        assert!(cells.iter().all(|tip| is_marked(tip) == large(tip)), "{cells:?}");
+    }
+    let (_dir, record) = common::grid_that_missed(|_| Some(0.1));
+    for map in maps_of(&record) {
+        assert!(!map.contains("where more than") && !tips(&map).any(|tip| is_marked(&tip)));
+    }
+}
+
 /// The texts of all tool tips.
 fn tips(svg: &str) -> impl Iterator<Item = &str> {
     svg.split("<title>").skip(1).map(|rest| rest.split("</title>").next().unwrap())

@@ -225,6 +225,7 @@ fn found(record: &Record) -> Vec<Finding> {
 
 /// The evaluation of a study with such records, and the figures without a record.
 fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
+    crate::know_experiments();
     let home = tempfile::tempdir().unwrap();
     // A share of the samples cannot be computed from a summary, so these figures need samples.
     let sides = study.claims.iter().map(|c| &c.left).chain(study.values.iter().map(|v| &v.ours));

@@ -155,11 +155,12 @@ macro_rules! choices {
     };
 }
 
-/// A field that is a word.
+/// A field that is one of the words of an enumeration, as [`words!`](crate::words) declares it.
+#[macro_export]
 macro_rules! word_field {
     ($name:literal, $letter:expr, $kind:ident, $field:ident, $help:literal) => {
-        $crate::common::option::Field {
-            opt: $crate::common::option::Opt {
+        $crate::Field {
+            opt: $crate::Opt {
                 name: $name,
                 letter: $letter,
                 value_name: "WORD",

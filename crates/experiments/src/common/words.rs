@@ -1,11 +1,14 @@
 //! Enumerations that are written as words, on a command line and in a record.
 
 /// The error that a text is none of the words.
-pub(crate) fn no_such(what: &str, text: &str, words: &[&str]) -> String {
+#[must_use]
+pub fn no_such(what: &str, text: &str, words: &[&str]) -> String {
     format!("{text:?} is not a valid {what}: choose one of {}", words.join(", "))
 }
 
-/// Declares an enumeration with its words: `ALL`, `WORDS`, `name()`, `Display` and `FromStr`.
+/// Declares an enumeration with its words: `ALL`, `WORDS`, `name()`, `Display` and `FromStr`. The
+/// crate that uses it needs `serde`, with its derive macros.
+#[macro_export]
 macro_rules! words {
     (
         $(#[$meta:meta])*
@@ -44,7 +47,7 @@ macro_rules! words {
                 let lower = text.to_ascii_lowercase().replace('-', "_");
                 let found = Self::ALL.iter().find(|v| v.name() == lower);
                 found.copied().ok_or_else(|| {
-                    $crate::common::words::no_such($what, text, Self::WORDS)
+                    $crate::no_such($what, text, Self::WORDS)
                 })
             }
         }

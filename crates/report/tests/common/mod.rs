@@ -186,6 +186,11 @@ pub fn words() -> (TempDir, Record) {
 
 /// Two numeric parameters that vary: a map.
 pub fn grid() -> (TempDir, Record) {
+    grid_that_missed(|_| None)
+}
+
+/// The same, with the share of ticks that each point missed, by its size.
+pub fn grid_that_missed(missed: impl Fn(u64) -> Option<f64>) -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let header = header("blast", DeviceKind::Soft, &["rdmalab", "run", "blast"]);
     let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
@@ -199,6 +204,9 @@ pub fn grid() -> (TempDir, Record) {
         let samples = (0..500).map(|_| latency(&mut random, floor)).collect();
         outcome.push_series(Quantity::MessageTime, "runs", 0, samples);
         outcome.push_figure(Quantity::Rate, "", 1e9 / floor);
+        if let Some(share) = missed(size) {
+            outcome.push_figure(Quantity::MissedShare, "", share);
+        }
         let parameters = object(json!({ "op": "send", "size_bytes": size, "buffers": buffers }));
         writer.append(&id(parameters, i as u64, 0), &outcome).unwrap();
     }

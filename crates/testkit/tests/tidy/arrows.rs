@@ -58,6 +58,9 @@ const HOUSE: &str = "
                                            knows nobody's keys
     gateway     -> verbs rank ring measure sample config random | a program on top, like an
                                            experiment; computed signals draw numbers
+    realtime    -> experiments gateway config sample verbs rank measure | experiments that cannot
+                                           run in virtual time: the gateway has threads, sockets
+                                           and timers of its own
     cli         -> *                     | the one binary composes the rest
     testkit     -> *                     | tests may use everything
 ";

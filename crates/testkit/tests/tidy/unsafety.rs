@@ -24,7 +24,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 14] = [
 ];
 
 /// Crates whose root must forbid `unsafe` outright, so that no later `allow` can creep in.
-const MUST_FORBID: [&str; 12] = [
+const MUST_FORBID: [&str; 13] = [
     "wire",
     "engine",
     "driver",
@@ -37,6 +37,7 @@ const MUST_FORBID: [&str; 12] = [
     "sample",
     "config",
     "gateway",
+    "realtime",
 ];
 
 /// Every `unsafe` out of place or without a reason.

@@ -1,0 +1,201 @@
+//! The gateway of each rank, as a user would configure it.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use rdmalab_config::{ConfigError, parse};
+use rdmalab_experiments::{Common, Signal, Transport};
+use rdmalab_gateway::Plan;
+use rdmalab_sample::record_bytes;
+
+use super::options::{Gateway, Node};
+
+/// Where both ranks meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address on which the receiver listens.
+    pub address: IpAddr,
+    /// The port there; also what names in shared memory end with.
+    pub port: u16,
+}
+
+/// What a rank does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The source of the samples, and its path to the node.
+    Source,
+    /// The path from the node.
+    Target,
+    /// Both, in one gateway.
+    Both,
+    /// Nothing.
+    Idle,
+}
+
+impl Part {
+    /// What that rank does.
+    pub fn of(rank: usize, node: Node) -> Self {
+        match (node, rank) {
+            (Node::Loopback, 0) => Self::Both,
+            (Node::Loopback, _) => Self::Idle,
+            (_, 0) => Self::Source,
+            (..) => Self::Target,
+        }
+    }
+
+    /// The number of the path that reads the node, if there is one.
+    pub fn reader(self) -> Option<usize> {
+        match self {
+            Self::Target => Some(0),
+            Self::Both => Some(1),
+            Self::Source | Self::Idle => None,
+        }
+    }
+}
+
+/// The checked configuration; `None` for a rank that is idle.
+///
+/// # Errors
+/// What the gateway finds wrong, in one line.
+pub fn plan(
+    own: &Gateway,
+    common: &Common,
+    part: Part,
+    place: Place,
+) -> Result<Option<Plan>, String> {
+    if part == Part::Idle {
+        return Ok(None);
+    }
+    let text = text(own, common, part, place);
+    let plan = parse("gateway", &text).and_then(|tree| Plan::check(&tree));
+    let one_line = |errors: Vec<ConfigError>| {
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    plan.map(Some).map_err(one_line)
+}
+
+fn text(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
+    let (mut nodes, mut paths) = (String::new(), Vec::new());
+    if matches!(part, Part::Source | Part::Both) {
+        let limit = common.total();
+        // Writing into a string cannot fail.
+        let _ = write!(
+            nodes,
+            "source = {{ type = \"signal\", signal = \"mixed\", frequency = 3.0, values = {}, \
+             rate = {}.0, limit = {limit}L, timer = \"{}\" }}, ",
+            own.values, common.rate_per_s, own.timer
+        );
+        paths.push("{ in = \"source\", out = \"node\", connect_wait = 10.0 }");
+    }
+    if matches!(part, Part::Target | Part::Both) {
+        paths.push("{ in = \"node\" }");
+    }
+    let node = node(own, common, part, place);
+    format!("nodes = {{ {nodes}node = {{ {node} }} }}, paths = ( {} )", paths.join(", "))
+}
+
+/// The keys of the node under test.
+fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
+    let signals = format!("signals = {{ count = {}, type = \"float\" }}", own.values);
+    let Place { address, port } = place;
+    let buffers = own.buffers;
+    match (own.node, part) {
+        (Node::Loopback, _) => {
+            format!("type = \"loopback\", queuelen = {buffers}, in = {{ {signals} }}")
+        }
+        (Node::Shmem, _) => {
+            let names = match part {
+                Part::Target => ["there", "back"],
+                _ => ["back", "there"],
+            };
+            let [reads, writes] = names.map(|name| format!("/rdmalab-{port}-{name}"));
+            format!(
+                "type = \"shmem\", mode = \"polling\", queuelen = {}, \
+                 in = {{ name = \"{reads}\", {signals} }}, out = {{ name = \"{writes}\" }}",
+                buffers.max(2)
+            )
+        }
+        (Node::Socket, Part::Target) => format!(
+            "type = \"socket\", layer = \"udp\", in = {{ address = \"{address}:{port}\", \
+             {signals} }}"
+        ),
+        (Node::Socket, _) => {
+            let there = format!("out = {{ address = \"{address}:{port}\" }}");
+            format!("type = \"socket\", layer = \"udp\", {there}")
+        }
+        (Node::Infiniband, Part::Target) => format!(
+            "{}, in = {{ address = \"{address}:{port}\", max_wrs = {}, buffer_subtraction = 0, \
+             prepost = {}, {signals} }}",
+            infiniband(common),
+            common.rx_depth,
+            own.prepost
+        ),
+        (Node::Infiniband, _) => {
+            let bytes = record_bytes(own.values) as u64;
+            let is_inline = u64::from(common.inline.wanted_bytes(bytes)) >= bytes;
+            let every = match common.signal_every {
+                Signal::Every(every) => every,
+                Signal::Max => (buffers / 2).max(1),
+            };
+            format!(
+                "{}, out = {{ address = \"{address}:{port}\", max_wrs = {buffers}, \
+                 send_inline = {is_inline}, periodic_signaling = {every} }}",
+                infiniband(common)
+            )
+        }
+    }
+}
+
+fn infiniband(common: &Common) -> String {
+    let transport = match common.transport {
+        Transport::Rc => "RC",
+        Transport::Uc => "UC",
+        Transport::Ud => "UD",
+    };
+    format!("type = \"infiniband\", rdma_transport_mode = \"{transport}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_experiments::Workload;
+
+    use super::*;
+
+    const PLACE: Place = Place { address: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), port: 4321 };
+
+    #[test]
+    fn every_node_type_has_a_configuration_for_both_ranks() {
+        for &node in Node::ALL {
+            for &transport in Transport::ALL {
+                let own = Gateway { node, ..Gateway::OWN };
+                let common = Common { transport, ..Gateway::COMMON };
+                let parts = [0, 1].map(|rank| Part::of(rank, node));
+                let plans = parts.map(|part| plan(&own, &common, part, PLACE).unwrap());
+                let there = plans.map(|plan| plan.map(|plan| plan.describe()));
+                let one = Some("1 node, 1 path".to_owned());
+                match node {
+                    Node::Loopback => {
+                        assert_eq!(there, [Some("2 nodes, 2 paths".to_owned()), None]);
+                    }
+                    _ => assert_eq!(there, [Some("2 nodes, 1 path".to_owned()), one]),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn options_become_keys() {
+        let own = Gateway { buffers: 64, prepost: false, ..Gateway::OWN };
+        let common = Common { rx_depth: 32, ..Gateway::COMMON };
+        let to = text(&own, &common, Part::Target, PLACE);
+        assert!(to.contains("max_wrs = 32, buffer_subtraction = 0, prepost = false"), "{to}");
+        let from = |common: &Common| text(&own, common, Part::Source, PLACE);
+        let keys = "max_wrs = 64, send_inline = true, periodic_signaling = 32 ";
+        assert!(from(&common).contains(keys), "{}", from(&common));
+        assert!(from(&common).contains("limit = 10100L, timer = \"timerfd\""));
+        let signal_every = Signal::Every(8);
+        let inline = rdmalab_experiments::Inline::Bytes(87);
+        let common = Common { signal_every, inline, ..common };
+        assert!(from(&common).contains("send_inline = false, periodic_signaling = 8 "));
+    }
+}

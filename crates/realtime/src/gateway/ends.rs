@@ -1,0 +1,289 @@
+//! Both ranks at work. Rank 0 has the source, rank 1 reads the node under test; each runs its
+//! gateway on one thread, and on another one meets the other rank now and then, so that the
+//! latencies up to then are with rank 0, however it ends.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdmalab_experiments::Common;
+use rdmalab_gateway::node::{Log, Stop, World};
+use rdmalab_gateway::{Live, Plan, Summary};
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{Context, Device};
+
+use super::configuration::{Part, Place, plan};
+use super::options::{Gateway, Node};
+use super::recorder::{Arrival, Arrivals};
+use super::result::{Received, Sent, outcome};
+
+/// Time between two meetings of the ranks.
+const SLICE: Duration = Duration::from_millis(250);
+/// Time between two looks whether the gateway has ended.
+const LOOK: Duration = Duration::from_millis(1);
+/// What rank 0 says at a meeting: whether it is the last one.
+const GOES_ON: &[u8] = &[0];
+const IS_LAST: &[u8] = &[1];
+/// Entries of a port's GID table that are looked at for an address.
+const GIDS: u32 = 32;
+
+/// One end of the experiment.
+struct End<'a, R> {
+    rank: &'a R,
+    part: Part,
+    arrivals: Arrivals,
+    stop: Stop,
+    /// Whether its gateway has ended.
+    is_over: AtomicBool,
+    /// What the gateway told.
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+/// What a thread of an end returns.
+enum Done {
+    Gateway(Result<Option<Summary>, String>),
+    /// What arrived, and how the meetings ended.
+    Meetings(Vec<Arrival>, Result<(), Stopped>),
+}
+
+/// Runs the experiment at one end.
+///
+/// # Errors
+/// When a gateway cannot begin or fails, or the ends do not connect.
+pub fn run<R: Rank + Sync>(
+    own: &Gateway,
+    common: &Common,
+    rank: &R,
+    context: &Context,
+) -> Result<Outcome, Stopped> {
+    if !rank.shares_clock(1 - rank.index().min(1)) {
+        return Err(failed("one clock has to stamp both ends: run both ranks on one host"));
+    }
+    let place = meet(rank, context, common)?;
+    let end = End {
+        rank,
+        part: Part::of(rank.index(), own.node),
+        arrivals: Arrivals::new(),
+        stop: Stop::default(),
+        is_over: AtomicBool::new(false),
+        told: Arc::default(),
+    };
+    let plan = plan(own, common, end.part, place).map_err(failed)?;
+    let world = end.world(own, context)?;
+    if end.part != Part::Target {
+        // The target says that it is ready from its second thread.
+        rank.exchange_to_end(&[])?;
+    }
+    let (begin, cpu) = (rank.now(), rank.cpu_time());
+    let (summary, mut arrived, ended) = end.work(plan, &world)?;
+    let cpu_ns = rank.cpu_time().since(cpu).total_ns() as f64;
+    let cpu_share = cpu_ns / rank.clock().ns_between(begin, rank.now());
+    // A gateway that fails is the cause of a meeting that fails.
+    let summary = summary.map_err(failed)?;
+    let mut cut_short = match ended {
+        Ok(()) => None,
+        Err(kept @ (Stopped::Asked | Stopped::Other(_))) => Some(kept.to_string()),
+        Err(failure) => return Err(failure),
+    };
+    let mut received = end.received(summary.as_ref());
+    if cut_short.is_none() {
+        let bytes = received.unwrap_or_default().to_bytes(&end.arrivals.take());
+        let all = rank.exchange_to_end(&bytes)?;
+        if end.part == Part::Source {
+            let (there, rest) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
+            received = Some(there);
+            arrived.extend(rest);
+        }
+        cut_short = rank.is_asked_to_stop().then(|| Stopped::Asked.to_string());
+    }
+    let sent = summary.as_ref().filter(|_| rank.index() == 0).map(Sent::of);
+    if let (Some(sent), None) = (&sent, &cut_short) {
+        end.check(own, sent)?;
+    }
+    let mut outcome = match sent {
+        Some(sent) => outcome(common, &sent, received.as_ref(), &arrived),
+        None => Outcome::default(),
+    };
+    outcome.push_figure(
+        rdmalab_measure::Quantity::CpuShare,
+        &format!("rank {}", rank.index()),
+        cpu_share,
+    );
+    outcome.push_fact("device_kind", context.kind());
+    outcome.push_fact("device", context.device_name());
+    outcome.cut_short = cut_short;
+    Ok(outcome)
+}
+
+/// Where the ranks meet, as rank 1 says.
+fn meet<R: Rank>(rank: &R, context: &Context, common: &Common) -> Result<Place, Stopped> {
+    let address = address(context, common);
+    // The port is free again when nobody holds it; the system gives it to nobody else for a while.
+    let free = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
+    let free = free.map_err(|why| failed(format!("{address}: {why}")))?;
+    let all = rank.exchange(free.to_string().as_bytes())?;
+    let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes));
+    let place: Option<SocketAddr> = text.and_then(|text| text.parse().ok());
+    let place = place.ok_or_else(|| failed("the address of rank 1 is not understood"))?;
+    Ok(Place { address: place.ip(), port: place.port() })
+}
+
+/// The address of the port: that of its GID, if it has one. Otherwise the connection manager takes
+/// a device by itself.
+fn address(context: &Context, common: &Common) -> IpAddr {
+    let gids = context.query_port(common.port).map_or(0, |port| port.gid_tbl_len.min(GIDS));
+    let mut gids = common.gid_index.map_or(0..gids, |index| index.into()..u32::from(index) + 1);
+    let ipv4 = gids.find_map(|index| context.query_gid(common.port, index).ok()?.to_ipv4_mapped());
+    ipv4.unwrap_or(Ipv4Addr::LOCALHOST).into()
+}
+
+/// The device of a context, for the gateway to open.
+fn device(context: &Context) -> Result<Device, Stopped> {
+    let all = context.library().devices().map_err(failed)?;
+    let name = context.device_name();
+    let found = all.into_iter().find(|device| device.name() == name);
+    found.ok_or_else(|| failed(format!("{name} is gone")))
+}
+
+impl<R: Rank + Sync> End<'_, R> {
+    fn world(&self, own: &Gateway, context: &Context) -> Result<World, Stopped> {
+        let told = self.told.clone();
+        Ok(World {
+            device: (own.node == Node::Infiniband).then(|| device(context)).transpose()?,
+            clock: *self.rank.clock(),
+            timer: own.timer.kind(),
+            stop: self.stop.clone(),
+            log: Log::new(move |line| {
+                told.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+            }),
+        })
+    }
+
+    /// The gateway on one thread, meetings on another one.
+    #[expect(clippy::type_complexity, reason = "what both threads return")]
+    fn work(
+        &self,
+        plan: Option<Plan>,
+        world: &World,
+    ) -> Result<(Result<Option<Summary>, String>, Vec<Arrival>, Result<(), Stopped>), Stopped> {
+        let live = plan.as_ref().map(Plan::live);
+        let gateway: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
+            let _over = SetAtEnd(&self.is_over);
+            let ended = plan.map(|mut plan| {
+                if let Some(path) = self.part.reader() {
+                    plan.watch(path, self.arrivals.recorder());
+                }
+                plan.run(world)
+            });
+            Done::Gateway(ended.transpose())
+        });
+        let meetings: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
+            let mut arrived = Vec::new();
+            let ended = match self.rank.index() {
+                0 => self.lead(&mut arrived),
+                _ => self.follow(live),
+            };
+            self.stop.set();
+            Done::Meetings(arrived, ended)
+        });
+        // The first one has the first processor of this rank, the other one what there is else.
+        let bodies = match self.part {
+            // Two paths, which would wait for each other on one processor.
+            Part::Both => vec![meetings, gateway],
+            _ => vec![gateway, meetings],
+        };
+        let (mut summary, mut arrived, mut ended) = (Ok(None), Vec::new(), Ok(()));
+        for done in self.rank.spawn(bodies)? {
+            match done {
+                Done::Gateway(found) => summary = found,
+                Done::Meetings(found, how) => (arrived, ended) = (found, how),
+            }
+        }
+        Ok((summary, arrived, ended))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Rank 0: meets rank 1 until the source has ended, or it is asked to stop.
+    fn lead(&self, arrived: &mut Vec<Arrival>) -> Result<(), Stopped> {
+        loop {
+            let until = Instant::now() + SLICE;
+            let goes_on = || !self.has_ended() && !self.rank.is_asked_to_stop();
+            while goes_on() && Instant::now() < until {
+                std::thread::sleep(LOOK);
+            }
+            let is_last = !goes_on();
+            if is_last {
+                self.stop.set();
+                while !self.has_ended() {
+                    std::thread::sleep(LOOK);
+                }
+            }
+            arrived.extend(self.arrivals.take());
+            let said = if is_last { IS_LAST } else { GOES_ON };
+            let all = self.rank.exchange_to_end(said)?;
+            let (_, there) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
+            arrived.extend(there);
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Rank 1: says when its gateway reads, then gives what arrived until rank 0 has ended.
+    fn follow(&self, live: Option<Live>) -> Result<(), Stopped> {
+        let early = || failed("the gateway of rank 1 has ended early");
+        if let Some(live) = live {
+            while live.ask(SLICE).is_empty() {
+                if self.has_ended() {
+                    return Err(early());
+                }
+            }
+            self.rank.exchange_to_end(&[])?;
+        }
+        loop {
+            let bytes = Received::default().to_bytes(&self.arrivals.take());
+            let all = self.rank.exchange_at_leisure(&bytes)?;
+            if all.first().is_none_or(|said| said != GOES_ON) {
+                return Ok(());
+            }
+            if self.has_ended() && self.part == Part::Target {
+                return Err(early());
+            }
+        }
+    }
+
+    /// What the path that reads the node has counted at this end.
+    fn received(&self, summary: Option<&Summary>) -> Option<Received> {
+        self.part.reader().and_then(|path| summary?.paths.get(path)).map(Received::of)
+    }
+
+    /// Whether both ends have connected, and no node has failed.
+    fn check(&self, own: &Gateway, sent: &Sent) -> Result<(), Stopped> {
+        let has_peers = matches!(own.node, Node::Infiniband | Node::Shmem);
+        let what = match sent {
+            Sent { failed: Some(node), .. } => format!("{node} ended early"),
+            Sent { connected: 0, .. } if has_peers => "the ranks did not connect".to_owned(),
+            _ => return Ok(()),
+        };
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        Err(failed(format!("{what}: {}", told.join("; "))))
+    }
+}
+
+/// Is set at the end of a block, also by a panic.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn failed(why: impl std::fmt::Display) -> Stopped {
+    Stopped::Failed(why.to_string())
+}

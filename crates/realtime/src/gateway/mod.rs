@@ -1,0 +1,117 @@
+//! `gateway`: samples of a signal through a node-type of the gateway, from one process to another,
+//! as in potter2018.
+//!
+//! - `options`: what it takes. `configuration`: the gateway of each rank, as a configuration file.
+//! - `recorder`: a hook that keeps the latency of each sample. `ends`: both ranks at work.
+//!
+//! The origin of a sample is stamped after its tick, and its arrival by the receiver, in a field of
+//! its own. Both ends run on one host, whose wall clock stamps both.
+
+mod configuration;
+mod ends;
+mod options;
+mod recorder;
+mod result;
+
+use rdmalab_experiments::shared::{
+    GID_INDEX, INLINE, LINK, MESSAGES, PORT, RATE, RX_DEPTH, SIGNAL_EVERY, SIM, TRANSPORT, WARM_UP,
+};
+use rdmalab_experiments::{
+    Choice, Common, Fault, Limits, ResultKind, ResultShape, Signal, Transport, Workload, choices,
+};
+use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_sample::record_bytes;
+use rdmalab_verbs::Context;
+
+pub use options::Gateway;
+use options::{BUFFERS, NODE, Node, PREPOST, QUEUE, TIMER, Timer, VALUES};
+
+/// The time in which the ends connect, and what is under way arrives at the end.
+const SET_UP_NS: f64 = 200e6;
+
+impl Workload for Gateway {
+    const NAME: &'static str = "gateway";
+    const SUMMARY: &'static str = "samples of a signal through a node-type of the sample gateway: \
+        one-way times, and the shares that were missed, lost and duplicate";
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Own [NODE]
+        Common [TRANSPORT MESSAGES WARM_UP INLINE SIGNAL_EVERY RATE]
+        Own [BUFFERS VALUES TIMER PREPOST]
+        // The last two for the refusal of simulated devices, which says why.
+        Common [RX_DEPTH PORT GID_INDEX LINK SIM]
+    };
+    const COMMON: Common = Common {
+        messages: 10_000,
+        warm_up: 100,
+        rate_per_s: 1000,
+        signal_every: Signal::Max,
+        // `--buffers` takes its place.
+        tx_depth: 8192,
+        rx_depth: 512,
+        ..Common::DEFAULT
+    };
+    const OWN: Self = Self {
+        node: Node::Infiniband,
+        values: 8,
+        timer: Timer::Timerfd,
+        buffers: 512,
+        prepost: true,
+    };
+    const WAITS: bool = false;
+    const SAMPLES_EACH: bool = true;
+
+    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
+        let must = |holds: bool, option: &'static str, why: String| match holds {
+            true => Ok(()),
+            false => Err((option, why)),
+        };
+        let real = "a gateway runs in real time only: choose --device soft0, or an adapter";
+        must(limits.kind != "sim", "node", real.to_owned())?;
+        let has_rate = ![0, Common::SWEEP].contains(&common.rate_per_s);
+        must(has_rate, "rate", "samples come at a rate: choose one".to_owned())?;
+        if self.node != Node::Infiniband {
+            return Ok(());
+        }
+        let queue = |depth: u32| QUEUE.contains(&depth) && depth <= limits.max_qp_wr;
+        let most = limits.max_qp_wr.min(*QUEUE.end());
+        let why = || format!("the queues of infiniband take {} to {most}", QUEUE.start());
+        must(queue(self.buffers), "buffers", why())?;
+        must(queue(common.rx_depth), "rx-depth", why())?;
+        if let Signal::Every(every) = common.signal_every {
+            let why = format!("--buffers is {}: choose that or less, or max", self.buffers);
+            must(every <= self.buffers, "signal-every", why)?;
+        }
+        let (bytes, mtu) = (record_bytes(self.values), limits.active_mtu_bytes as usize);
+        let why = format!("a datagram has at most {mtu} bytes, and a sample {bytes}");
+        must(common.transport != Transport::Ud || bytes <= mtu, "values", why)
+    }
+
+    fn quantities(&self, _: &Common) -> Vec<Quantity> {
+        use Quantity::{DuplicateShare, LostShare, MissedShare, OneWay};
+        vec![OneWay, MissedShare, LostShare, DuplicateShare]
+    }
+
+    fn results(&self, _: &Common) -> &'static [ResultShape] {
+        &[
+            (Quantity::OneWay, "t", ResultKind::OfMessages),
+            (Quantity::MissedShare, "", ResultKind::Figure),
+            (Quantity::LostShare, "", ResultKind::Figure),
+            (Quantity::DuplicateShare, "", ResultKind::Figure),
+        ]
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        1e9 / common.rate_per_s.max(1) as f64 + SET_UP_NS / common.total().max(1) as f64
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        _: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        ends::run(self, common, rank, context)
+    }
+}

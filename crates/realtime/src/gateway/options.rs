@@ -1,0 +1,96 @@
+//! The options that only `gateway` has.
+
+use rdmalab_experiments::{Field, Opt, no_such, number_field, word_field, words};
+use rdmalab_gateway::timer::TimerKind;
+
+/// Its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// What the samples go over.
+    pub node: Node,
+    /// Values of a sample.
+    pub values: usize,
+    /// How the source waits for its ticks.
+    pub timer: Timer,
+    /// Samples that the node holds at most, or sends that are under way.
+    pub buffers: u32,
+    /// Whether all receives are posted before the first sample.
+    pub prepost: bool,
+}
+
+words! {
+    /// The node-type under test.
+    Node, "node-type" {
+        /// Adapters and soft devices.
+        Infiniband = "infiniband",
+        /// Shared memory.
+        Shmem = "shmem",
+        /// UDP over the loopback interface.
+        Socket = "socket",
+        /// A queue between two paths of one process.
+        Loopback = "loopback",
+    }
+}
+
+words! {
+    /// How the source waits for its ticks.
+    Timer, "kind of timer" {
+        /// In the kernel.
+        Timerfd = "timerfd",
+        /// By reading the processor's counter.
+        Tsc = "tsc",
+    }
+}
+
+impl Timer {
+    /// The same for the gateway.
+    pub const fn kind(self) -> TimerKind {
+        match self {
+            Self::Timerfd => TimerKind::Timerfd,
+            Self::Tsc => TimerKind::Tsc,
+        }
+    }
+}
+
+/// Fewest and most requests of a queue of the node-type `infiniband`.
+pub const QUEUE: std::ops::RangeInclusive<u32> = 4..=65_536;
+
+pub const NODE: Field<Gateway> =
+    word_field!("node", None, Node, node, "the node-type of the gateway that samples go over");
+pub const VALUES: Field<Gateway> = number_field!(
+    "values", None, values: usize, 1..=512u64, "N", "",
+    "values of a sample, each of 8 bytes; a sample has 24 bytes besides"
+);
+pub const TIMER: Field<Gateway> = word_field!(
+    "timer",
+    None,
+    Timer,
+    timer,
+    "how the source waits for its ticks: in the kernel, or by reading the processor's counter, \
+     which takes a processor"
+);
+pub const BUFFERS: Field<Gateway> = number_field!(
+    "buffers", None, buffers: u32, 1..=u32::MAX, "N", "",
+    "buffers that the messages use in turns: the number of messages in flight"
+);
+pub const PREPOST: Field<Gateway> = Field {
+    opt: Opt {
+        name: "prepost",
+        letter: None,
+        value_name: "YES|NO",
+        unit: "",
+        help: "whether all receives are posted before the first sample, or while samples come",
+        is_number: false,
+        words: &["yes", "no"],
+        bare: None,
+    },
+    get: |own| if own.prepost { "yes" } else { "no" }.to_owned(),
+    set: |own, text| {
+        own.prepost = match text {
+            "yes" | "on" => true,
+            "no" | "off" => false,
+            other => return Err(no_such("answer", other, &["yes", "no"])),
+        };
+        Ok(())
+    },
+};

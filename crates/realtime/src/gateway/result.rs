@@ -1,0 +1,195 @@
+//! What both ends have counted, and what follows from it.
+
+use rdmalab_experiments::Common;
+use rdmalab_gateway::{PathReport, Summary};
+use rdmalab_measure::quantity::MISSED_MAX;
+use rdmalab_measure::{Outcome, Quantity};
+
+use super::recorder::Arrival;
+
+/// What the source has sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Samples, one for each tick that was not missed.
+    pub samples: u64,
+    /// Ticks that were missed.
+    pub missed: u64,
+    /// Samples for which the node had no room.
+    pub dropped: u64,
+    /// How often a peer came.
+    pub connected: u64,
+    /// How often the wall clock was set.
+    pub clock_steps: usize,
+    /// A node that ended early.
+    pub failed: Option<String>,
+}
+
+impl Sent {
+    /// That of the first path.
+    pub fn of(summary: &Summary) -> Self {
+        let clock_steps = summary.clock_steps_ns.len();
+        let failed = summary.failed().first().map(|node| (*node).to_owned());
+        let Some(path) = summary.paths.first() else { return Self::default() };
+        let connected = path.destinations.iter().map(|to| to.connected).sum();
+        let PathReport { samples, missed, dropped, .. } = *path;
+        Self { samples, missed, dropped, connected, clock_steps, failed }
+    }
+}
+
+/// What the receiver has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Samples.
+    pub samples: u64,
+    /// Those that came again.
+    pub duplicate: u64,
+    /// Those that came after one with a higher number.
+    pub reordered: u64,
+}
+
+impl Received {
+    /// That of a path.
+    pub fn of(path: &PathReport) -> Self {
+        let PathReport { samples, duplicate, reordered, .. } = *path;
+        Self { samples, duplicate, reordered }
+    }
+
+    /// With arrivals, for the other rank.
+    pub fn to_bytes(self, arrivals: &[Arrival]) -> Vec<u8> {
+        let own = [self.samples, self.duplicate, self.reordered];
+        let arrived = arrivals.iter().flat_map(|a| [a.number, a.ns.cast_unsigned()]);
+        own.into_iter().chain(arrived).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// The inverse; of no bytes, nothing.
+    pub fn from_bytes(bytes: &[u8]) -> (Self, Vec<Arrival>) {
+        let (words, _) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let [samples, duplicate, reordered, rest @ ..] = &words[..] else {
+            return (Self::default(), Vec::new());
+        };
+        let (pairs, _) = rest.as_chunks::<2>();
+        let arrivals = pairs.iter().map(|&[number, ns]| Arrival { number, ns: ns.cast_signed() });
+        let own = Self { samples: *samples, duplicate: *duplicate, reordered: *reordered };
+        (own, arrivals.collect())
+    }
+}
+
+/// What was measured. Without the receiver's counts, only what the source knows, and the latencies
+/// up to then.
+pub fn outcome(
+    common: &Common,
+    sent: &Sent,
+    received: Option<&Received>,
+    arrivals: &[Arrival],
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let is_warm_up = |arrival: &&Arrival| arrival.number < common.warm_up;
+    let warm_up = arrivals.iter().filter(is_warm_up);
+    let counted = arrivals.iter().filter(|arrival| !is_warm_up(arrival));
+    let all = warm_up.clone().chain(counted).map(|arrival| arrival.ns as f64);
+    outcome.push_series(Quantity::OneWay, "t", warm_up.count(), all.collect());
+    let ticks = sent.samples + sent.missed;
+    let mut share = |quantity, part: u64, all: u64| {
+        // Of nothing, nothing is lost: a point always has its shares.
+        outcome.push_figure(quantity, "", part as f64 / all.max(1) as f64);
+    };
+    share(Quantity::MissedShare, sent.missed, ticks);
+    let mut counts =
+        vec![("sent", sent.samples), ("missed", sent.missed), ("dropped", sent.dropped)];
+    if let Some(&Received { samples, duplicate, reordered }) = received {
+        let lost = sent.samples.saturating_sub(samples - duplicate);
+        share(Quantity::LostShare, lost, sent.samples);
+        share(Quantity::DuplicateShare, duplicate, sent.samples);
+        counts.extend([("received", samples), ("lost", lost)]);
+        counts.extend([("duplicated", duplicate), ("reordered", reordered)]);
+    }
+    for (name, count) in counts {
+        outcome.push_count(name, count);
+    }
+    if sent.missed as f64 > MISSED_MAX * ticks as f64 {
+        outcome.warnings.push(format!(
+            "--rate {}: the source missed {:.0} % of the ticks, and latencies are those of the \
+             others: choose a lower rate, fewer --values, or more processors",
+            common.rate_per_s,
+            sent.missed as f64 / ticks as f64 * 100.0
+        ));
+    }
+    if sent.clock_steps > 0 {
+        outcome.warnings.push(
+            "the wall clock was set meanwhile, and some latencies are wrong: repeat the run"
+                .to_owned(),
+        );
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_experiments::Workload;
+
+    use super::super::Gateway;
+    use super::*;
+
+    const ARRIVALS: [Arrival; 4] = [
+        Arrival { number: 0, ns: 900 },
+        Arrival { number: 3, ns: 200 },
+        Arrival { number: 1, ns: 800 },
+        Arrival { number: 4, ns: -3 },
+    ];
+
+    fn found(sent: &Sent, received: &Received) -> Outcome {
+        outcome(&Common { warm_up: 2, ..Gateway::COMMON }, sent, Some(received), &ARRIVALS)
+    }
+
+    fn count(outcome: &Outcome, name: &str) -> Option<u64> {
+        outcome.counts.iter().find(|count| count.name == name).map(|count| count.value)
+    }
+
+    fn share(outcome: &Outcome, quantity: Quantity) -> Option<f64> {
+        outcome.figures.iter().find(|f| f.quantity == quantity).map(|figure| figure.value)
+    }
+
+    #[test]
+    fn each_trouble_is_a_share_of_its_own() {
+        let sent = Sent { samples: 8, missed: 2, dropped: 1, connected: 1, ..Sent::default() };
+        let received = Received { samples: 7, duplicate: 2, reordered: 1 };
+        let outcome = found(&sent, &received);
+        // Of ten ticks two were missed; of eight samples three never came, and two came twice.
+        assert_eq!(share(&outcome, Quantity::MissedShare), Some(0.2));
+        assert_eq!(share(&outcome, Quantity::LostShare), Some(0.375));
+        assert_eq!(share(&outcome, Quantity::DuplicateShare), Some(0.25));
+        assert_eq!((count(&outcome, "lost"), count(&outcome, "dropped")), (Some(3), Some(1)));
+        assert!(outcome.warnings[0].contains("missed 20 % of the ticks"), "{outcome:?}");
+        let series = &outcome.series[0];
+        assert_eq!((series.warm_up, &series.samples[..]), (2, &[900.0, 800.0, 200.0, -3.0][..]));
+    }
+
+    #[test]
+    fn a_run_without_trouble_has_no_warning() {
+        let received = Received { samples: 4, ..Received::default() };
+        let outcome = found(&Sent { samples: 4, ..Sent::default() }, &received);
+        assert_eq!(share(&outcome, Quantity::LostShare), Some(0.0));
+        assert!(outcome.warnings.is_empty(), "{outcome:?}");
+        // Each tick was missed.
+        let nothing = found(&Sent { missed: 9, ..Sent::default() }, &Received::default());
+        assert_eq!(share(&nothing, Quantity::MissedShare), Some(1.0));
+        assert_eq!(share(&nothing, Quantity::LostShare), Some(0.0));
+    }
+
+    #[test]
+    fn without_the_receiver_nothing_is_said_of_what_is_lost() {
+        let outcome = outcome(&Gateway::COMMON, &Sent { samples: 9, ..Sent::default() }, None, &[]);
+        assert_eq!(share(&outcome, Quantity::MissedShare), Some(0.0));
+        assert_eq!((share(&outcome, Quantity::LostShare), count(&outcome, "lost")), (None, None));
+        assert_eq!(count(&outcome, "sent"), Some(9));
+    }
+
+    #[test]
+    fn counts_and_arrivals_survive_the_way_to_the_other_rank() {
+        let received = Received { samples: 7, duplicate: 2, reordered: 1 };
+        let bytes = received.to_bytes(&ARRIVALS);
+        assert_eq!(Received::from_bytes(&bytes), (received, ARRIVALS.to_vec()));
+        assert_eq!(Received::from_bytes(&[]), (Received::default(), Vec::new()));
+    }
+}
