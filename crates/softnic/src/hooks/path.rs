@@ -20,7 +20,7 @@ use rdmalab_wire::packet::ICRC_BYTES;
 use super::Hooks;
 use super::deferred::{self, DeferredPacket};
 use super::faults::Faults;
-use super::frames::{Frames, sent_path};
+use super::frames::{FlowTemplates, Frames, sent_path};
 use super::tap::Tap;
 use crate::peer::Peer;
 use crate::qp::{Destination, QpLinks, transport_of};
@@ -175,8 +175,8 @@ impl<P> FaultyPath<'_, P> {
 }
 
 impl Hooks {
-    /// Wraps the path to a peer into the active hooks. `headers` are those of a connection's
-    /// packets; for a datagram they are made when it is addressed. With `is_copy` the same packets
+    /// Wraps the path to a peer into the active hooks. `headers` and `templates` are those of a
+    /// connection's packets; for a datagram they are made when it is addressed. With `is_copy` the same packets
     /// are captured on their way to another peer.
     pub(crate) fn around<'a, P>(
         &self,
@@ -184,11 +184,12 @@ impl Hooks {
         peer: &'a Arc<Peer>,
         qp: &Qp,
         links: &QpLinks,
-        headers: Cow<'a, FrameHeaders>,
+        (headers, templates): (Cow<'a, FrameHeaders>, Option<&'a FlowTemplates>),
         is_copy: bool,
     ) -> FaultyPath<'a, P> {
         let (mtu, transport) = (qp.mtu, transport_of(qp.qp_type));
-        let frames = Frames { device: links.pd.context.device, headers, mtu, transport };
+        let device = links.pd.context.device;
+        let frames = Frames { device, headers, mtu, transport, templates };
         let tap = self.tap.filter(|_| !is_copy);
         let tapped = TappedPath { inner, tap, frames };
         FaultyPath { tapped, faults: self.faults, peer, service: links.service }

@@ -26,11 +26,12 @@ use crate::ring_path::RingPath;
 impl QpLinks {
     /// Captures the slot of a packet that takes a short way. A payload that is not in the slot lies
     /// at `data`.
+    #[inline(always)]
     pub(super) fn tap_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
         let (Some(tap), Some(known)) = (self.short_tap, &self.shared_paths) else {
             return debug_assert!(false, "a short way without a capture or an address");
         };
-        known.record_slot(tap, (self.pd.context.device, direction), slot, data);
+        known.record_slot(tap, direction, slot, data);
     }
 }
 
@@ -47,8 +48,8 @@ impl QpInner {
         // Taken out, so that it can be borrowed together with the rest of `self`.
         let known = self.links.shared_paths.take();
         let headers = match &known {
-            Some(known) => Cow::Borrowed(&known.headers[0]),
-            None => Cow::Owned(self.headers()),
+            Some(known) => (Cow::Borrowed(&known.headers[0]), Some(&known.templates[0])),
+            None => (Cow::Owned(self.headers()), None),
         };
         let mut path = hooks.around(ring, peer, &self.qp, &self.links, headers, false);
         let sent = send(self, &mut path);
@@ -80,7 +81,8 @@ impl QpInner {
     /// Stores the headers of a connection, after its address or peer was set.
     pub(crate) fn remember_shared_paths(&mut self) {
         let is_needed = self.links.hooks.is_some() && !self.links.is_datagram();
-        let paths = is_needed.then(|| SharedPaths::new(self.make_shared_headers()));
+        let device = self.links.pd.context.device;
+        let paths = is_needed.then(|| SharedPaths::new(device, self.make_shared_headers()));
         self.links.shared_paths = paths.map(Box::new);
     }
 
@@ -90,7 +92,8 @@ impl QpInner {
         let Some(tap) = self.links.hooks.and_then(|hooks| hooks.tap) else { return };
         let (device, headers) = (self.links.pd.context.device, self.arrival_headers(train));
         let (mtu, transport) = (self.qp.mtu, transport_of(self.qp.qp_type));
-        let frames = Frames { device, headers, mtu, transport };
+        let templates = self.links.shared_paths.as_ref().map(|known| &known.templates[1]);
+        let frames = Frames { device, headers, mtu, transport, templates };
         frames.record(tap, Direction::In, train, bytes, "", false);
     }
 

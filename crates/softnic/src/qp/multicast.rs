@@ -33,7 +33,7 @@ impl QpInner {
             Some(hooks) => {
                 let mut around = Vec::with_capacity(rings.len());
                 for (index, ring) in rings.iter_mut().enumerate() {
-                    let (peer, headers) = (ring.peer, Cow::Owned(self.headers()));
+                    let (peer, headers) = (ring.peer, (Cow::Owned(self.headers()), None));
                     let (qp, links) = (&self.qp, &self.links);
                     around.push(hooks.around(ring, peer, qp, links, headers, index > 0));
                 }
