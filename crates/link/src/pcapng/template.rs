@@ -27,8 +27,11 @@ pub const TAIL_ROOM: usize = 64;
 const COMMON_BYTES: usize = Bth::BYTES - 4;
 /// At least the block up to these bytes, in pieces of 16 bytes.
 const START_BYTES: usize = (DATA_AT + FRAME_HEADER_BYTES + COMMON_BYTES).next_multiple_of(16);
-/// Templates of a queue at a time. More of them displace the oldest.
-const TEMPLATES: usize = 1024;
+/// Templates of a queue at a time, a power of two: four for each of 4096 busy connections. More of
+/// them displace the oldest.
+pub(super) const TEMPLATES: usize = 16_384;
+/// Definitions that wait for the writer of the file at a time. Meanwhile no more are learnt.
+pub(super) const FRESH: usize = 4096;
 
 /// Whose packets are in short form: packets that have all in common but the time, the BTH's last
 /// word, and the *tail*, which is the bytes between the BTH and the pad.
@@ -150,7 +153,7 @@ impl Templates {
 
     /// Makes a template of a packet whose block [`super::packet()`] wrote, with a tail of
     /// `tail_bytes` behind the BTH, which lies behind headers of `below_bytes`. A block that is cut
-    /// or has options besides the direction makes none.
+    /// or has options besides the direction makes none, and none is made while too many are new.
     pub fn learn(
         &mut self,
         template: &mut Template,
@@ -159,7 +162,7 @@ impl Templates {
         (below_bytes, tail_bytes): (usize, usize),
     ) {
         let tag = self.last + 1;
-        if tag == TAG {
+        if tag == TAG || self.fresh.len() == FRESH {
             return;
         }
         let Some(definition) = Definition::of(tag, block, below_bytes, tail_bytes) else { return };

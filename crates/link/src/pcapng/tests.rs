@@ -260,14 +260,33 @@ fn a_template_is_a_whole_packet_that_came_twice() {
     assert!(template.is_of(7) && !template.is_of(8) && !template.wants(7));
     assert!(templates.forms(&template).is_some());
     // Further templates displace it. Then it is learnt anew.
-    for _ in 0..1024 {
+    for number in 0..template::TEMPLATES {
         templates.forget(&mut template);
         assert!(template.is_of(7));
-        templates.learn(&mut Template::NONE.clone(), 9, &whole, lengths);
+        templates.learn(&mut { Template::NONE }, 9, &whole, lengths);
+        if number % 1000 == 0 {
+            templates.take_fresh();
+        }
     }
     assert!(templates.forms(&template).is_none());
     templates.forget(&mut template);
     assert!(!template.is_of(7) && template.wants(7));
+}
+
+#[test]
+fn definitions_that_wait_are_bounded() {
+    let mut templates = Templates::default();
+    let block = counting(false, 92, 5, 0, 65_535);
+    let mut learn = || {
+        let mut template = Template::NONE;
+        templates.learn(&mut template, 7, &block, (below_bytes(false), 80));
+        template.is_of(7)
+    };
+    assert!((0..template::FRESH).all(|_| learn()));
+    assert!(!learn());
+    assert_eq!(templates.take_fresh().len(), template::FRESH);
+    templates.learn(&mut { Template::NONE }, 7, &block, (below_bytes(false), 80));
+    assert_eq!(templates.take_fresh().len(), 1);
 }
 
 /// Packets in short form, whole and cut, between ordinary blocks: as many as fill several batches.

@@ -12,7 +12,7 @@ use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::pcapng::Template;
 use rdmalab_wire::headers::Bth;
-use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
+use rdmalab_wire::ids::{Gid, PathMtu, Qpn, RKey};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
@@ -83,7 +83,7 @@ pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> FrameHeaders
 }
 
 /// The headers of a datagram that `device` received from this host.
-pub(crate) fn received_headers(train: &Train, device: u32) -> FrameHeaders {
+fn received_headers(train: &Train, device: u32) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, u32::from(train.slid.saturating_sub(1))),
         false => datagram_path(train, device),
@@ -128,6 +128,66 @@ const KINDS: usize = TrainKind::Ack as usize + 1;
 impl FlowTemplates {
     pub(crate) fn new() -> FlowTemplates {
         FlowTemplates([const { Cell::new(Template::NONE) }; KINDS])
+    }
+}
+
+/// What the headers of a datagram are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DatagramEnds {
+    Sent { to: AhAttr, dst_qpn: Qpn },
+    Received { qpns: [Qpn; 2], slid: u16, gid_indices: RKey, chosen: Option<u64>, group: [u64; 2] },
+}
+
+impl DatagramEnds {
+    fn of_received(train: &Train) -> DatagramEnds {
+        DatagramEnds::Received {
+            qpns: [train.src_qpn, train.dst_qpn],
+            slid: train.slid,
+            gid_indices: train.rkey,
+            chosen: train.flags.has(TrainFlags::GRH).then_some(train.compare),
+            group: [train.remote_addr, train.swap_add],
+        }
+    }
+}
+
+/// The datagrams that a queue pair sends, or those that it receives. As long as they have the same
+/// ends, their headers are made once, and they share templates.
+pub(crate) struct DatagramFlow {
+    last: Cell<Option<(DatagramEnds, FrameHeaders)>>,
+    pub(crate) templates: FlowTemplates,
+}
+
+impl DatagramFlow {
+    pub(crate) fn new() -> DatagramFlow {
+        DatagramFlow { last: Cell::new(None), templates: FlowTemplates::new() }
+    }
+
+    /// [`sent_path`] of a datagram to one queue pair.
+    pub(super) fn sent(&self, train: &Train, device: u32, to: &AhAttr) -> FrameHeaders {
+        let ends = DatagramEnds::Sent { to: *to, dst_qpn: train.dst_qpn };
+        self.headers(ends, || sent_path(train, device, to))
+    }
+
+    /// [`received_headers`] of a datagram.
+    pub(crate) fn received(&self, train: &Train, device: u32) -> FrameHeaders {
+        self.headers(DatagramEnds::of_received(train), || received_headers(train, device))
+    }
+
+    /// The headers of the last datagram.
+    pub(super) fn last_headers(&self) -> Option<FrameHeaders> {
+        self.last.get().map(|(_, headers)| headers)
+    }
+
+    fn headers(&self, ends: DatagramEnds, make: impl FnOnce() -> FrameHeaders) -> FrameHeaders {
+        match self.last.get() {
+            Some((last, headers)) if last == ends => headers,
+            _ => {
+                let headers = make();
+                self.last.set(Some((ends, headers)));
+                self.templates.0.iter().for_each(|template| template.set(Template::NONE));
+                headers
+            }
+        }
     }
 }
 
@@ -328,7 +388,8 @@ fn place_of(direction: Direction) -> usize {
     }
 }
 
-/// Writes what follows the BTH of a slot's packet: `more`, if there is such a word, and the payload.
+/// Writes what follows the BTH of a slot's packet: `more`, if there is such a word, and the
+/// payload.
 ///
 /// # Safety
 /// A payload that is not in the slot can be read at `data`.
@@ -354,204 +415,4 @@ unsafe fn write_tail(again: &mut Again<'_>, slot: (u32, &Body), more: [u8; 4], d
 }
 
 #[cfg(test)]
-mod tests {
-    use rdmalab_engine::train::TrainKind;
-    use rdmalab_wire::ids::{Msn, Psn};
-
-    use super::*;
-    use crate::codec::{Single, SlotPayload};
-
-    /// A capture whose writer thread does not run, with what is to be recorded.
-    struct Captured {
-        tap: Tap,
-        frames: Frames<'static>,
-        paths: SharedPaths,
-    }
-
-    impl Captured {
-        /// Trains are captured with templates, or without.
-        fn new(name: &str, prefix: [u8; 12], has_templates: bool) -> Captured {
-            let name = format!("rdmalab-{name}-{}.pcapng", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            let tap = Tap::open(&path, 65_535).unwrap();
-            std::fs::remove_file(path).unwrap();
-            let gid = |last: u8| {
-                let mut gid = Gid([last; 16]);
-                gid.0[..12].copy_from_slice(&prefix);
-                gid
-            };
-            let headers = shared_headers((gid(1), gid(2)), Qpn::new(77), UNCHOSEN);
-            let paths = SharedPaths::new(0, [headers; 2]);
-            let (headers, mtu) = (Cow::Owned(headers), PathMtu::Mtu256);
-            let templates: &FlowTemplates = Box::leak(Box::new(FlowTemplates::new()));
-            let templates = has_templates.then_some(templates);
-            let frames = Frames { device: 0, headers, mtu, transport: Transport::Rc, templates };
-            Captured { tap, frames, paths }
-        }
-
-        fn record_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
-            self.paths.record_slot(&self.tap, direction, slot, data);
-        }
-    }
-
-    const V4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    const V6: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    const ENDS: (Qpn, Qpn) = (Qpn::new(77), Qpn::new(0xab_cdef));
-
-    /// Captures a SEND by its train, and by its slot.
-    fn record_send(
-        (by_train, by_slot): (&Captured, &Captured),
-        number: u32,
-        flags: u8,
-        payload: &[u8],
-    ) {
-        let (psn, payload_bytes) = (Psn::new(number * 0x10_0101), payload.len() as u32);
-        let mut train = Train::new(TrainKind::Send, ENDS.1, ENDS.0, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | flags);
-        (train.payload_bytes, train.imm_or_rkey) = (payload_bytes, 0x0102_0304 + number);
-        let (flags, imm) = (train.flags, train.imm_or_rkey);
-        let send = Single { src_qpn: ENDS.0, psn, flags, payload_bytes, imm };
-        let mut short = [0; 4];
-        let place = match payload_bytes <= codec::SHORT_BYTES {
-            true => SlotPayload::Short,
-            false => SlotPayload::Data(64),
-        };
-        if place == SlotPayload::Short {
-            let mut bytes = [0; 32];
-            bytes[..payload.len()].copy_from_slice(payload);
-            for (word, bytes) in short.iter_mut().zip(bytes.chunks(8)) {
-                *word = u64::from_ne_bytes(bytes.try_into().unwrap());
-            }
-        }
-        let (head, body) = codec::encode_single(ENDS.1, &send, Transport::Rc, place, short);
-        let (out, data) = (Direction::Out, payload.as_ptr());
-        by_train.frames.record(&by_train.tap, out, &train, data, "", false);
-        by_slot.record_slot(out, (head, &body), data);
-    }
-
-    fn record_ack((by_train, by_slot): (&Captured, &Captured), number: u32) {
-        let (psn, msn) = (Psn::new(number * 5), Msn::new(number * 0x10_0203));
-        let mut train = Train::new(TrainKind::Ack, ENDS.1, ENDS.0, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-        train.msn = msn;
-        train.syndrome = rdmalab_wire::aeth::Syndrome::ACK;
-        let (head, body) = codec::encode_ack(ENDS.1, ENDS.0, (psn, msn), Transport::Rc);
-        let (into, nothing) = (Direction::In, std::ptr::null());
-        by_train.frames.record(&by_train.tap, into, &train, nothing, "", false);
-        by_slot.record_slot(into, (head, &body), nothing);
-    }
-
-    #[test]
-    fn a_slot_is_captured_as_its_train() {
-        for (prefix, train, slot) in [(V4, "train-v4", "slot-v4"), (V6, "train-v6", "slot-v6")] {
-            slots_are_captured_as_their_trains(
-                &Captured::new(train, prefix, false),
-                &Captured::new(slot, prefix, false),
-            );
-        }
-    }
-
-    fn slots_are_captured_as_their_trains(by_train: &Captured, by_slot: &Captured) {
-        let payload: Vec<u8> = (0..4110).map(|at| at as u8).collect();
-        for flags in 0..8 {
-            let flag = |bit: u32, flag| if flags >> bit & 1 == 1 { flag } else { 0 };
-            let flags = flag(0, TrainFlags::ACK_REQ)
-                | flag(1, TrainFlags::SOLICITED)
-                | flag(2, TrainFlags::IMM);
-            for bytes in [1, 31, 32, 33, 64, 1023, 1024, 4096] {
-                // The third packet and later ones find the second one's block as a template.
-                for number in 0..5 {
-                    let payload = &payload[number..number + bytes];
-                    record_send((by_train, by_slot), number as u32, flags, payload);
-                    record_ack((by_train, by_slot), number as u32);
-                }
-            }
-        }
-        let (expected, found) = (by_train.tap.queued(), by_slot.tap.queued());
-        assert_eq!(expected.blocks, found.blocks);
-        assert_eq!((found.seen, found.dropped, found.cut), (640, 0, 0));
-    }
-
-    /// Trains of each kind, of one packet and of several, with and without templates.
-    #[test]
-    fn templates_change_no_capture() {
-        let services = [Transport::Rc, Transport::Uc, Transport::Ud];
-        for (at, service) in services.into_iter().enumerate() {
-            for (prefix, version) in [(V4, 4), (V6, 6)] {
-                let captured = |has_templates: bool| {
-                    let name = format!("templates-{at}-{version}-{has_templates}");
-                    let mut captured = Captured::new(&name, prefix, has_templates);
-                    captured.frames.transport = service;
-                    captured
-                };
-                trains_are_captured_alike(&captured(false), &captured(true));
-            }
-        }
-    }
-
-    fn trains_are_captured_alike(general: &Captured, short: &Captured) {
-        let payload: Vec<u8> = (0..5000).map(|at| (at * 7) as u8).collect();
-        let mut waits_less = false;
-        for kind in 0..=7 {
-            let kind = TrainKind::from_number(kind).unwrap();
-            let has_payload =
-                matches!(kind, TrainKind::Send | TrainKind::Write | TrainKind::ReadResponse);
-            // All flags that say what the packets look like.
-            for flags in 0..0x40 {
-                for bytes in [0, 1, 40, 63, 64, 256, 257, 1024] {
-                    for number in 0..4u32 {
-                        let mut train = train_of(kind, flags, number);
-                        train.payload_bytes = if has_payload { bytes } else { 0 };
-                        if has_payload {
-                            train.packets = bytes.div_ceil(256).max(1);
-                        }
-                        let from = payload[number as usize..].as_ptr();
-                        for captured in [general, short] {
-                            let (tap, out) = (&captured.tap, Direction::Out);
-                            captured.frames.record(tap, out, &train, from, "", false);
-                        }
-                    }
-                    if !has_payload {
-                        break;
-                    }
-                }
-            }
-            waits_less |= short.tap.waiting_bytes() < general.tap.waiting_bytes();
-            let (expected, found) = (general.tap.queued(), short.tap.queued());
-            assert!(expected.blocks == found.blocks, "{kind:?}");
-            assert_eq!((expected.seen, expected.cut), (found.seen, found.cut));
-            [general, short].into_iter().for_each(|captured| captured.tap.empty());
-        }
-        assert!(waits_less, "no template was used");
-    }
-
-    /// A train whose fields have values of their own.
-    fn train_of(kind: TrainKind, flags: u8, number: u32) -> Train {
-        let mut train = Train::new(kind, ENDS.1, ENDS.0, Psn::new(number * 0x10_0101));
-        train.flags = TrainFlags(flags);
-        train.imm_or_rkey = 0x0102_0304 + number;
-        (train.remote_addr, train.dma_bytes) = (0x1_0203_0405_0607 << number, 0x7000 + number);
-        train.rkey = rdmalab_wire::ids::RKey(0x0a0b_0c0d + number);
-        (train.swap_add, train.compare) = (u64::MAX - u64::from(number), u64::from(number) << 40);
-        train.syndrome = rdmalab_wire::aeth::Syndrome::ACK;
-        (train.msn, train.qkey) = (Msn::new(number * 3), 0x1111_1111 * number);
-        train
-    }
-
-    /// Packets are cut and left out at the same places, and counted.
-    #[test]
-    fn a_full_queue_has_the_same_effect_on_slots_and_trains() {
-        let (by_train, by_slot) =
-            (Captured::new("trains", V4, true), Captured::new("slots", V4, false));
-        let payload = [7; 4000];
-        for number in 0..1_100_000 {
-            let payload = &payload[..1 + number / 5 % payload.len()];
-            record_send((&by_train, &by_slot), number as u32 % 100, 0, payload);
-        }
-        let (expected, found) = (by_train.tap.queued(), by_slot.tap.queued());
-        assert!(expected.blocks == found.blocks, "the captures differ");
-        let counts = |q: &super::super::tap::Queued| (q.seen, q.dropped, q.cut);
-        assert_eq!(counts(&expected), counts(&found));
-        assert!(found.seen == 1_100_000 && found.dropped > 0 && found.cut > 0);
-    }
-}
+mod tests;

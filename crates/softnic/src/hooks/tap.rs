@@ -1,8 +1,9 @@
 //! The capture: packets go into a bounded queue, and a thread writes them to the file.
 //!
-//! A thread that sends or receives only copies the packet into the queue; of most packets, only what
-//! differs from earlier ones ([`Template`]). The writer thread sleeps until there is a packet, lets
-//! packets gather for some milliseconds, completes them, computes the checksums and writes. When the queue is a quarter full, only the headers of packets are kept; when it is full,
+//! A thread that sends or receives only copies the packet into the queue; of most packets, only
+//! what differs from an earlier one ([`Template`]). The writer thread sleeps until there is a
+//! packet, lets packets gather for some milliseconds, completes them, computes the checksums and
+//! writes. When the queue is a quarter full, only the headers of packets are kept; when it is full,
 //! packets are left out. Both are counted and reported. Capturing slows a program down, but never
 //! blocks it. The queue is written out when the process exits or closes its device. A process that
 //! is killed loses the last few milliseconds.
@@ -36,8 +37,8 @@ const QUEUE_BYTES: usize = 64 << 20;
 /// Alignment for `madvise`: a page or a multiple.
 const PAGE_BYTES: usize = 64 << 10;
 /// When this many bytes wait, only the headers of further packets are kept: room for 260 000
-/// packets and more. With a limit of half the queue, packets of 1 KiB between near cores went at less than
-/// half their rate.
+/// packets and more. With a limit of half the queue, packets of 1 KiB between near cores went at
+/// less than half their rate.
 const CUT_AT_BYTES: usize = QUEUE_BYTES / 4;
 /// When this many bytes wait, the writer thread stops waiting for more.
 const HURRY_AT_BYTES: usize = 2 << 20;
@@ -310,8 +311,8 @@ impl Tap {
         Some(Again { tap: self, queue: guard, place, bytes, tail_bytes })
     }
 
-    /// Accounts for a packet that was written behind the others, and wakes the writer thread if it is
-    /// time.
+    /// Accounts for a packet that was written behind the others, and wakes the writer thread if it
+    /// is time.
     #[inline(always)]
     fn account(&self, mut queue: BiasedGuard<'_, Queue>, length: usize) {
         queue.used += length;

@@ -124,15 +124,12 @@ impl QpInner {
     #[inline(always)]
     fn take_ack_as<const TAPS: bool>(&mut self, slot: &Slot, from: u16) -> bool {
         let QpInner { qp, links } = self;
-        let may_take = if TAPS { links.short_tap.is_some() } else { links.has_short_ways };
-        if !may_take {
-            return false;
-        }
         let Some((src_qpn, psn)) = codec::decode_ack(slot.head, links.service, &slot.body) else {
             return false;
         };
         let is_peer = src_qpn == qp.remote_qpn && layout::process_of(src_qpn) == from;
-        if !is_peer || links.route.is_some() {
+        let may_take = if TAPS { links.short_tap.is_some() } else { links.has_short_ways };
+        if !is_peer || links.route.is_some() || !may_take {
             return false;
         }
         if TAPS && qp.takes_plain_ack(psn) {
@@ -146,9 +143,6 @@ impl QpInner {
     /// case. Returns whether it did; if not, try [`QpInner::take_single_or_shared`].
     #[inline(always)]
     pub(crate) fn take_single(&mut self, slot: &Slot, from: u16) -> bool {
-        if !self.links.has_short_ways {
-            return false;
-        }
         let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
         let service = self.links.service;
         let send = codec::decode_single(slot.head, service, &slot.body, false);
@@ -227,7 +221,7 @@ impl QpInner {
         let QpInner { qp, links } = self;
         // A connected QP accepts packets from its peer only (IBA vol. 1, 9.6.1).
         let is_peer = send.src_qpn == qp.remote_qpn && layout::process_of(send.src_qpn) == from;
-        if !is_peer || links.route.is_some() {
+        if !is_peer || links.route.is_some() || !(TAPS || links.has_short_ways) {
             return false;
         }
         let Single { psn, flags, payload_bytes, imm, .. } = *send;
