@@ -477,10 +477,10 @@ fn a_capture_changes_no_result() {
     let directory = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("a.pcapng").display().to_string();
-    let ways: Ways<'_> = [LANE_AND_RING[0], &[("RDMALAB_CAPTURE", &file)]];
-    compare_seeds(ways, TWO_PROCESSES, QpType::Rc, ANY_VERBS, seeds_times(6001, 8));
-    compare_seeds(ways, TWO_PROCESSES, QpType::Uc, ANY_VERBS, seeds_times(7001, 4));
-    compare_seeds(ways, ONE_PROCESS, QpType::Rc, SMALL_SENDS, seeds_times(8001, 6));
+    let ways: Ways<'_> = [SHORT_AND_GENERAL[0], &[("RDMALAB_CAPTURE", &file)]];
+    compare_seeds(ways, TWO_PROCESSES, QpType::Rc, ANY_VERBS, seeds_times(6001, 4));
+    compare_seeds(ways, TWO_PROCESSES, QpType::Uc, ANY_VERBS, seeds_times(7001, 2));
+    compare_seeds(ways, TWO_PROCESSES, QpType::Rc, SMALL_SENDS, seeds_times(3001, 4));
     let captures = std::fs::read_dir(&directory).expect("the directory").flatten();
     let bytes: u64 = captures.map(|file| file.metadata().map_or(0, |data| data.len())).sum();
     assert!(bytes > 100_000, "{bytes} bytes were captured");
