@@ -233,10 +233,12 @@ impl Frames<'_> {
             && let Some(mut again) = tap.again(self.device, &known, psn)
         {
             let (tail_bytes, place) = (again.tail_bytes, again.place());
-            let at = expand::write_extended(packet, self.transport, place).unwrap_or_default();
+            let headers = expand::write_extended(packet, self.transport, place);
+            let at = headers.unwrap_or(tail_bytes);
             debug_assert!(at <= tail_bytes, "cut within its headers");
-            // SAFETY: as in `record_at`; the key contains the payload's length.
-            unsafe { copy_payload(from, place, at..tail_bytes) };
+            let end = tail_bytes.min(at + packet.payload_bytes as usize);
+            // SAFETY: as in `record_at`; no more than the payload is copied.
+            unsafe { copy_payload(from, place, at..end) };
             return again.queue();
         }
         self.record_and_learn(tap, direction, (packet, from), (template, key));
