@@ -2,7 +2,7 @@
 
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_wire::headers::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Reth};
-use rdmalab_wire::ids::QKey;
+use rdmalab_wire::ids::{QKey, RKey};
 use rdmalab_wire::opcode::{Opcode, Transport};
 use rdmalab_wire::packet::{Headers, ICRC_BYTES, MAX_HEADER_BYTES, pad_count};
 
@@ -69,54 +69,112 @@ pub fn opcode_of(train: &Train, transport: Transport) -> Option<Opcode> {
 
 /// The headers of a train of one packet.
 pub fn headers_of(train: &Train, transport: Transport) -> Option<Headers> {
-    Some(headers_with(train, opcode_of(train, transport)?))
-}
-
-fn headers_with(train: &Train, opcode: Opcode) -> Headers {
-    let mut headers = Headers::new(bth_of(train, opcode));
-    if opcode.has_deth() {
-        headers.deth = Some(Deth { qkey: QKey(train.qkey), source_qp: train.src_qpn });
-    }
-    if opcode.has_reth() {
-        headers.reth = Some(Reth {
-            virtual_address: train.remote_addr,
-            rkey: train.rkey,
-            dma_length: train.dma_bytes,
-        });
-    }
-    if opcode.has_atomic_eth() {
-        headers.atomic_eth = Some(AtomicEth {
-            virtual_address: train.remote_addr,
-            rkey: train.rkey,
-            swap_or_add: train.swap_add,
-            compare: train.compare,
-        });
-    }
-    if opcode.has_aeth() {
-        headers.aeth = Some(Aeth { syndrome: train.syndrome, msn: train.msn });
-    }
-    if opcode.has_atomic_ack_eth() {
-        headers.atomic_ack_eth = Some(AtomicAckEth { original: train.swap_add });
-    }
-    if opcode.has_immdt() {
-        headers.immdt = Some(ImmDt(u32::from_be(train.imm_or_rkey)));
-    }
-    if opcode.has_ieth() {
-        headers.ieth = Some(Ieth(rdmalab_wire::ids::RKey(train.imm_or_rkey)));
-    }
-    headers
+    let opcode = opcode_of(train, transport)?;
+    Some(Headers {
+        deth: opcode.has_deth().then(|| deth_of(train)),
+        reth: opcode.has_reth().then(|| reth_of(train)),
+        atomic_eth: opcode.has_atomic_eth().then(|| atomic_eth_of(train)),
+        aeth: opcode.has_aeth().then(|| aeth_of(train)),
+        atomic_ack_eth: opcode.has_atomic_ack_eth().then(|| atomic_ack_eth_of(train)),
+        immdt: opcode.has_immdt().then(|| immdt_of(train)),
+        ieth: opcode.has_ieth().then(|| ieth_of(train)),
+        ..Headers::new(bth_of(train, opcode))
+    })
 }
 
 /// Writes the headers of a train of one packet to the start of `out` and returns their length.
 /// `opcode` is the result of [`opcode_of`]. `None` if the headers do not fit.
 #[inline]
 pub fn write_head(train: &Train, opcode: Opcode, out: &mut [u8]) -> Option<usize> {
+    let (bth, rest) = out.split_first_chunk_mut()?;
+    *bth = bth_of(train, opcode).to_bytes();
     // The most frequent packets have a BTH only: a short cut.
     if opcode.header_bytes() == Bth::BYTES {
-        *out.first_chunk_mut()? = bth_of(train, opcode).to_bytes();
         return Some(Bth::BYTES);
     }
-    headers_with(train, opcode).emit(out).ok()
+    Some(Bth::BYTES + write_extended(train, opcode.transport(), rest)?)
+}
+
+/// Writes the headers behind the BTH of a train of one packet to the start of `out`, and returns
+/// their length. `None` if they do not fit. The train has an opcode.
+#[inline]
+pub fn write_extended(train: &Train, transport: Transport, out: &mut [u8]) -> Option<usize> {
+    let flags = train.flags;
+    let (first, last) = (flags.has(TrainFlags::FIRST), flags.has(TrainFlags::LAST));
+    let mut at = 0;
+    if transport == Transport::Ud {
+        put(out, &mut at, deth_of(train).to_bytes())?;
+    }
+    match train.kind {
+        TrainKind::Write if !first => {}
+        TrainKind::Write | TrainKind::ReadRequest => put(out, &mut at, reth_of(train).to_bytes())?,
+        TrainKind::CmpSwap | TrainKind::FetchAdd => {
+            put(out, &mut at, atomic_eth_of(train).to_bytes())?;
+        }
+        TrainKind::ReadResponse if !first && !last => {}
+        TrainKind::Ack | TrainKind::ReadResponse => put(out, &mut at, aeth_of(train).to_bytes())?,
+        TrainKind::AtomicResponse => {
+            put(out, &mut at, aeth_of(train).to_bytes())?;
+            put(out, &mut at, atomic_ack_eth_of(train).to_bytes())?;
+        }
+        TrainKind::Send => {}
+    }
+    let is_message = matches!(train.kind, TrainKind::Send | TrainKind::Write);
+    if is_message && last {
+        if train.kind == TrainKind::Send && flags.has(TrainFlags::INV) {
+            put(out, &mut at, ieth_of(train).to_bytes())?;
+        } else if flags.has(TrainFlags::IMM) {
+            put(out, &mut at, immdt_of(train).to_bytes())?;
+        }
+    }
+    Some(at)
+}
+
+#[inline]
+fn put<const BYTES: usize>(out: &mut [u8], at: &mut usize, bytes: [u8; BYTES]) -> Option<()> {
+    *out.get_mut(*at..)?.first_chunk_mut()? = bytes;
+    *at += BYTES;
+    Some(())
+}
+
+#[inline]
+fn deth_of(train: &Train) -> Deth {
+    Deth { qkey: QKey(train.qkey), source_qp: train.src_qpn }
+}
+
+#[inline]
+fn reth_of(train: &Train) -> Reth {
+    Reth { virtual_address: train.remote_addr, rkey: train.rkey, dma_length: train.dma_bytes }
+}
+
+#[inline]
+fn atomic_eth_of(train: &Train) -> AtomicEth {
+    AtomicEth {
+        virtual_address: train.remote_addr,
+        rkey: train.rkey,
+        swap_or_add: train.swap_add,
+        compare: train.compare,
+    }
+}
+
+#[inline]
+fn aeth_of(train: &Train) -> Aeth {
+    Aeth { syndrome: train.syndrome, msn: train.msn }
+}
+
+#[inline]
+fn atomic_ack_eth_of(train: &Train) -> AtomicAckEth {
+    AtomicAckEth { original: train.swap_add }
+}
+
+#[inline]
+fn immdt_of(train: &Train) -> ImmDt {
+    ImmDt(u32::from_be(train.imm_or_rkey))
+}
+
+#[inline]
+fn ieth_of(train: &Train) -> Ieth {
+    Ieth(RKey(train.imm_or_rkey))
 }
 
 #[inline]

@@ -14,11 +14,13 @@ use crate::address::{FRAME_HEADER_BYTES, FourTuple};
 use crate::frame_headers::FrameHeaders;
 use crate::hook::Direction;
 
+mod assembler;
 mod checksums;
 mod template;
 
+pub use assembler::Assembler;
 pub use checksums::Checksums;
-pub use template::Template;
+pub use template::{Definition, Form, Forms, TAIL_ROOM, Template, Templates};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -50,6 +52,9 @@ const TOTAL_AT: usize = 4;
 const STAMP_AT: usize = 12;
 /// Offset of the length of a packet block's data.
 const KEPT_AT: usize = 20;
+/// Bytes of a frame that a packet in short form ([`Template`]) keeps if it is cut. The headers of
+/// every packet fit.
+pub const CUT_BYTES: usize = 128;
 /// The longest comment of a packet, bytes.
 pub const COMMENT_MAX: usize = 200;
 /// Bytes of a packet's block besides its frame, at most.
@@ -79,6 +84,12 @@ pub struct Capture<'a> {
     pub dropped: u64,
     /// The snap length: bytes of the frame to keep.
     pub snap: usize,
+}
+
+/// The word at an offset.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 fn put16(out: &mut Vec<u8>, value: u16) {

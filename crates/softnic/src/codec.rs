@@ -334,32 +334,50 @@ pub(crate) fn decode_ack(head: u32, service: Transport, body: &Body) -> Option<(
 /// The packet of a slot that holds a SEND of one packet without a fold, or an acknowledgement, of a
 /// reliable connection.
 pub(crate) struct ShortPacket {
-    /// Packets of a connection with the same key differ only in the last word of the BTH, the word
-    /// after it and the payload.
+    /// [`capture_key`] of its train.
     pub(crate) key: u64,
-    pub(crate) payload_bytes: usize,
-    /// The last word of the BTH, and the word after it if there is one.
-    pub(crate) words: [[u8; 4]; 2],
+    /// The last word of the BTH.
+    pub(crate) psn: [u8; 4],
+    /// The word after the BTH, if there is one.
+    pub(crate) more: [u8; 4],
 }
 
 impl ShortPacket {
     #[inline(always)]
     pub(crate) fn of(slot_head: u32, body: &Body) -> ShortPacket {
         let upper = (body[1] >> 32) as u32;
-        let ack_req = body[0] as u32 & u32::from(TrainFlags::ACK_REQ) != 0;
-        let psn = (body[0] >> 8) as u32 & MASK_24 | u32::from(ack_req) << 31;
+        let flags = TrainFlags(body[0] as u8);
         let more = match is_send(slot_head) {
             true => upper.to_ne_bytes(),
             // Syndrome and MSN.
             false => (body[1] as u32 & !MASK_24 | upper & MASK_24).to_be_bytes(),
         };
-        let payload_bytes = (body[0] >> 32) as usize;
+        let payload_bytes = (body[0] >> 32) as u32;
         ShortPacket {
-            key: body[0] & 0xffff_ffff_0000_00ff & !u64::from(u32::from(TrainFlags::ACK_REQ)),
-            payload_bytes,
-            words: [psn.to_be_bytes(), more],
+            key: capture_key(flags, payload_bytes),
+            psn: psn_word(flags, (body[0] >> 8) as u32 & MASK_24),
+            more,
         }
     }
+}
+
+/// Whether the packet of a SEND has immediate data, or a key to invalidate.
+#[inline(always)]
+pub(crate) fn has_more(body: &Body) -> bool {
+    TrainFlags(body[0] as u8).has(TrainFlags::IMM | TrainFlags::INV)
+}
+
+/// Packets of a connection of the same kind and with the same key have the same headers below the
+/// BTH, the same BTH but for its last word, and the same length.
+#[inline(always)]
+pub(crate) fn capture_key(flags: TrainFlags, payload_bytes: u32) -> u64 {
+    u64::from(payload_bytes) << 32 | u64::from(flags.0 & !TrainFlags::ACK_REQ)
+}
+
+/// The last word of the BTH.
+#[inline(always)]
+pub(crate) fn psn_word(flags: TrainFlags, psn: u32) -> [u8; 4] {
+    (psn | u32::from(flags.has(TrainFlags::ACK_REQ)) << 31).to_be_bytes()
 }
 
 #[cfg(test)]

@@ -150,6 +150,12 @@ pub(crate) fn gids_of(train: &Train, device: u32) -> Option<(Gid, Gid)> {
     gid(source, sgid_index).zip(group.or_else(|| gid(device, dgid_index)))
 }
 
+/// Whether the ports are Ethernet. It is found out once, because each datagram needs it.
+fn is_ethernet() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| personality() == Ok(Personality::Ethernet))
+}
+
 /// What the routing header of a datagram shows that was sent without one.
 const WITHOUT_GRH: GrhFields = GrhFields { traffic_class: 0, hop_limit: 0xff, flow_label: 0 };
 
@@ -164,8 +170,7 @@ pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     grh[..4].copy_from_slice(&first.to_be_bytes());
     grh[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
     // Next header: IBA transport (IBA vol. 1, 8.3.3), or UDP.
-    let ethernet = personality() == Ok(Personality::Ethernet);
-    grh[6] = if ethernet { 17 } else { 0x1b };
+    grh[6] = if is_ethernet() { 17 } else { 0x1b };
     grh[7] = chosen.hop_limit;
     if let Some((sgid, dgid)) = gids_of(train, device) {
         grh[8..24].copy_from_slice(&sgid.0);

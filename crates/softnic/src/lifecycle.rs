@@ -13,6 +13,7 @@ use crate::copiers::Copiers;
 use crate::device;
 use crate::handles::{Cq, Pd, SoftQp, Srq, alive, limit_error};
 use crate::hooks::Hooks;
+use crate::hooks::frames::DatagramFlow;
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::{self, limits};
@@ -44,6 +45,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     let object = process.qps.allocate(|index| QpObject::new(process, index))?;
     let qpn = Qpn::new((process.host.slot as u32) << QP_INDEX_BITS | object.index);
     let init = QpInit { cap: granted, ..init };
+    let is_shown = process.hooks.is_some() && init.qp_type == QpType::Ud;
     let links = QpLinks {
         object,
         process,
@@ -62,6 +64,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         mapped: None,
         route: None,
         shared_paths: None,
+        datagram_flows: is_shown.then(|| Box::new([DatagramFlow::new(), DatagramFlow::new()])),
         delayed_ack: DelayedAck::default(),
         nagle: Nagle::default(),
         congestion: CongestionWindow::default(),

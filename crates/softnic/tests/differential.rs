@@ -1,7 +1,7 @@
-//! Two ways for the same requests: the local lane compared with the ring, and the short way of
-//! SENDs of one packet compared with the general steps. The same random verbs, legal and illegal,
-//! must give the same memory, completions and final QP states. A seed replays a run:
-//! `RDMALAB_SEED=N cargo test -p rdmalab-softnic --test differential`.
+//! Two ways for the same requests: the local lane compared with the ring, the short way of SENDs of
+//! one packet compared with the general steps, and captured requests with others. The same random
+//! verbs, legal and illegal, must give the same memory, completions and final QP states. A seed
+//! replays a run: `RDMALAB_SEED=N cargo test -p rdmalab-softnic --test differential`.
 
 mod support;
 
@@ -467,4 +467,22 @@ fn the_short_way_and_the_general_one_agree_with_a_shared_receive_queue() {
 #[test]
 fn the_short_way_and_the_general_one_agree_within_a_process() {
     compare_seeds(SHORT_AND_GENERAL, ONE_PROCESS, QpType::Rc, SMALL_SENDS, seeds_times(5001, 20));
+}
+
+/// Captured packets go ways of their own. What waits for the file must not be mixed up with what
+/// the program receives.
+#[test]
+fn a_capture_changes_no_result() {
+    let name = format!("rdmalab-differential-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("a.pcapng").display().to_string();
+    let ways: Ways<'_> = [SHORT_AND_GENERAL[0], &[("RDMALAB_CAPTURE", &file)]];
+    compare_seeds(ways, TWO_PROCESSES, QpType::Rc, ANY_VERBS, seeds_times(6001, 4));
+    compare_seeds(ways, TWO_PROCESSES, QpType::Uc, ANY_VERBS, seeds_times(7001, 2));
+    compare_seeds(ways, TWO_PROCESSES, QpType::Rc, SMALL_SENDS, seeds_times(3001, 4));
+    let captures = std::fs::read_dir(&directory).expect("the directory").flatten();
+    let bytes: u64 = captures.map(|file| file.metadata().map_or(0, |data| data.len())).sum();
+    assert!(bytes > 100_000, "{bytes} bytes were captured");
+    let _ = std::fs::remove_dir_all(&directory);
 }

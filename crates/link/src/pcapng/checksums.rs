@@ -6,17 +6,17 @@ use rdmalab_wire::icrc::Icrc;
 use rdmalab_wire::ip::{Ethernet, Ipv4, Udp};
 use rdmalab_wire::packet::ICRC_BYTES;
 
-use super::{DATA_AT, ENHANCED_PACKET, SPOILT, UNFINISHED};
+use super::{DATA_AT, ENHANCED_PACKET, SPOILT, UNFINISHED, word};
 use crate::address::FRAME_HEADER_BYTES;
 
 /// Flows whose headers are known at a time.
 const FLOWS: usize = 16;
 /// Bytes below the BTH of a frame over IPv4.
-const V4_BYTES: usize = Ethernet::BYTES + Ipv4::BYTES + Udp::BYTES;
+pub(super) const V4_BYTES: usize = Ethernet::BYTES + Ipv4::BYTES + Udp::BYTES;
 /// Bytes below the BTH of a frame over IPv6.
-const V6_BYTES: usize = FRAME_HEADER_BYTES;
+pub(super) const V6_BYTES: usize = FRAME_HEADER_BYTES;
 /// Offset of UDP's checksum in a frame over IPv6.
-const CHECKSUM_AT: usize = V6_BYTES - 2;
+pub(super) const CHECKSUM_AT: usize = V6_BYTES - 2;
 
 /// Computes the checksums of captured packets. Most frames have the same bytes below the BTH as an
 /// earlier one, so it keeps what the checksums are after these.
@@ -63,7 +63,7 @@ impl Checksums {
         if interface & UNFINISHED == 0 {
             return Some(());
         }
-        block[8..12].copy_from_slice(&(interface & !(UNFINISHED | SPOILT)).to_ne_bytes());
+        mark_finished(block);
         if kept < length {
             return Some(());
         }
@@ -113,45 +113,74 @@ impl Known {
 
     #[cold]
     fn of(frame: &[u8]) -> Option<Known> {
-        let datagram = Datagram::parse(frame.get(Ethernet::BYTES..)?).ok()?;
-        let (below_bytes, icrc, sum) = match &datagram.network {
-            Network::V4(ip) => (V4_BYTES, Icrc::ipv4(ip, &datagram.udp), 0),
-            Network::V6(ip) => {
-                let addresses = sum(&ip.source.0) + sum(&ip.destination.0);
-                let (next, length) = (u16::from(Grh::NEXT_UDP), datagram.udp.length);
-                let udp = sum(&Udp { checksum: 0, ..datagram.udp }.to_bytes());
-                let pseudo = addresses + u64::from(next.to_be()) + u64::from(length.to_be());
-                (V6_BYTES, Icrc::ipv6(ip, &datagram.udp), pseudo + udp)
-            }
-        };
-        if below_bytes + datagram.packet.len() != frame.len() {
-            return None;
-        }
+        let Below { icrc, sum, is_v6 } = Below::of(frame)?;
+        let below_bytes = if is_v6 { V6_BYTES } else { V4_BYTES };
         let mut below = [0; V6_BYTES];
         below[..below_bytes].copy_from_slice(frame.get(..below_bytes)?);
         Some(Known { below, below_bytes, frame_bytes: frame.len(), icrc, sum })
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+/// The checksums of a frame after the bytes below the BTH.
+pub(super) struct Below {
+    pub(super) icrc: Icrc,
+    /// As in [`Known`].
+    pub(super) sum: u64,
+    pub(super) is_v6: bool,
 }
 
-/// The sum of RFC 1071 before it is folded: of words of four bytes in the byte order of the
-/// machine, which gives the same as words of two bytes in that of the network.
-#[inline]
-fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks();
-    let whole: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
-    let mut last = [0; 4];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
+impl Below {
+    /// `None` if the frame is damaged.
+    pub(super) fn of(frame: &[u8]) -> Option<Below> {
+        let datagram = Datagram::parse(frame.get(Ethernet::BYTES..)?).ok()?;
+        let (below_bytes, below) = match &datagram.network {
+            Network::V4(ip) => {
+                let icrc = Icrc::ipv4(ip, &datagram.udp);
+                (V4_BYTES, Below { icrc, sum: 0, is_v6: false })
+            }
+            Network::V6(ip) => {
+                let addresses = sum(&ip.source.0) + sum(&ip.destination.0);
+                let (next, length) = (u16::from(Grh::NEXT_UDP), datagram.udp.length);
+                let udp = sum(&Udp { checksum: 0, ..datagram.udp }.to_bytes());
+                let pseudo = addresses + u64::from(next.to_be()) + u64::from(length.to_be());
+                let icrc = Icrc::ipv6(ip, &datagram.udp);
+                (V6_BYTES, Below { icrc, sum: pseudo + udp, is_v6: true })
+            }
+        };
+        (below_bytes + datagram.packet.len() == frame.len()).then_some(below)
     }
-    whole + u64::from(u32::from_ne_bytes(last))
+}
+
+/// Removes the marks of a block whose checksums are not computed yet.
+pub(super) fn mark_finished(block: &mut [u8]) {
+    if let Some(interface) = word(block, 8) {
+        block[8..12].copy_from_slice(&(interface & !(UNFINISHED | SPOILT)).to_ne_bytes());
+    }
+}
+
+/// The sum of RFC 1071 before it is folded: of words of eight bytes in the byte order of the
+/// machine, which gives the same as words of two bytes in that of the network.
+#[inline(always)]
+pub(super) fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let mut whole: u128 = words.iter().map(|word| u128::from(u64::from_ne_bytes(*word))).sum();
+    // Nearly all packets are a multiple of 4.
+    let (words, rest) = rest.as_chunks();
+    if let [word] = words {
+        whole += u128::from(u32::from_ne_bytes(*word));
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        whole += u128::from(u32::from_ne_bytes(last));
+    }
+    // 2^32 and 2^64 are 1 modulo 0xffff, as the sum counts.
+    let (low, high) = (whole as u64, (whole >> 64) as u64);
+    (low & 0xffff_ffff) + (low >> 32) + high
 }
 
 /// UDP's checksum over IPv6 (RFC 8200, 8.1) of a [`sum`], as bytes of the packet.
-fn folded(sum: u64) -> [u8; 2] {
+pub(super) fn folded(sum: u64) -> [u8; 2] {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let mut sum = (sum & 0xffff) + (sum >> 16);
     while sum >> 16 != 0 {

@@ -198,15 +198,15 @@ proptest! {
     }
 }
 
-/// The block of a packet without a word after its BTH, whose bytes count up.
-fn counting(payload_bytes: usize, at_ns: u64, dropped: u64, snap: usize) -> Vec<u8> {
-    let headers = FrameHeaders::of(tuple(false), &IpFields::default());
+/// The block of a packet of `bytes` that count up.
+fn counting(v6: bool, bytes: usize, at_ns: u64, dropped: u64, snap: usize) -> Vec<u8> {
+    let headers = FrameHeaders::of(tuple(v6), &IpFields::default());
     let capture = Capture {
         interface: 1,
         at_ns,
         direction: Direction::Out,
         headers: &headers,
-        bytes: 12 + payload_bytes,
+        bytes,
         complete: false,
         spoilt: false,
         comment: "",
@@ -214,29 +214,112 @@ fn counting(payload_bytes: usize, at_ns: u64, dropped: u64, snap: usize) -> Vec<
         snap,
     };
     let mut block = vec![0xee; BLOCK_OVERHEAD + capture.bytes];
-    let fill = |place: &mut [u8]| (0..).zip(place).for_each(|(at, byte)| *byte = at);
+    let fill = |place: &mut [u8]| count_up(place, 0);
     let length = packet(&mut block, &capture, fill).unwrap();
     block.truncate(length);
     block
 }
 
+fn count_up(place: &mut [u8], from: usize) {
+    place.iter_mut().enumerate().for_each(|(at, byte)| *byte = (from + at) as u8);
+}
+
+fn below_bytes(v6: bool) -> usize {
+    FrameHeaders::of(tuple(v6), &IpFields::default()).frame_bytes(0)
+}
+
+/// The packet of [`counting`] in short form.
+fn short(form: &Form, at_ns: u64) -> Vec<u8> {
+    let mut out = vec![0xdd; form.bytes() + TAIL_ROOM];
+    count_up(form.write(&mut out, (at_ns, [8, 9, 10, 11])).expect("room"), 12);
+    out.truncate(form.bytes());
+    out
+}
+
+/// What a file gets from a queue.
+fn assembled(assembler: &mut Assembler, queue: &mut [u8], fresh: Vec<Definition>) -> Vec<u8> {
+    let mut file = Vec::new();
+    let written = assembler.assemble(queue, fresh, |blocks| {
+        file.extend_from_slice(blocks);
+        Ok::<(), ()>(())
+    });
+    written.unwrap();
+    file
+}
+
 #[test]
 fn a_template_is_a_whole_packet_that_came_twice() {
-    let mut template = Template::NONE;
+    let (mut template, mut templates) = (Template::NONE, Templates::default());
     assert!(!template.wants(7) && template.wants(7));
-    let below_bytes = FrameHeaders::of(tuple(false), &IpFields::default()).frame_bytes(0);
-    let (whole, cut) = (counting(80, 5, 0, 65_535), counting(80, 5, 1, 128));
+    let (whole, cut) = (counting(false, 92, 5, 0, 65_535), counting(false, 92, 5, 1, 128));
     assert_eq!(whole.len(), cut.len(), "what is cut off is as long as the option");
-    template.learn(7, &cut, (below_bytes, 12, 80));
+    let lengths = (below_bytes(false), 80);
+    templates.learn(&mut template, 7, &cut, lengths);
     assert!(!template.is_of(7), "a block that is cut");
-    template.learn(7, &whole, (below_bytes, 12, 80));
+    templates.learn(&mut template, 7, &whole, lengths);
     assert!(template.is_of(7) && !template.is_of(8) && !template.wants(7));
-    for snap in [128, 129, 138, 140, 65_535] {
-        let mut out = vec![0xdd; whole.len() + 16];
-        let words = [[8, 9, 10, 11], [12, 13, 14, 15]];
-        let fill = |place: &mut [u8]| (12..).zip(place).for_each(|(at, byte)| *byte = at);
-        let length = template.write_up_to(snap, &mut out, 6, words, fill).unwrap();
-        assert_eq!(out[..length], counting(80, 6, 0, snap), "snap {snap}");
-        assert!(template.write(&mut out[..whole.len() - 1], 6, words, |_| ()).is_none());
+    assert!(templates.forms(&template).is_some());
+    // Further templates displace it. Then it is learnt anew.
+    for number in 0..template::TEMPLATES {
+        templates.forget(&mut template);
+        assert!(template.is_of(7));
+        templates.learn(&mut { Template::NONE }, 9, &whole, lengths);
+        if number % 1000 == 0 {
+            templates.take_fresh();
+        }
     }
+    assert!(templates.forms(&template).is_none());
+    templates.forget(&mut template);
+    assert!(!template.is_of(7) && template.wants(7));
+}
+
+#[test]
+fn definitions_that_wait_are_bounded() {
+    let mut templates = Templates::default();
+    let block = counting(false, 92, 5, 0, 65_535);
+    let mut learn = || {
+        let mut template = Template::NONE;
+        templates.learn(&mut template, 7, &block, (below_bytes(false), 80));
+        template.is_of(7)
+    };
+    assert!((0..template::FRESH).all(|_| learn()));
+    assert!(!learn());
+    assert_eq!(templates.take_fresh().len(), template::FRESH);
+    templates.learn(&mut { Template::NONE }, 7, &block, (below_bytes(false), 80));
+    assert_eq!(templates.take_fresh().len(), 1);
+}
+
+/// Packets in short form, whole and cut, between ordinary blocks: as many as fill several batches.
+#[test]
+fn a_short_form_becomes_the_block_of_its_packet() {
+    let (mut templates, mut queue, mut expected) = (Templates::default(), vec![], vec![]);
+    let mut assembler = Assembler::default();
+    let mut file = Vec::new();
+    for (number, tail_bytes) in (0..1300).chain([2000, 4096]).enumerate() {
+        let (v6, bytes, at_ns) = (number % 2 == 0, 12 + tail_bytes, number as u64);
+        let (mut template, block) = (Template::NONE, counting(v6, bytes, at_ns, 0, 65_535));
+        templates.learn(&mut template, 1, &block, (below_bytes(v6), tail_bytes));
+        let forms = templates.forms(&template).expect("a template");
+        assert_eq!(forms.cut.is_some(), block.len() > counting(v6, bytes, 0, 0, 128).len());
+        expected.extend_from_slice(&block);
+        queue.extend_from_slice(&block);
+        for (form, snap) in [(Some(&forms.whole), 65_535), (forms.cut.as_ref(), CUT_BYTES)] {
+            let Some(form) = form else { continue };
+            expected.extend(counting(v6, bytes, at_ns + 1, 0, snap));
+            queue.extend(short(form, at_ns + 1));
+        }
+        let mut out = vec![0; form_room(&forms.whole) - 1];
+        assert!(forms.whole.write(&mut out, (0, [0; 4])).is_none(), "no room");
+        if number % 700 == 0 {
+            file.extend(assembled(&mut assembler, &mut queue, templates.take_fresh()));
+            queue.clear();
+        }
+    }
+    file.extend(assembled(&mut assembler, &mut queue, templates.take_fresh()));
+    Checksums::default().finish(&mut expected);
+    assert!(file == expected, "the blocks differ");
+}
+
+fn form_room(form: &Form) -> usize {
+    form.bytes().max(form.bytes() - form.tail_bytes().next_multiple_of(4) + TAIL_ROOM)
 }

@@ -40,7 +40,7 @@ impl CaptureClock {
     }
 
     /// Nanoseconds since 1970, UTC. The value never decreases, unless the clock was set back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn now_ns(&mut self) -> u64 {
         let passed = ticks().wrapping_sub(self.base_ticks);
         if passed < self.trusted_ticks {

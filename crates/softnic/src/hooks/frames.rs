@@ -1,21 +1,23 @@
 //! Shows a train of shared memory as it would look on a network: its headers and its frames.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::ops::Range;
 
-use rdmalab_engine::train::{GrhFields, Train, TrainFlags};
+use rdmalab_engine::train::{GrhFields, Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::pcapng::Template;
-use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
+use rdmalab_wire::headers::Bth;
+use rdmalab_wire::ids::{Gid, PathMtu, Qpn, RKey};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
-use super::tap::{Entry, Record, Tap};
-use crate::codec::{self, Body, ShortPacket};
+use super::tap::{Again, Entry, Record, Tap};
+use crate::codec::{self, Body, ShortPacket, ShortPayload};
 use crate::device;
 
 /// A GID of a port of this host, of the same address family as `like`.
@@ -81,7 +83,7 @@ pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> FrameHeaders
 }
 
 /// The headers of a datagram that `device` received from this host.
-pub(crate) fn received_headers(train: &Train, device: u32) -> FrameHeaders {
+fn received_headers(train: &Train, device: u32) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, u32::from(train.slid.saturating_sub(1))),
         false => datagram_path(train, device),
@@ -113,6 +115,80 @@ pub(crate) struct Frames<'a> {
     pub(crate) headers: Cow<'a, FrameHeaders>,
     pub(crate) mtu: PathMtu,
     pub(crate) transport: Transport,
+    /// The templates of packets with these headers.
+    pub(crate) templates: Option<&'a FlowTemplates>,
+}
+
+/// What earlier packets of one flow and direction have in common, by the kind of their trains.
+pub(crate) struct FlowTemplates([Cell<Template>; KINDS]);
+
+/// Kinds of trains.
+const KINDS: usize = TrainKind::Ack as usize + 1;
+
+impl FlowTemplates {
+    pub(crate) fn new() -> FlowTemplates {
+        FlowTemplates([const { Cell::new(Template::NONE) }; KINDS])
+    }
+}
+
+/// What the headers of a datagram are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DatagramEnds {
+    Sent { to: AhAttr, dst_qpn: Qpn },
+    Received { qpns: [Qpn; 2], slid: u16, gid_indices: RKey, chosen: Option<u64>, group: [u64; 2] },
+}
+
+impl DatagramEnds {
+    fn of_received(train: &Train) -> DatagramEnds {
+        DatagramEnds::Received {
+            qpns: [train.src_qpn, train.dst_qpn],
+            slid: train.slid,
+            gid_indices: train.rkey,
+            chosen: train.flags.has(TrainFlags::GRH).then_some(train.compare),
+            group: [train.remote_addr, train.swap_add],
+        }
+    }
+}
+
+/// The datagrams that a queue pair sends, or those that it receives. As long as they have the same
+/// ends, their headers are made once, and they share templates.
+pub(crate) struct DatagramFlow {
+    last: Cell<Option<(DatagramEnds, FrameHeaders)>>,
+    pub(crate) templates: FlowTemplates,
+}
+
+impl DatagramFlow {
+    pub(crate) fn new() -> DatagramFlow {
+        DatagramFlow { last: Cell::new(None), templates: FlowTemplates::new() }
+    }
+
+    /// [`sent_path`] of a datagram to one queue pair.
+    pub(super) fn sent(&self, train: &Train, device: u32, to: &AhAttr) -> FrameHeaders {
+        let ends = DatagramEnds::Sent { to: *to, dst_qpn: train.dst_qpn };
+        self.headers(ends, || sent_path(train, device, to))
+    }
+
+    /// [`received_headers`] of a datagram.
+    pub(crate) fn received(&self, train: &Train, device: u32) -> FrameHeaders {
+        self.headers(DatagramEnds::of_received(train), || received_headers(train, device))
+    }
+
+    /// The headers of the last datagram.
+    pub(super) fn last_headers(&self) -> Option<FrameHeaders> {
+        self.last.get().map(|(_, headers)| headers)
+    }
+
+    fn headers(&self, ends: DatagramEnds, make: impl FnOnce() -> FrameHeaders) -> FrameHeaders {
+        match self.last.get() {
+            Some((last, headers)) if last == ends => headers,
+            _ => {
+                let headers = make();
+                self.last.set(Some((ends, headers)));
+                self.templates.0.iter().for_each(|template| template.set(Template::NONE));
+                headers
+            }
+        }
+    }
 }
 
 impl Frames<'_> {
@@ -127,12 +203,12 @@ impl Frames<'_> {
     ) {
         if expand::packets_of(train) == 1 {
             // Borrow the train: a load from a copy would wait for the copy's smaller stores.
-            return self.record_packet(tap, direction, train, bytes, comment, spoilt);
+            return self.record_packet(tap, direction, train, bytes, (comment, spoilt));
         }
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.mtu);
             let from = bytes.wrapping_add(at as usize);
-            self.record_packet(tap, direction, &packet, from, comment, spoilt);
+            self.record_packet(tap, direction, &packet, from, (comment, spoilt));
         }
     }
 
@@ -142,13 +218,51 @@ impl Frames<'_> {
         direction: Direction,
         packet: &Train,
         from: *const u8,
-        comment: &str,
-        spoilt: bool,
+        (comment, spoilt): (&str, bool),
     ) {
-        let entry = tap.entry(self.device, packet.payload_bytes as usize + MAX_OVERHEAD_BYTES);
-        if let Some(entry) = entry {
-            self.record_at(entry, direction, (packet, from), (comment, spoilt), None);
+        let is_plain = comment.is_empty() && !spoilt;
+        let Some(templates) = self.templates.filter(|_| is_plain) else {
+            let Some(entry) = self.entry(tap, packet) else { return };
+            return self.record_at(entry, direction, (packet, from), (comment, spoilt), None);
+        };
+        let template = &templates.0[packet.kind as usize];
+        let known = template.get();
+        let key = codec::capture_key(packet.flags, packet.payload_bytes);
+        let psn = codec::psn_word(packet.flags, packet.first_psn.get());
+        if known.is_of(key)
+            && let Some(mut again) = tap.again(self.device, &known, psn)
+        {
+            let (tail_bytes, place) = (again.tail_bytes, again.place());
+            let headers = expand::write_extended(packet, self.transport, place);
+            let at = headers.unwrap_or(tail_bytes);
+            debug_assert!(at <= tail_bytes, "cut within its headers");
+            let end = tail_bytes.min(at + packet.payload_bytes as usize);
+            // SAFETY: as in `record_at`; no more than the payload is copied.
+            unsafe { copy_payload(from, place, at..end) };
+            return again.queue();
         }
+        self.record_and_learn(tap, direction, (packet, from), (template, key));
+    }
+
+    /// Captures a packet without a template, and perhaps makes it one.
+    #[cold]
+    #[inline(never)]
+    fn record_and_learn(
+        &self,
+        tap: &Tap,
+        direction: Direction,
+        packet: (&Train, *const u8),
+        (place, key): (&Cell<Template>, u64),
+    ) {
+        let Some(entry) = self.entry(tap, packet.0) else { return };
+        let mut template = place.get();
+        let learn = entry.wants(&mut template, key).then_some((&mut template, key));
+        self.record_at(entry, direction, packet, ("", false), learn);
+        place.set(template);
+    }
+
+    fn entry<'t>(&self, tap: &'t Tap, packet: &Train) -> Option<Entry<'t>> {
+        tap.entry(self.device, packet.payload_bytes as usize + MAX_OVERHEAD_BYTES)
     }
 
     #[inline]
@@ -158,7 +272,7 @@ impl Frames<'_> {
         direction: Direction,
         (packet, from): (&Train, *const u8),
         (comment, spoilt): (&str, bool),
-        template: Option<(&mut Template, u64)>,
+        learn: Option<(&mut Template, u64)>,
     ) {
         let payload_bytes = packet.payload_bytes as usize;
         let Some(opcode) = expand::opcode_of(packet, self.transport) else { return };
@@ -178,227 +292,129 @@ impl Frames<'_> {
             };
             expand::write_head(packet, opcode, head);
             // SAFETY: the sender, or the check of the ring, made sure that the payload lies at
-            // `from`; `place` is part of this process's queue and no longer than the packet's part
-            // of the payload. The copy uses pointers because the peer may write there.
-            unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+            // `from`; `place` is no longer than the packet's part of the payload.
+            unsafe { copy_payload(from, place, 0..place.len()) };
         };
-        entry.record(&record, fill, |block| {
-            if let Some((template, key)) = template {
-                let below_bytes = self.headers.frame_bytes(0);
-                template.learn(key, block, (below_bytes, head_bytes, payload_bytes));
-            }
-        });
+        let tail_bytes = record.bytes - Bth::BYTES;
+        entry.record(&record, fill, learn.map(|(template, key)| (template, key, tail_bytes)));
+    }
+}
+
+/// Copies what is kept of a payload to a range of its place in the queue. The copy uses pointers
+/// because the peer may write there.
+///
+/// # Safety
+/// As many bytes can be read at `from`.
+#[inline(always)]
+unsafe fn copy_payload(from: *const u8, place: &mut [u8], range: Range<usize>) {
+    let Some(place) = place.get_mut(range) else {
+        return debug_assert!(false, "no room for the payload");
+    };
+    if !place.is_empty() {
+        // SAFETY: by the contract; the queue is this process's alone.
+        unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
     }
 }
 
 /// A connection on this host, as captures show it.
 pub(crate) struct SharedPaths {
+    pub(crate) device: u32,
     /// The headers of sent packets, and of received ones.
     pub(crate) headers: [FrameHeaders; 2],
-    /// Of sent and of received packets that take a short way: acknowledgements, and SENDs.
-    templates: [[RefCell<Template>; 2]; 2],
+    /// Of sent packets, and of received ones.
+    pub(crate) templates: [FlowTemplates; 2],
 }
 
 impl SharedPaths {
-    pub(crate) fn new(headers: [FrameHeaders; 2]) -> SharedPaths {
-        let template = || RefCell::new(Template::NONE);
-        let templates = || [template(), template()];
-        SharedPaths { headers, templates: [templates(), templates()] }
+    pub(crate) fn new(device: u32, headers: [FrameHeaders; 2]) -> SharedPaths {
+        SharedPaths { device, headers, templates: [FlowTemplates::new(), FlowTemplates::new()] }
     }
 
     /// Captures the packet of a slot that takes a short way, as [`Frames::record`] captures its
     /// train: a SEND of one packet or an acknowledgement. A payload that is not in the slot lies at
     /// `data`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record_slot(
         &self,
         tap: &Tap,
-        (device, direction): (u32, Direction),
+        direction: Direction,
         (head, body): (u32, &Body),
         data: *const u8,
     ) {
+        let kind = if codec::is_send(head) { TrainKind::Send } else { TrainKind::Ack };
+        let template = &self.templates[place_of(direction)].0[kind as usize];
+        let ShortPacket { key, psn, more } = ShortPacket::of(head, body);
+        let known = template.get();
+        if known.is_of(key)
+            && let Some(mut again) = tap.again(self.device, &known, psn)
+        {
+            // SAFETY: as in `Frames::record_at`. The key contains the payload's length.
+            unsafe { write_tail(&mut again, (head, body), more, data) };
+            return again.queue();
+        }
+        self.record_slowly(tap, direction, (head, body), data);
+    }
+
+    /// Captures the packet of a slot, and perhaps keeps it as the template.
+    #[cold]
+    #[inline(never)]
+    fn record_slowly(
+        &self,
+        tap: &Tap,
+        direction: Direction,
+        (head, body): (u32, &Body),
+        data: *const u8,
+    ) {
+        let Some((train, _)) = codec::decode(head, body) else { return };
+        let place = place_of(direction);
+        let template = &self.templates[place].0[train.kind as usize];
+        let headers = Cow::Borrowed(&self.headers[place]);
+        // It is one packet, whatever the MTU.
+        let (device, mtu, transport) = (self.device, PathMtu::Mtu256, Transport::Rc);
+        let frames = Frames { device, headers, mtu, transport, templates: None };
         let from = match codec::has_data(head) {
             false => (&raw const body[codec::PAYLOAD_WORD]).cast(),
             true => data,
         };
-        let place = match direction {
-            Direction::Out => 0,
-            Direction::In => 1,
-        };
-        let packet = ShortPacket::of(head, body);
-        let mut template = self.templates[place][usize::from(codec::is_send(head))].borrow_mut();
-        let is_known = template.is_of(packet.key)
-            && tap.record_again(device, &template, packet.words, |place: &mut [u8]| {
-                // SAFETY: as in `Frames::record_at`. The key contains the payload's length, so
-                // `place` is as long as the payload of the slot.
-                unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
-            });
-        if !is_known {
-            let ends = (device, direction, &self.headers[place]);
-            record_slowly(tap, ends, (head, body), from, &mut template);
-        }
+        let key = codec::capture_key(train.flags, train.payload_bytes);
+        frames.record_and_learn(tap, direction, (&train, from), (template, key));
     }
 }
 
-/// Captures the packet of a slot, and perhaps keeps its block as the template.
-#[cold]
-#[inline(never)]
-fn record_slowly(
-    tap: &Tap,
-    (device, direction, headers): (u32, Direction, &FrameHeaders),
-    (head, body): (u32, &Body),
-    from: *const u8,
-    template: &mut Template,
-) {
-    let ShortPacket { key, payload_bytes, words } = ShortPacket::of(head, body);
-    let Some(mut entry) = tap.entry(device, payload_bytes + MAX_OVERHEAD_BYTES) else { return };
-    if template.is_of(key) {
-        let again = entry.record_again(template, words, |place: &mut [u8]| {
-            // SAFETY: as above; `place` may be shorter, because a packet is cut.
-            unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
-        });
-        entry = match again {
-            Ok(()) => return,
-            Err(entry) => entry,
-        };
+/// Where the headers and templates of a direction are.
+#[inline(always)]
+fn place_of(direction: Direction) -> usize {
+    match direction {
+        Direction::Out => 0,
+        Direction::In => 1,
     }
-    let Some((train, _)) = codec::decode(head, body) else { return };
-    // It is one packet, whatever the MTU.
-    let (headers, mtu) = (Cow::Borrowed(headers), PathMtu::Mtu256);
-    let frames = Frames { device, headers, mtu, transport: Transport::Rc };
-    let template = template.wants(key).then_some((template, key));
-    frames.record_at(entry, direction, (&train, from), ("", false), template);
+}
+
+/// Writes what follows the BTH of a slot's packet: `more`, if there is such a word, and the
+/// payload.
+///
+/// # Safety
+/// A payload that is not in the slot can be read at `data`.
+#[inline(always)]
+unsafe fn write_tail(again: &mut Again<'_>, slot: (u32, &Body), more: [u8; 4], data: *const u8) {
+    let ((head, body), tail_bytes, place) = (slot, again.tail_bytes, again.place());
+    place[..more.len()].copy_from_slice(&more);
+    if !codec::is_send(head) {
+        return;
+    }
+    let at = if codec::has_more(body) { more.len() } else { 0 };
+    if codec::has_data(head) {
+        // SAFETY: by the contract.
+        return unsafe { copy_payload(data, place, at..tail_bytes) };
+    }
+    // A copy of constant length is the cheapest.
+    let words: Option<&ShortPayload> = body[codec::PAYLOAD_WORD..].first_chunk();
+    let bytes =
+        place.get_mut(at..).and_then(|place| place.as_chunks_mut::<8>().0.first_chunk_mut());
+    if let (Some(words), Some::<&mut [[u8; 8]; 4]>(bytes)) = (words, bytes) {
+        *bytes = words.map(u64::to_ne_bytes);
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use rdmalab_engine::train::TrainKind;
-    use rdmalab_wire::ids::{Msn, Psn};
-
-    use super::*;
-    use crate::codec::{Single, SlotPayload};
-
-    /// A capture whose writer thread does not run, with what is to be recorded.
-    struct Captured {
-        tap: Tap,
-        frames: Frames<'static>,
-        paths: SharedPaths,
-    }
-
-    impl Captured {
-        fn new(name: &str, prefix: [u8; 12]) -> Captured {
-            let name = format!("rdmalab-{name}-{}.pcapng", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            let tap = Tap::open(&path, 65_535).unwrap();
-            std::fs::remove_file(path).unwrap();
-            let gid = |last: u8| {
-                let mut gid = Gid([last; 16]);
-                gid.0[..12].copy_from_slice(&prefix);
-                gid
-            };
-            let headers = shared_headers((gid(1), gid(2)), Qpn::new(77), UNCHOSEN);
-            let paths = SharedPaths::new([headers; 2]);
-            let (headers, mtu) = (Cow::Owned(headers), PathMtu::Mtu4096);
-            let frames = Frames { device: 0, headers, mtu, transport: Transport::Rc };
-            Captured { tap, frames, paths }
-        }
-
-        fn record_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
-            self.paths.record_slot(&self.tap, (0, direction), slot, data);
-        }
-    }
-
-    const V4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    const V6: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    const ENDS: (Qpn, Qpn) = (Qpn::new(77), Qpn::new(0xab_cdef));
-
-    /// Captures a SEND by its train, and by its slot.
-    fn record_send(
-        (by_train, by_slot): (&Captured, &Captured),
-        number: u32,
-        flags: u8,
-        payload: &[u8],
-    ) {
-        let (psn, payload_bytes) = (Psn::new(number * 0x10_0101), payload.len() as u32);
-        let mut train = Train::new(TrainKind::Send, ENDS.1, ENDS.0, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | flags);
-        (train.payload_bytes, train.imm_or_rkey) = (payload_bytes, 0x0102_0304 + number);
-        let (flags, imm) = (train.flags, train.imm_or_rkey);
-        let send = Single { src_qpn: ENDS.0, psn, flags, payload_bytes, imm };
-        let mut short = [0; 4];
-        let place = match payload_bytes <= codec::SHORT_BYTES {
-            true => SlotPayload::Short,
-            false => SlotPayload::Data(64),
-        };
-        if place == SlotPayload::Short {
-            let mut bytes = [0; 32];
-            bytes[..payload.len()].copy_from_slice(payload);
-            for (word, bytes) in short.iter_mut().zip(bytes.chunks(8)) {
-                *word = u64::from_ne_bytes(bytes.try_into().unwrap());
-            }
-        }
-        let (head, body) = codec::encode_single(ENDS.1, &send, Transport::Rc, place, short);
-        let (out, data) = (Direction::Out, payload.as_ptr());
-        by_train.frames.record(&by_train.tap, out, &train, data, "", false);
-        by_slot.record_slot(out, (head, &body), data);
-    }
-
-    fn record_ack((by_train, by_slot): (&Captured, &Captured), number: u32) {
-        let (psn, msn) = (Psn::new(number * 5), Msn::new(number * 0x10_0203));
-        let mut train = Train::new(TrainKind::Ack, ENDS.1, ENDS.0, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-        train.msn = msn;
-        train.syndrome = rdmalab_wire::aeth::Syndrome::ACK;
-        let (head, body) = codec::encode_ack(ENDS.1, ENDS.0, (psn, msn), Transport::Rc);
-        let (into, nothing) = (Direction::In, std::ptr::null());
-        by_train.frames.record(&by_train.tap, into, &train, nothing, "", false);
-        by_slot.record_slot(into, (head, &body), nothing);
-    }
-
-    #[test]
-    fn a_slot_is_captured_as_its_train() {
-        for (prefix, train, slot) in [(V4, "train-v4", "slot-v4"), (V6, "train-v6", "slot-v6")] {
-            slots_are_captured_as_their_trains(
-                &Captured::new(train, prefix),
-                &Captured::new(slot, prefix),
-            );
-        }
-    }
-
-    fn slots_are_captured_as_their_trains(by_train: &Captured, by_slot: &Captured) {
-        let payload: Vec<u8> = (0..4110).map(|at| at as u8).collect();
-        for flags in 0..8 {
-            let flag = |bit: u32, flag| if flags >> bit & 1 == 1 { flag } else { 0 };
-            let flags = flag(0, TrainFlags::ACK_REQ)
-                | flag(1, TrainFlags::SOLICITED)
-                | flag(2, TrainFlags::IMM);
-            for bytes in [1, 31, 32, 33, 64, 1023, 1024, 4096] {
-                // The third packet and later ones find the second one's block as a template.
-                for number in 0..5 {
-                    let payload = &payload[number..number + bytes];
-                    record_send((by_train, by_slot), number as u32, flags, payload);
-                    record_ack((by_train, by_slot), number as u32);
-                }
-            }
-        }
-        let (expected, found) = (by_train.tap.queued(), by_slot.tap.queued());
-        assert_eq!(expected.blocks, found.blocks);
-        assert_eq!((found.seen, found.dropped, found.cut), (640, 0, 0));
-    }
-
-    /// Packets are cut and left out at the same places, and counted.
-    #[test]
-    fn a_full_queue_has_the_same_effect_on_slots_and_trains() {
-        let (by_train, by_slot) = (Captured::new("trains", V4), Captured::new("slots", V4));
-        let payload = [7; 4000];
-        for number in 0..330_000 {
-            let payload = &payload[..1 + number / 5 % payload.len()];
-            record_send((&by_train, &by_slot), number as u32 % 100, 0, payload);
-        }
-        let (expected, found) = (by_train.tap.queued(), by_slot.tap.queued());
-        assert!(expected.blocks == found.blocks, "the captures differ");
-        let counts = |q: &super::super::tap::Queued| (q.seen, q.dropped, q.cut);
-        assert_eq!(counts(&expected), counts(&found));
-        assert!(found.seen == 330_000 && found.dropped > 0 && found.cut > 0);
-    }
-}
+mod tests;

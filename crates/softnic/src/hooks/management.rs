@@ -27,7 +27,8 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     train.payload_bytes = MAD_BYTES as u32;
     train.qkey = QP1_QKEY;
     let headers = Cow::Owned(shared_headers((from, to), QP1, UNCHOSEN));
-    let frames = Frames { device, headers, mtu: PathMtu::Mtu256, transport: Transport::Ud };
+    let (mtu, transport) = (PathMtu::Mtu256, Transport::Ud);
+    let frames = Frames { device, headers, mtu, transport, templates: None };
     // The biased lock of the queue shall stay with a thread that captures many packets.
     biased::as_guest(|| frames.record(tap, direction, &train, mad.as_ptr(), "", false));
     tap.write_if_late();

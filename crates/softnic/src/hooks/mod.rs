@@ -6,7 +6,8 @@
 //! path of each train is wrapped: [`path::TappedPath`] captures the trains, and
 //! [`path::FaultyPath`] applies the fault rules. Under a capture, SENDs of one packet keep their
 //! short way (`qp/single`), as do their acknowledgements: the slots are captured. Fault rules turn
-//! these ways off. Packets for the network pass the [`network_hook::NetworkHook`].
+//! these ways off. A packet that resembles an earlier one of its flow is queued as what differs
+//! ([`frames::FlowTemplates`]). Packets for the network pass the [`network_hook::NetworkHook`].
 
 mod capture_clock;
 pub(crate) mod capture_file;

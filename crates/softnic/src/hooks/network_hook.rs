@@ -43,7 +43,7 @@ impl NetworkHook {
             comment,
         };
         let fill = |place: &mut [u8]| place.copy_from_slice(&packet[..place.len()]);
-        entry.record(&record, fill, |_| ());
+        entry.record(&record, fill, None);
     }
 }
 

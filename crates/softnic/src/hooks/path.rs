@@ -20,7 +20,7 @@ use rdmalab_wire::packet::ICRC_BYTES;
 use super::Hooks;
 use super::deferred::{self, DeferredPacket};
 use super::faults::Faults;
-use super::frames::{Frames, sent_path};
+use super::frames::{DatagramFlow, Frames, SharedPaths, sent_path};
 use super::tap::Tap;
 use crate::peer::Peer;
 use crate::qp::{Destination, QpLinks, transport_of};
@@ -31,6 +31,17 @@ pub(crate) struct TappedPath<'a, P> {
     /// `None` if nothing is captured, or if the trains were captured on another member's path.
     tap: Option<&'static Tap>,
     frames: Frames<'a>,
+    /// For datagrams to one queue pair.
+    datagrams: Option<&'a DatagramFlow>,
+}
+
+/// What is known of the packets on a path.
+#[derive(Clone, Copy)]
+pub(crate) enum Known<'a> {
+    Connection(&'a SharedPaths),
+    /// Datagrams to one queue pair. Their headers follow from the address.
+    Datagrams(&'a DatagramFlow),
+    Nothing,
 }
 
 impl<P: Path<QpLinks>> Path<QpLinks> for TappedPath<'_, P> {
@@ -44,7 +55,11 @@ impl<P: Path<QpLinks>> Path<QpLinks> for TappedPath<'_, P> {
 
     fn address(&mut self, train: &mut Train, to: &UdAddress) {
         self.inner.address(train, to);
-        self.frames.headers = Cow::Owned(sent_path(train, self.frames.device, &to.ah));
+        let device = self.frames.device;
+        self.frames.headers = Cow::Owned(match self.datagrams {
+            Some(flow) => flow.sent(train, device, &to.ah),
+            None => sent_path(train, device, &to.ah),
+        });
     }
 
     fn push(
@@ -53,7 +68,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for TappedPath<'_, P> {
         is_inline: bool,
         mut fill: impl FnMut(Range<u32>, Destination<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
-        let TappedPath { inner, tap, frames } = self;
+        let TappedPath { inner, tap, frames, .. } = self;
         let Some(tap) = tap else { return inner.push(train, is_inline, fill) };
         if train.payload_bytes == 0 {
             frames.record(tap, Direction::Out, train, std::ptr::null(), "", false);
@@ -106,7 +121,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
             fill(0..train.payload_bytes, Destination::of(&mut payload)).map_err(Unsent::whole)?;
         }
         let Some(packet) = self.packet(train, is_inline) else { return Ok(()) };
-        let TappedPath { inner, tap, frames } = &mut self.tapped;
+        let TappedPath { inner, tap, frames, .. } = &mut self.tapped;
         let (fate, decided_ns) = faults.packet_leaves(&packet);
         let is_spoilt = fate.corrupt.is_some();
         if let Some(tap) = tap {
@@ -175,22 +190,33 @@ impl<P> FaultyPath<'_, P> {
 }
 
 impl Hooks {
-    /// Wraps the path to a peer into the active hooks. `headers` are those of a connection's
-    /// packets; for a datagram they are made when it is addressed. With `is_copy` the same packets
-    /// are captured on their way to another peer.
+    /// Wraps the path to a peer into the active hooks. `make_headers` makes the headers of packets
+    /// of which nothing is known; those of a datagram are made when it is addressed. With `is_copy`
+    /// the same packets are captured on their way to another peer.
     pub(crate) fn around<'a, P>(
         &self,
         inner: &'a mut P,
         peer: &'a Arc<Peer>,
-        qp: &Qp,
-        links: &QpLinks,
-        headers: Cow<'a, FrameHeaders>,
+        (qp, links): (&Qp, &QpLinks),
+        known: Known<'a>,
+        make_headers: impl FnOnce() -> FrameHeaders,
         is_copy: bool,
     ) -> FaultyPath<'a, P> {
         let (mtu, transport) = (qp.mtu, transport_of(qp.qp_type));
-        let frames = Frames { device: links.pd.context.device, headers, mtu, transport };
+        let (headers, templates, datagrams) = match known {
+            Known::Connection(paths) => {
+                (Cow::Borrowed(&paths.headers[0]), Some(&paths.templates[0]), None)
+            }
+            Known::Datagrams(flow) => {
+                let headers = flow.last_headers().unwrap_or_else(make_headers);
+                (Cow::Owned(headers), Some(&flow.templates), Some(flow))
+            }
+            Known::Nothing => (Cow::Owned(make_headers()), None, None),
+        };
+        let device = links.pd.context.device;
+        let frames = Frames { device, headers, mtu, transport, templates };
         let tap = self.tap.filter(|_| !is_copy);
-        let tapped = TappedPath { inner, tap, frames };
+        let tapped = TappedPath { inner, tap, frames, datagrams };
         FaultyPath { tapped, faults: self.faults, peer, service: links.service }
     }
 }

@@ -1,7 +1,8 @@
 //! The capture: packets go into a bounded queue, and a thread writes them to the file.
 //!
-//! A thread that sends or receives only copies the packet into the queue. The writer thread sleeps
-//! until there is a packet, lets packets gather for some milliseconds, computes the checksums and
+//! A thread that sends or receives only copies the packet into the queue; of most packets, only
+//! what differs from an earlier one ([`Template`]). The writer thread sleeps until there is a
+//! packet, lets packets gather for some milliseconds, completes them, computes the checksums and
 //! writes. When the queue is a quarter full, only the headers of packets are kept; when it is full,
 //! packets are left out. Both are counted and reported. Capturing slows a program down, but never
 //! blocks it. The queue is written out when the process exits or closes its device. A process that
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng::{self, Capture, Checksums, Template};
+use rdmalab_link::pcapng::{self, Assembler, CUT_BYTES, Capture, Template, Templates};
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
 use super::capture_clock::{CaptureClock, wall_ns};
@@ -36,8 +37,8 @@ const QUEUE_BYTES: usize = 64 << 20;
 /// Alignment for `madvise`: a page or a multiple.
 const PAGE_BYTES: usize = 64 << 10;
 /// When this many bytes wait, only the headers of further packets are kept: room for 260 000
-/// packets. With a limit of half the queue, packets of 1 KiB between near cores went at less than
-/// half their rate.
+/// packets and more. With a limit of half the queue, packets of 1 KiB between near cores went at
+/// less than half their rate.
 const CUT_AT_BYTES: usize = QUEUE_BYTES / 4;
 /// When this many bytes wait, the writer thread stops waiting for more.
 const HURRY_AT_BYTES: usize = 2 << 20;
@@ -49,7 +50,7 @@ const WRITER_NICE: i32 = 19;
 /// Bytes of a frame that are kept by default: no packet is longer.
 const SNAP_BYTES: usize = 65_535;
 /// The least snap length: every packet's headers fit. A cut packet keeps this many bytes.
-const SNAP_BYTES_MIN: usize = 128;
+const SNAP_BYTES_MIN: usize = CUT_BYTES;
 
 /// A packet to capture.
 pub(crate) struct Record<'a> {
@@ -86,22 +87,38 @@ pub(crate) struct Entry<'a> {
     cuts: bool,
 }
 
-/// State of the writer thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    /// Sleeps until there is a packet.
-    Asleep,
-    /// Lets packets gather.
-    Gathering,
-    /// Was woken because many bytes wait.
-    Hurried,
+/// A packet in short form whose tail is to be written. The queue is locked as long as this exists.
+pub(crate) struct Again<'a> {
+    tap: &'a Tap,
+    queue: BiasedGuard<'a, Queue>,
+    /// Where the tail goes, in the queue.
+    place: *mut [u8],
+    bytes: usize,
+    /// Bytes of the tail that are kept.
+    pub(crate) tail_bytes: usize,
+}
+
+impl Again<'_> {
+    /// The tail's place, of [`pcapng::TAIL_ROOM`] bytes at least.
+    #[inline(always)]
+    pub(crate) fn place(&mut self) -> &mut [u8] {
+        // SAFETY: a part of the queue's buffer, which this value alone may use: it has the lock.
+        unsafe { &mut *self.place }
+    }
+
+    /// Queues the packet.
+    #[inline(always)]
+    pub(crate) fn queue(self) {
+        self.tap.account(self.queue, self.bytes);
+    }
 }
 
 struct Queue {
-    /// Holds pcapng blocks in its first `used` bytes.
+    /// Holds pcapng blocks and packets in short form in its first `used` bytes.
     buffer: Box<[u8]>,
     used: usize,
-    writer: Writer,
+    /// The writer thread is woken when more bytes wait: 0 while it sleeps.
+    wake_above: usize,
     seen: [u64; DEVICES as usize],
     dropped: [u64; DEVICES as usize],
     /// Packets left out since the last one that was kept.
@@ -109,13 +126,14 @@ struct Queue {
     /// Packets cut to their headers for lack of room.
     cut: u64,
     stamps: CaptureClock,
+    templates: Templates,
 }
 
 struct Output {
     file: File,
     /// The queue's other buffer.
     spare: Box<[u8]>,
-    checksums: Checksums,
+    assembler: Assembler,
     /// Writing failed; nothing more is written.
     failed: bool,
 }
@@ -204,18 +222,19 @@ impl Tap {
         let queue = Queue {
             buffer: buffer(),
             used: 0,
-            writer: Writer::Asleep,
+            wake_above: 0,
             seen: [0; DEVICES as usize],
             dropped: [0; DEVICES as usize],
             dropped_since: 0,
             cut: 0,
             stamps: CaptureClock::new(),
+            templates: Templates::default(),
         };
-        let (spare, checksums) = (buffer(), Checksums::default());
+        let (spare, assembler) = (buffer(), Assembler::default());
         Ok(Tap {
             queue: BiasedLock::new(queue),
             writer: OnceLock::new(),
-            output: Mutex::new(Output { file, spare, checksums, failed: false }),
+            output: Mutex::new(Output { file, spare, assembler, failed: false }),
             snap,
             path,
             defunct: AtomicBool::new(false),
@@ -265,47 +284,48 @@ impl Tap {
         Some(Entry { tap: self, queue, device, snap, cuts })
     }
 
-    /// Counts and queues a packet that has a template, if there is plenty of room and its block
-    /// needs no option that the template lacks. Returns whether it did. `fill` writes the payload.
-    #[inline]
-    pub(crate) fn record_again(
+    /// Counts a packet that has a template, and writes all but its tail. `psn` is that of
+    /// [`pcapng::Form::write`]. `None`, and nothing happened, if there is no room, or its block
+    /// needs an option, or the queue does not know the template any more.
+    #[inline(always)]
+    pub(crate) fn again(
         &self,
         device: u32,
         template: &Template,
-        words: [[u8; 4]; 2],
-        fill: impl FnOnce(&mut [u8]),
-    ) -> bool {
+        psn: [u8; 4],
+    ) -> Option<Again<'_>> {
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
-        if queue.used > CUT_AT_BYTES || queue.dropped_since > 0 {
-            return false;
+        if queue.dropped_since > 0 {
+            return None;
         }
+        let forms = queue.templates.forms(template)?;
+        let cut = forms.cut.as_ref().filter(|_| queue.used > CUT_AT_BYTES);
+        let form = cut.unwrap_or(&forms.whole);
         let at_ns = queue.stamps.now_ns();
-        let free = queue.buffer.get_mut(queue.used..);
-        let written = free.and_then(|free| template.write(free, at_ns, words, fill));
-        let Some(length) = written else { return false };
+        let place = form.write(queue.buffer.get_mut(queue.used..)?, (at_ns, psn));
+        let place = std::ptr::from_mut(place?);
+        let (bytes, tail_bytes) = (form.bytes(), form.tail_bytes());
         queue.seen[device as usize % DEVICES as usize] += 1;
-        self.account(guard, length);
-        true
+        queue.cut += u64::from(cut.is_some());
+        Some(Again { tap: self, queue: guard, place, bytes, tail_bytes })
     }
 
-    /// Accounts for a block that was written behind the others, and wakes the writer thread if it
+    /// Accounts for a packet that was written behind the others, and wakes the writer thread if it
     /// is time.
-    #[inline]
+    #[inline(always)]
     fn account(&self, mut queue: BiasedGuard<'_, Queue>, length: usize) {
         queue.used += length;
-        let tell = match queue.writer {
-            Writer::Asleep => Writer::Gathering,
-            Writer::Gathering if queue.used > HURRY_AT_BYTES => Writer::Hurried,
-            _ => return,
-        };
-        queue.writer = tell;
-        drop(queue);
-        self.wake_writer();
+        if queue.used > queue.wake_above {
+            self.wake_writer(queue);
+        }
     }
 
     #[cold]
-    fn wake_writer(&self) {
+    #[inline(never)]
+    fn wake_writer(&self, mut queue: BiasedGuard<'_, Queue>) {
+        queue.wake_above = if queue.wake_above == 0 { HURRY_AT_BYTES } else { usize::MAX };
+        drop(queue);
         if let Some(writer) = self.writer.get() {
             writer.unpark();
         }
@@ -323,7 +343,7 @@ impl Tap {
         loop {
             let mut queue = self.queue.lock();
             let used = queue.used;
-            queue.writer = if used == 0 { Writer::Asleep } else { Writer::Gathering };
+            queue.wake_above = if used == 0 { 0 } else { HURRY_AT_BYTES };
             drop(queue);
             if used == 0 {
                 std::thread::park();
@@ -345,21 +365,21 @@ impl Tap {
 
     fn write_queued(&self, output: &mut Output) {
         let _no_cancel = NoCancel::new();
-        let used = {
+        let (used, fresh) = {
             let mut queue = self.queue.lock();
             std::mem::swap(&mut queue.buffer, &mut output.spare);
             if output.failed {
                 queue.dropped_since = 0;
             }
-            std::mem::take(&mut queue.used)
+            (std::mem::take(&mut queue.used), queue.templates.take_fresh())
         };
         if used == 0 || output.failed {
             return;
         }
-        let Output { file, spare, checksums, failed } = output;
-        let blocks = &mut spare[..used];
-        checksums.finish(blocks);
-        if let Err(error) = file.write_all(blocks) {
+        let Output { file, spare, assembler, failed } = output;
+        let written =
+            assembler.assemble(&mut spare[..used], fresh, |blocks| file.write_all(blocks));
+        if let Err(error) = written {
             *failed = true;
             let path = self.path.display();
             crate::warn(&format!("the capture {path} ends early: {error}"));
@@ -414,39 +434,21 @@ impl Tap {
 }
 
 impl Entry<'_> {
-    /// [`Tap::record_again`] if there may be less room: `fill` writes what is kept of the payload.
-    ///
-    /// # Errors
-    /// The block needs an option that the template lacks: use [`Entry::record`].
-    pub(crate) fn record_again(
-        mut self,
-        template: &Template,
-        words: [[u8; 4]; 2],
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Self> {
-        let queue = &mut *self.queue;
-        if queue.dropped_since > 0 {
-            return Err(self);
-        }
-        let at_ns = queue.stamps.now_ns();
-        let free = queue.buffer.get_mut(queue.used..);
-        let written =
-            free.and_then(|free| template.write_up_to(self.snap, free, at_ns, words, fill));
-        let Some(length) = written else { return Err(self) };
-        if self.cuts {
-            queue.cut += u64::from(template.bytes() > self.snap);
-        }
-        self.tap.account(self.queue, length);
-        Ok(())
+    /// Whether this packet is to become the template of packets with this key.
+    pub(crate) fn wants(&self, template: &mut Template, key: u64) -> bool {
+        self.queue.templates.forget(template);
+        template.wants(key)
     }
 
-    /// Queues the packet; `fill` writes the part of its bytes that is kept. `seen` gets its block.
+    /// Queues the packet; `fill` writes the part of its bytes that is kept. The packet becomes the
+    /// template, if there is one to learn, of packets with the key; the number is that of the bytes
+    /// between its BTH and its pad.
     #[inline]
     pub(crate) fn record(
         mut self,
         record: &Record<'_>,
         fill: impl FnOnce(&mut [u8]),
-        seen: impl FnOnce(&[u8]),
+        learn: Option<(&mut Template, u64, usize)>,
     ) {
         let queue = &mut *self.queue;
         let capture = Capture {
@@ -465,7 +467,10 @@ impl Entry<'_> {
         let Some(length) = pcapng::packet(free, &capture, fill) else {
             return debug_assert!(false, "there was room");
         };
-        seen(&free[..length]);
+        if let Some((template, key, tail_bytes)) = learn {
+            let lengths = (record.headers.frame_bytes(0), tail_bytes);
+            queue.templates.learn(template, key, &free[..length], lengths);
+        }
         queue.dropped_since = 0;
         let is_cut = self.cuts && record.headers.frame_bytes(record.bytes) > self.snap;
         queue.cut += u64::from(is_cut);
@@ -473,7 +478,7 @@ impl Entry<'_> {
     }
 }
 
-/// What waits in a queue: its blocks with timestamps of 0, and the counts of the first device.
+/// The blocks of what waits in a queue, with timestamps of 0, and the counts of the first device.
 #[cfg(test)]
 pub(super) struct Queued {
     pub(super) blocks: Vec<u8>,
@@ -484,9 +489,23 @@ pub(super) struct Queued {
 
 #[cfg(test)]
 impl Tap {
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.queue.lock().used
+    }
+
+    pub(super) fn empty(&self) {
+        self.write_queued(&mut self.output.lock());
+    }
+
     pub(super) fn queued(&self) -> Queued {
-        let queue = self.queue.lock();
-        let mut blocks = queue.buffer[..queue.used].to_vec();
+        let mut queue = self.queue.lock();
+        let mut waiting = queue.buffer[..queue.used].to_vec();
+        let (fresh, mut blocks) = (queue.templates.take_fresh(), Vec::new());
+        let append = |some: &[u8]| {
+            blocks.extend_from_slice(some);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let Ok(()) = self.output.lock().assembler.assemble(&mut waiting, fresh, append);
         let mut at = 0;
         while at < blocks.len() {
             let length = u32::from_ne_bytes(blocks[at + 4..at + 8].try_into().unwrap());
@@ -533,7 +552,7 @@ mod tests {
         // There is no writer thread.
         for _ in 0..400_000 {
             if let Some(entry) = tap.entry(0, 12 + 1024 + 4) {
-                entry.record(&record, |place| place.fill(7), |_| ());
+                entry.record(&record, |place| place.fill(7), None);
             }
         }
         let (seen, dropped, cut, used) = {

@@ -19,18 +19,19 @@ use super::{QpInner, QpLinks, transport_of};
 use crate::codec::Body;
 use crate::hooks::Hooks;
 use crate::hooks::faults::Faults;
-use crate::hooks::frames::{Frames, SharedPaths, ends, received_headers, shared_headers};
-use crate::hooks::path::FaultyPath;
+use crate::hooks::frames::{Frames, SharedPaths, ends, shared_headers};
+use crate::hooks::path::{FaultyPath, Known};
 use crate::ring_path::RingPath;
 
 impl QpLinks {
     /// Captures the slot of a packet that takes a short way. A payload that is not in the slot lies
     /// at `data`.
+    #[inline(always)]
     pub(super) fn tap_slot(&self, direction: Direction, slot: (u32, &Body), data: *const u8) {
         let (Some(tap), Some(known)) = (self.short_tap, &self.shared_paths) else {
             return debug_assert!(false, "a short way without a capture or an address");
         };
-        known.record_slot(tap, (self.pd.context.device, direction), slot, data);
+        known.record_slot(tap, direction, slot, data);
     }
 }
 
@@ -45,14 +46,16 @@ impl QpInner {
     ) -> Step {
         let peer = ring.peer;
         // Taken out, so that it can be borrowed together with the rest of `self`.
-        let known = self.links.shared_paths.take();
-        let headers = match &known {
-            Some(known) => Cow::Borrowed(&known.headers[0]),
-            None => Cow::Owned(self.headers()),
+        let (paths, flows) = (self.links.shared_paths.take(), self.links.datagram_flows.take());
+        let known = match (&paths, &flows) {
+            (Some(paths), _) => Known::Connection(paths),
+            (None, Some(flows)) => Known::Datagrams(&flows[0]),
+            (None, None) => Known::Nothing,
         };
-        let mut path = hooks.around(ring, peer, &self.qp, &self.links, headers, false);
+        let ends = (&self.qp, &self.links);
+        let mut path = hooks.around(ring, peer, ends, known, || self.headers(), false);
         let sent = send(self, &mut path);
-        self.links.shared_paths = known;
+        (self.links.shared_paths, self.links.datagram_flows) = (paths, flows);
         sent
     }
 
@@ -80,7 +83,8 @@ impl QpInner {
     /// Stores the headers of a connection, after its address or peer was set.
     pub(crate) fn remember_shared_paths(&mut self) {
         let is_needed = self.links.hooks.is_some() && !self.links.is_datagram();
-        let paths = is_needed.then(|| SharedPaths::new(self.make_shared_headers()));
+        let device = self.links.pd.context.device;
+        let paths = is_needed.then(|| SharedPaths::new(device, self.make_shared_headers()));
         self.links.shared_paths = paths.map(Box::new);
     }
 
@@ -90,18 +94,22 @@ impl QpInner {
         let Some(tap) = self.links.hooks.and_then(|hooks| hooks.tap) else { return };
         let (device, headers) = (self.links.pd.context.device, self.arrival_headers(train));
         let (mtu, transport) = (self.qp.mtu, transport_of(self.qp.qp_type));
-        let frames = Frames { device, headers, mtu, transport };
+        let templates = match (&self.links.shared_paths, &self.links.datagram_flows) {
+            (Some(paths), _) => Some(&paths.templates[1]),
+            (None, Some(flows)) => Some(&flows[1].templates),
+            (None, None) => None,
+        };
+        let frames = Frames { device, headers, mtu, transport, templates };
         frames.record(tap, Direction::In, train, bytes, "", false);
     }
 
     /// The headers of a train from the ring.
     fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
-        match &self.links.shared_paths {
-            _ if self.links.is_datagram() => {
-                Cow::Owned(received_headers(train, self.links.pd.context.device))
-            }
-            Some(known) => Cow::Borrowed(&known.headers[1]),
-            None => Cow::Owned(self.make_shared_headers()[1]),
+        let device = self.links.pd.context.device;
+        match (&self.links.shared_paths, &self.links.datagram_flows) {
+            (_, Some(flows)) => Cow::Owned(flows[1].received(train, device)),
+            (Some(known), None) => Cow::Borrowed(&known.headers[1]),
+            (None, None) => Cow::Owned(self.make_shared_headers()[1]),
         }
     }
 

@@ -32,7 +32,7 @@ use rdmalab_engine::vocab::*;
 
 use crate::cq::CqObject;
 use crate::hooks::Hooks;
-use crate::hooks::frames::SharedPaths;
+use crate::hooks::frames::{DatagramFlow, SharedPaths};
 use crate::hooks::tap::Tap;
 use crate::layout::{self, QP_INDEX_BITS, QpWord};
 use crate::paging::PageNews;
@@ -136,6 +136,8 @@ pub(crate) struct QpLinks {
     pub(crate) route: Option<Route>,
     /// For a connection on this host, while a hook is active.
     pub(crate) shared_paths: Option<Box<SharedPaths>>,
+    /// Of a UD QP while a hook is active: what it sends, and what it receives.
+    pub(crate) datagram_flows: Option<Box<[DatagramFlow; 2]>>,
     /// Decides whether ACKs to another host are delayed.
     pub(crate) delayed_ack: DelayedAck,
     /// Which requests wait for more of them.

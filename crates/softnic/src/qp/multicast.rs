@@ -1,6 +1,5 @@
 //! Sends multicast datagrams into the ring of every process of the host, and to the network.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::opcode::Transport;
 
 use super::{Destination, QpInner, QpLinks};
+use crate::hooks::path::Known;
 use crate::peer::Peer;
 use crate::ring_path::RingPath;
 use crate::udp::{HookedNetworkPath, Network};
@@ -33,9 +33,9 @@ impl QpInner {
             Some(hooks) => {
                 let mut around = Vec::with_capacity(rings.len());
                 for (index, ring) in rings.iter_mut().enumerate() {
-                    let (peer, headers) = (ring.peer, Cow::Owned(self.headers()));
-                    let (qp, links) = (&self.qp, &self.links);
-                    around.push(hooks.around(ring, peer, qp, links, headers, index > 0));
+                    let (peer, ends) = (ring.peer, (&self.qp, &self.links));
+                    let (known, headers) = (Known::Nothing, || self.headers());
+                    around.push(hooks.around(ring, peer, ends, known, headers, index > 0));
                 }
                 self.send_to_group(&mut around)
             }
