@@ -149,9 +149,10 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     };
     process.keys.retract_windows_of(qp.1);
     initiator.wait(process)?;
-    let inner = qp.0.inner.lock().take();
-    if let Some(inner) = inner {
-        process.counters.queue_pair_gone(&inner.qp.tally());
+    // Whoever works on it now is waited for before the sum of all is locked.
+    drop(qp.0.inner.lock());
+    let take = || qp.0.inner.lock().take();
+    if let Some(inner) = process.counters.queue_pair_gone(take, |inner| inner.qp.tally()) {
         let links = inner.links;
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);
