@@ -118,7 +118,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             if let Some(hooks) = inner.links.hooks {
                 hooks.queue_pair_reset(qp.1);
             }
-            process.paging.forget_qp(qp.1, qp.0.index);
+            process.paging.forget_qp(qp.1);
         }
         // SQD: an ACK may have to be requested.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -157,7 +157,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);
         }
-        process.paging.forget_qp(qp.1, qp.0.index);
+        process.paging.forget_qp(qp.1);
         if links.lost > 0 {
             crate::debug(&format!(
                 "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \
