@@ -1,17 +1,21 @@
 /*
  * An MPI program for two processes with two threads each (MPI_THREAD_MULTIPLE). Each thread
- * exchanges messages of 8 bytes with the thread of the same number in the other process, and checks
- * each. The last line of rank 0 is "all passed".
+ * exchanges messages of 8 bytes with the thread of the same number in the other process, then long
+ * ones in memory that is mapped for each, and checks each. The last line of rank 0 is "all passed".
  */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "mpi_check.h"
 
 #define THREADS 2
 #define ROUNDS 300
+#define LONG_ROUNDS 4
+/* Words of a long message. */
+#define WORDS 20000
 
 static uint64_t received[THREADS];
 
@@ -42,6 +46,29 @@ static void receive_one(int thread, int round)
     received[thread]++;
 }
 
+static uint64_t *map_message(void)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *mapped = mmap(NULL, WORDS * 8, PROT_READ | PROT_WRITE, flags, -1, 0);
+    CHECK(mapped != MAP_FAILED);
+    return mapped;
+}
+
+/* Both ends send at once. Nobody has touched the memory of the message that comes. */
+static void exchange_long(int thread, int round)
+{
+    uint64_t *out = map_message(), *in = map_message();
+    for (int i = 0; i < WORDS; i++) {
+        out[i] = message(rank, thread, round * WORDS + i);
+    }
+    MPI_Sendrecv(out, WORDS, MPI_UINT64_T, 1 - rank, thread, in, WORDS, MPI_UINT64_T, 1 - rank,
+                 thread, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < WORDS; i++) {
+        CHECK(in[i] == message(1 - rank, thread, round * WORDS + i));
+    }
+    CHECK(munmap(out, WORDS * 8) == 0 && munmap(in, WORDS * 8) == 0);
+}
+
 static void *exchange(void *number)
 {
     int thread = (int) (intptr_t) number;
@@ -53,6 +80,9 @@ static void *exchange(void *number)
             receive_one(thread, round);
             send_one(thread, round);
         }
+    }
+    for (int round = 0; round < LONG_ROUNDS; round++) {
+        exchange_long(thread, round);
     }
     return NULL;
 }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use rdmalab_diagnosis::{FirstPass, Report, text};
-use rdmalab_trace::{Packets, Seen, Tally};
+use rdmalab_diagnosis::text;
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::files;
@@ -44,51 +43,12 @@ pub enum Expected {
     None,
 }
 
-/// A file, and its next packet.
-struct Source {
-    packets: Packets,
-    head: Option<Seen>,
-}
-
-/// The packets of all files in order of time, each with the number of its file, from 1.
-struct Merged {
-    sources: Vec<Source>,
-}
-
-impl Merged {
-    fn open(files: &[PathBuf]) -> Outcome<Self> {
-        let open = |file: &PathBuf| {
-            let mut packets = Packets::open(file).map_err(usage)?;
-            let head = packets.next();
-            Ok(Source { packets, head })
-        };
-        Ok(Self { sources: files.iter().map(open).collect::<Outcome<_>>()? })
-    }
-
-    fn tallies(&self) -> Vec<Tally> {
-        self.sources.iter().map(|source| source.packets.tally().clone()).collect()
-    }
-}
-
-impl Iterator for Merged {
-    type Item = (usize, Seen);
-
-    fn next(&mut self) -> Option<(usize, Seen)> {
-        let heads = self.sources.iter().enumerate();
-        let heads = heads.filter_map(|(i, source)| Some((source.head.as_ref()?.at_ns, i)));
-        let (_, i) = heads.min()?;
-        let source = &mut self.sources[i];
-        let next = source.packets.next();
-        Some((i + 1, std::mem::replace(&mut source.head, next)?))
-    }
-}
-
 /// Diagnoses and prints.
 pub fn run(args: &DiagnoseArgs) -> Outcome {
     if let Some(file) = &args.html {
         files::check("--html", file)?;
     }
-    let report = diagnose(&args.files)?;
+    let report = rdmalab_report::diagnose(&args.files).map_err(usage)?;
     if let Some(file) = &args.html {
         files::write("--html", file, rdmalab_report::diagnosis_page(&report))?;
     } else if args.json {
@@ -101,18 +61,4 @@ pub fn run(args: &DiagnoseArgs) -> Outcome {
         (None, _) | (_, 0) => Ok(()),
         (Some(Expected::None), n) => Err(failed(format!("--expect none: there are {n} findings"))),
     }
-}
-
-fn diagnose(files: &[PathBuf]) -> Outcome<Report> {
-    let mut first = FirstPass::default();
-    for (file, packet) in Merged::open(files)? {
-        first.take(file, &packet);
-    }
-    let mut second = first.finish();
-    let mut merged = Merged::open(files)?;
-    for (file, packet) in merged.by_ref() {
-        second.take(file, &packet);
-    }
-    let names = files.iter().map(|file| file.display().to_string()).collect();
-    Ok(second.finish(names, &merged.tallies()))
 }

@@ -105,6 +105,31 @@ fn a_workflow_is_a_trace_of_a_captured_trial() {
     }
 }
 
+/// The page of the record draws what the capture of its run has.
+#[test]
+fn the_page_of_a_captured_run_has_its_packets() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let mut run = Command::cargo_bin("rdmalab").unwrap();
+    run.args("run odp --device sim:connectx4 --fault client --interval 550us --runs 1".split(' '));
+    run.args(["--operations", "2", "--timeout", "1", "--out"]).arg(path("records"));
+    run.arg("--capture").arg(path("odp.pcapng")).assert().success();
+    let mut report = Command::cargo_bin("rdmalab").unwrap();
+    report.arg("report").arg(path("records")).arg("--html").arg(path("odp.html"));
+    report.assert().success();
+    let page = std::fs::read_to_string(path("odp.html")).unwrap();
+    for (expected, times) in [
+        ("<h2>Packets</h2>", 1),
+        (">READ response 0</text>", 2),
+        // The first response, at the requester; the READ that was lost.
+        (">page fault</text>", 1),
+        (">no answer</text>", 1),
+        (">536 ms later</text>", 1),
+    ] {
+        assert_eq!(page.matches(expected).count(), times, "{expected}");
+    }
+}
+
 #[test]
 fn what_is_no_capture_is_a_wrong_call() {
     for file in [concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/does/not/exist"] {

@@ -7,6 +7,7 @@
 //! | `points.jsonl` | one line for each finished point: parameters, summaries, figures, counts |
 //! | `skipped.jsonl` | one line for each point that was impossible, with the reason |
 //! | `findings.jsonl` | what the points show together: the last line is the valid one |
+//! | `capture.pcapng` | packets as the first rank that was captured saw them, if they are few |
 //! | `samples/*.npy` | raw samples as NumPy arrays of `<f8`, 8 bytes each; no sample twice |
 //!
 //! Field names carry their units. A record only grows: a full disk or a killed run loses at most
@@ -54,6 +55,10 @@ const POINTS_FILE: &str = "points.jsonl";
 const SKIPPED_FILE: &str = "skipped.jsonl";
 const FINDINGS_FILE: &str = "findings.jsonl";
 const SAMPLES_DIR: &str = "samples";
+const CAPTURE_FILE: &str = "capture.pcapng";
+
+/// The longest capture that a record keeps.
+pub const CAPTURE_MAX_BYTES: u64 = 256 << 10;
 
 /// The suffix of a record's temporary name, until it is complete enough to be read.
 const BEGUN: &str = ".begun";

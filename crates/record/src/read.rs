@@ -10,9 +10,9 @@ use crate::BEGUN;
 use crate::finding::parse_findings;
 use crate::point_json::{parse_point, parse_skipped};
 use crate::{
-    ENVIRONMENT_FILE, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, OLDEST_VERSION, Object,
-    POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, Samples, SeriesSummary,
-    Skipped, npy,
+    CAPTURE_FILE, CAPTURE_MAX_BYTES, ENVIRONMENT_FILE, Error, FINDINGS_FILE, Finding, HEADER_FILE,
+    Header, OLDEST_VERSION, Object, POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION,
+    SKIPPED_FILE, Samples, SeriesSummary, Skipped, npy,
 };
 
 /// A record. Its samples are not loaded before a caller asks for them.
@@ -96,6 +96,14 @@ impl Record {
     pub fn unfinished_points(&self) -> u64 {
         let seen = (self.points.len() + self.skipped.len()) as u64 + self.damaged_points;
         self.header.planned_points.saturating_sub(seen)
+    }
+
+    /// The capture of the run, if the record has one of at most [`CAPTURE_MAX_BYTES`].
+    #[must_use]
+    pub fn capture(&self) -> Option<PathBuf> {
+        let file = self.dir.join(CAPTURE_FILE);
+        let found = file.metadata().ok()?;
+        (found.is_file() && found.len() <= CAPTURE_MAX_BYTES).then_some(file)
     }
 
     /// The samples of a series, in the order of measurement, warm-up first; NaN for a lost one.

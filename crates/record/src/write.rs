@@ -13,9 +13,9 @@ use crate::finding::findings_line;
 use crate::header::utc;
 use crate::point_json::{point_line, skipped_line};
 use crate::{
-    BEGUN, ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header,
-    POINTS_FILE, Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped,
-    SourceFile, npy,
+    BEGUN, CAPTURE_FILE, ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE,
+    Header, POINTS_FILE, Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary,
+    Skipped, SourceFile, npy,
 };
 
 /// Most names that are tried for a record: one for each record that begins in the same second.
@@ -255,6 +255,24 @@ impl Writer {
         let file = if path.exists() { Lines::resume(&path) } else { Lines::create(&path) };
         let line = findings_line(self.points.lines as usize, findings);
         file.and_then(|mut file| file.push(&line)).map_err(|source| self.append_error(source))
+    }
+
+    /// Keeps a copy of the capture of the run, unless it is longer than
+    /// [`CAPTURE_MAX_BYTES`](crate::CAPTURE_MAX_BYTES), or there is one of an earlier part of the
+    /// run. Says whether it did.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if there is no such file; [`Error::Append`].
+    pub fn keep_capture(&self, file: &Path) -> Result<bool, Error> {
+        let read = |source| Error::Read { path: file.to_owned(), source };
+        let found = fs::metadata(file).map_err(read)?;
+        let to = self.dir.join(CAPTURE_FILE);
+        if found.len() > crate::CAPTURE_MAX_BYTES || to.exists() {
+            return Ok(false);
+        }
+        let bytes = fs::read(file).map_err(read)?;
+        replace(&to, |f| f.write_all(&bytes)).map_err(|source| self.append_error(source))?;
+        Ok(true)
     }
 
     fn append_error(&self, source: io::Error) -> Error {

@@ -1,9 +1,9 @@
-//! Records whose samples were cut by a full disk or an interrupted copy.
+//! Records whose samples were cut by a full disk or an interrupted copy, and captures in records.
 
 use std::fs;
 use std::path::Path;
 
-use rdmalab_record::{Error, Record};
+use rdmalab_record::{CAPTURE_MAX_BYTES, Error, Record, Writer};
 
 /// Copies a record of one-way times to a place where the test may damage it.
 fn copied(to: &Path) {
@@ -60,4 +60,30 @@ fn one_line_names_the_first_of_several_cut_files() {
     assert_eq!(damage.len(), 1, "{damage:?}");
     assert!(damage[0].contains("000000-one_way_ns-t_lat.npy (not a NumPy array"), "{damage:?}");
     assert!(damage[0].contains("and 2 more, and left out"), "{damage:?}");
+}
+
+#[test]
+fn a_short_capture_is_kept_once_and_a_long_one_is_not() {
+    let home = tempfile::tempdir().unwrap();
+    copied(home.path());
+    let record = Record::open(home.path()).unwrap();
+    let writer = Writer::resume(&record).unwrap();
+    let file = home.path().join("run.pcapng");
+    let most = CAPTURE_MAX_BYTES as usize;
+    fs::write(&file, vec![7; most + 1]).unwrap();
+    assert!(!writer.keep_capture(&file).unwrap());
+    assert_eq!(record.capture(), None);
+    fs::write(&file, vec![7; most]).unwrap();
+    assert!(writer.keep_capture(&file).unwrap());
+    let kept = record.capture().unwrap();
+    assert_eq!(fs::read(&kept).unwrap(), vec![7; most]);
+    // Nothing in a record is overwritten.
+    fs::write(&file, "another").unwrap();
+    assert!(!writer.keep_capture(&file).unwrap());
+    assert_eq!(fs::read(&kept).unwrap().len(), most);
+    assert!(matches!(writer.keep_capture(&home.path().join("none")), Err(Error::Read { .. })));
+    // Somebody else's may be of any length.
+    fs::write(&kept, vec![7; most + 1]).unwrap();
+    assert_eq!(record.capture(), None);
+    assert!(Record::open(home.path()).unwrap().damage.is_empty());
 }

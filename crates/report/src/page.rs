@@ -12,6 +12,7 @@ use crate::chart::{Chart, Scope, sentence};
 use crate::charts;
 use crate::contents::{began, contents_page};
 use crate::model::{Group, Model, group_name, is_disturbed, unlike_ends};
+use crate::packets::ladders;
 use crate::table::{
     TOO_SMALL, message_rows, parameter_cells, parameter_heads, time_cells, time_heads,
 };
@@ -66,6 +67,7 @@ fn article(record: &Record, id: &str) -> Markup {
             (times(&model, group, &format!("{id}g{i}")))
         }
         (figures(&model, id))
+        (packets(record, id))
         (messages(&model))
         (skipped(&model))
         (setup(&model))
@@ -317,6 +319,25 @@ pub fn figures_table(model: &Model) -> Option<Markup> {
         cells
     });
     (!figures.is_empty()).then(|| table("Rates and processor time", &heads, parameters, rows))
+}
+
+/// The packets of the capture that the record has.
+fn packets(record: &Record, id: &str) -> Markup {
+    let charts = ladders(record, id);
+    html! {
+        @if !charts.is_empty() {
+            section {
+                h2 { "Packets" }
+                p.meaning {
+                    "The packets of the run's first connections, as the capture of one end has \
+                     them: one below the other, with the time since the first. Numbers are places \
+                     among the PSNs. A broken line is a request that nothing answered. Diamonds \
+                     are the page faults at that end that cost most, up to eight of a kind."
+                }
+                (figures_of(&charts))
+            }
+        }
+    }
 }
 
 fn messages(model: &Model) -> Markup {

@@ -5,6 +5,7 @@ use rdmalab_record::Record;
 use crate::chart::Scope;
 use crate::charts;
 use crate::model::{Model, device_line};
+use crate::packets::ladders;
 
 const STYLE: &str = include_str!("page/style.css");
 
@@ -26,6 +27,7 @@ pub fn pictures(record: &Record) -> Vec<Picture> {
         all.extend(charts::of_group(&model, group, &format!("g{i}"), &Scope::default()));
     }
     all.extend(charts::of_figures(&model, "", &Scope::default()));
+    all.extend(ladders(record, ""));
     let device = device_line(record);
     let each = all.into_iter().enumerate().map(|(i, chart)| Picture {
         name: format!("{:02}-{}", i + 1, plain(&chart.caption)),

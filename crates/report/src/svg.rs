@@ -8,12 +8,14 @@ mod axis;
 mod effects;
 mod frame;
 mod heat;
+mod ladder;
 mod published;
 
 pub use axis::{Axis, binary_axis, is_wide, linear_axis, log_axis, reaching, value_axis};
 pub use effects::{Effect, band, effects};
 pub use frame::{Labels, Line, Mark, Rule};
 pub use heat::{HeatCell, heat};
+pub use ladder::{Arrow, Rung, ladder};
 pub use published::PublishedMark;
 
 use frame::{

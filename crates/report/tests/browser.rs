@@ -150,6 +150,7 @@ fn pages_fit_every_screen() {
     check("ping", &common::ping(2000, &[8, 512, 32768]).1);
     check("blast", &common::blast().1);
     check("poor", &common::poor().1);
+    check("captured", &common::captured().1);
     check("words", &common::words().1);
     check("grid", &common::grid().1);
     check("patterned", &common::patterned().1);

@@ -223,6 +223,38 @@ fn pictures_are_documents_of_their_own() {
     }
 }
 
+/// What is written with this class, from top to bottom.
+fn written<'a>(svg: &'a str, class: &str) -> Vec<&'a str> {
+    let mark = format!("class='{class}'");
+    let pieces = svg.split(&*mark).skip(1).filter_map(|piece| piece.split_once('>'));
+    pieces.filter_map(|(_, rest)| Some(rest.split_once("</text>")?.0)).collect()
+}
+
+#[test]
+fn a_capture_is_drawn_packet_by_packet() {
+    let (_dir, record) = common::captured();
+    let pictures = rdmalab_report::pictures(&record);
+    let ladder =
+        pictures.iter().find(|one| one.name.ends_with("packets-of-qp-0xa-and-qp-0x400a-rc"));
+    let svg = &ladder.expect("a picture of that name").svg;
+    assert_eq!(written(svg, "label"), ["QP 0xa", "QP 0x400a"]);
+    let packets = "READ 0, RNR NAK 0, READ response 0, READ 0, READ 1, READ response 0, READ 1, \
+                   READ response 1";
+    assert_eq!(written(svg, "name").join(", "), packets);
+    // The fault at the right end, and the READ that was lost.
+    assert_eq!(written(svg, "c1"), ["page fault", "no answer"]);
+    assert!(svg.contains("page fault at the responder: RNR NAK"), "{svg}");
+    let calm = written(svg, "tick");
+    assert!(calm.contains(&"532 ms later") && calm.contains(&"4.57 ms"), "{calm:?}");
+    assert_eq!(calm.iter().filter(|text| **text == "repeated").count(), 2, "{calm:?}");
+    // A capture that cannot be read is no reason to show nothing.
+    let page = rdmalab_report::page(&record);
+    assert!(page.contains("<h2>Packets</h2>"));
+    std::fs::write(record.capture().unwrap(), "no capture").unwrap();
+    let damaged = rdmalab_report::page(&record);
+    assert!(!damaged.contains("<h2>Packets</h2>") && damaged.contains("</main>"));
+}
+
 #[test]
 fn two_numbers_make_a_map() {
     let (_dir, record) = common::grid();

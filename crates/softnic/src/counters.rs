@@ -2,21 +2,29 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rdmalab_engine::qp::Tally;
 
 use crate::clock::now_ns;
 
+/// How long the lock of the sum is waited for.
+const PAST_WAIT: Duration = Duration::from_millis(100);
+
 /// What the queue pairs of a process counted that exist no more, and where the sum goes.
 pub(crate) struct Counters {
-    pub(crate) past: Mutex<Tally>,
+    /// What the queue pairs counted that are gone.
+    ///
+    /// Whoever holds this lock sees each queue pair either here or in its place. It is taken before
+    /// the lock of a queue pair.
+    past: Mutex<Tally>,
     /// Queue pairs that were made.
     pub(crate) queue_pairs: AtomicU64,
-    /// Trains that were dropped since this was last reported.
+    /// Trains that were dropped.
     pub(crate) dropped: AtomicU64,
-    /// Trains that were dropped and reported.
-    pub(crate) reported_drops: AtomicU64,
+    /// How many of them were reported.
+    reported_drops: AtomicU64,
     /// Devices that are open now.
     pub(crate) open: AtomicU64,
     /// The file for all of it.
@@ -44,9 +52,32 @@ impl Counters {
         self.queue_pairs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A queue pair is destroyed, which had counted this.
-    pub(crate) fn queue_pair_gone(&self, tally: &Tally) {
-        self.past.lock().add(tally);
+    /// A queue pair is destroyed: `take` takes it out of its place, and `tally` says what it had
+    /// counted.
+    pub(crate) fn queue_pair_gone<T>(
+        &self,
+        take: impl FnOnce() -> Option<T>,
+        tally: impl FnOnce(&T) -> Tally,
+    ) -> Option<T> {
+        let mut past = self.past.lock();
+        let gone = take();
+        if let Some(one) = &gone {
+            past.add(&tally(one));
+        }
+        gone
+    }
+
+    /// What the queue pairs counted that are gone, and those that `add_living` adds while none can
+    /// go; and how many it could not add, or 1 if the sum of the past ones cannot be read.
+    pub(crate) fn of_queue_pairs(
+        &self,
+        add_living: impl FnOnce(&mut Tally) -> u64,
+    ) -> (Tally, u64) {
+        // A signal handler that calls exit() may have interrupted a thread that has the lock.
+        let past = self.past.try_lock_for(PAST_WAIT);
+        let mut tally = past.as_deref().copied().unwrap_or_default();
+        let uncounted = add_living(&mut tally);
+        (tally, uncounted + u64::from(past.is_none()))
     }
 
     /// A train was dropped.
@@ -56,8 +87,55 @@ impl Counters {
 
     /// How many trains were dropped since this was called last.
     pub(crate) fn take_dropped(&self) -> u64 {
-        let dropped = self.dropped.swap(0, Ordering::Relaxed);
-        self.reported_drops.fetch_add(dropped, Ordering::Relaxed);
-        dropped
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        dropped.saturating_sub(self.reported_drops.fetch_max(dropped, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of the queue pairs counted one message. A thread destroys them meanwhile.
+    #[test]
+    fn a_queue_pair_that_is_destroyed_meanwhile_is_counted_once() {
+        const QPS: u64 = 16;
+        for _ in 0..100 {
+            let counters = Counters::from_environment();
+            let one = Tally { messages: 1, ..Tally::default() };
+            let places: Vec<_> = (0..QPS).map(|_| Mutex::new(Some(one))).collect();
+            let living = |tally: &mut Tally| {
+                for place in &places {
+                    place.lock().iter().for_each(|one| tally.add(one));
+                    std::thread::yield_now();
+                }
+                0
+            };
+            std::thread::scope(|scope| {
+                let destroyer = scope.spawn(|| {
+                    // From the last to the first, towards the reader.
+                    for place in places.iter().rev() {
+                        counters.queue_pair_gone(|| place.lock().take(), |one| *one);
+                        std::thread::yield_now();
+                    }
+                });
+                while !destroyer.is_finished() {
+                    // A thread that lost its processor may have the lock for longer than the limit.
+                    let (sum, uncounted) = counters.of_queue_pairs(living);
+                    assert!(sum.messages == QPS || uncounted > 0, "{} of {QPS}", sum.messages);
+                }
+            });
+            assert_eq!(counters.of_queue_pairs(|_| 0), (Tally { messages: QPS, ..one }, 0));
+        }
+    }
+
+    #[test]
+    fn a_dropped_train_is_reported_once() {
+        let counters = Counters::from_environment();
+        (0..3).for_each(|_| counters.count_dropped());
+        assert_eq!((counters.take_dropped(), counters.take_dropped()), (3, 0));
+        counters.count_dropped();
+        assert_eq!(counters.take_dropped(), 1);
+        assert_eq!(counters.dropped.load(Ordering::Relaxed), 4);
     }
 }

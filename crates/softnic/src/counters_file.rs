@@ -21,8 +21,8 @@ use crate::qp_table::QpTable;
 
 /// How often the lock of a queue pair is tried: a thread that runs has left it by then.
 const LOCK_ATTEMPTS: u32 = 1000;
-/// How long the lock of the sum is waited for.
-const PAST_WAIT: Duration = Duration::from_millis(100);
+/// How long another thread that writes the file is waited for.
+const WRITER_WAIT: Duration = Duration::from_millis(100);
 
 impl Counters {
     /// A device was opened.
@@ -46,36 +46,31 @@ impl Counters {
         self.leave(if is_last { "closed" } else { "open" }, qps);
     }
 
-    /// What the queue pairs counted that are gone, and 1 if that cannot be read.
-    fn of_past_queue_pairs(&self) -> (Tally, u64) {
-        // A signal handler that calls exit() may have interrupted a thread that has the lock.
-        let past = self.past.try_lock_for(PAST_WAIT).map(|past| *past);
-        (past.unwrap_or_default(), u64::from(past.is_none()))
-    }
-
     /// What all queue pairs counted, and how many are in use and not among them.
     fn of_all_queue_pairs(&self, qps: &QpTable<QpObject>) -> (Tally, u64) {
-        let (mut tally, mut uncounted) = self.of_past_queue_pairs();
-        for object in qps.all() {
-            let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
-                if attempt > 0 {
-                    std::thread::yield_now();
+        self.of_queue_pairs(|tally| {
+            let mut uncounted = 0;
+            for object in qps.all() {
+                let guard = (0..LOCK_ATTEMPTS).find_map(|attempt| {
+                    if attempt > 0 {
+                        std::thread::yield_now();
+                    }
+                    object.inner.try_lock()
+                });
+                match guard {
+                    Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally())),
+                    None => uncounted += 1,
                 }
-                object.inner.try_lock()
-            });
-            match guard {
-                Some(guard) => guard.iter().for_each(|inner| tally.add(&inner.qp.tally())),
-                None => uncounted += 1,
             }
-        }
-        (tally, uncounted)
+            uncounted
+        })
     }
 
     fn leave(&self, state: &str, qps: &QpTable<QpObject>) {
         /// Threads write one after the other. A signal handler may have interrupted one.
         static WRITING: Mutex<()> = Mutex::new(());
         let Some(file) = &self.file else { return };
-        let Some(_writing) = WRITING.try_lock_for(PAST_WAIT) else { return };
+        let Some(_writing) = WRITING.try_lock_for(WRITER_WAIT) else { return };
         let text = self.in_words(state, qps);
         // Renamed, so that a reader never finds half of it.
         let fresh = file.with_extension("new");
@@ -88,16 +83,14 @@ impl Counters {
     fn in_words(&self, state: &str, qps: &QpTable<QpObject>) -> String {
         // While the program runs, locking its queue pairs would disturb what it measures.
         let (tally, uncounted) = match state {
-            "open" => self.of_past_queue_pairs(),
+            "open" => self.of_queue_pairs(|_| 0),
             _ => self.of_all_queue_pairs(qps),
         };
         let disturbed = choice::hooks().disturbed_packets;
         let between_hosts = crate::udp::hook::network_drops();
-        let dropped =
-            self.reported_drops.load(Ordering::Relaxed) + self.dropped.load(Ordering::Relaxed);
         let made = [("queue_pairs", self.queue_pairs.load(Ordering::Relaxed))];
         let lines = [
-            ("dropped_trains", dropped),
+            ("dropped_trains", self.dropped.load(Ordering::Relaxed)),
             ("dropped_between_hosts", between_hosts.iter().map(|(_, count)| count).sum()),
             ("disturbed_packets", disturbed),
             ("uncounted_queue_pairs", uncounted),

@@ -121,7 +121,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             if let Some(hooks) = inner.links.hooks {
                 hooks.queue_pair_reset(qp.1);
             }
-            process.paging.forget_qp(qp.1, qp.0.index);
+            process.paging.forget_qp(qp.1);
         }
         // SQD: an ACK may have to be requested.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -152,14 +152,15 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     };
     process.keys.retract_windows_of(qp.1);
     initiator.wait(process)?;
-    let inner = qp.0.inner.lock().take();
-    if let Some(inner) = inner {
-        process.counters.queue_pair_gone(&inner.qp.tally());
+    // Whoever works on it now is waited for before the sum of all is locked.
+    drop(qp.0.inner.lock());
+    let take = || qp.0.inner.lock().take();
+    if let Some(inner) = process.counters.queue_pair_gone(take, |inner| inner.qp.tally()) {
         let links = inner.links;
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);
         }
-        process.paging.forget_qp(qp.1, qp.0.index);
+        process.paging.forget_qp(qp.1);
         if links.lost > 0 {
             crate::debug(&format!(
                 "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \

@@ -48,8 +48,8 @@ struct PagingState {
     numbered: u64,
     /// Indices of the queue pairs that wait for pages.
     waiting: BTreeSet<u32>,
-    /// Indices of the queue pairs whose RNR NAK for a page fault may leave, once for each NAK.
-    naks: Vec<u32>,
+    /// RNR NAKs for page faults that may leave: the index of the queue pair, and the number.
+    naks: Vec<(u32, u64)>,
     /// When the device can tell the next queue pair that its page has come.
     resume_free_ns: u64,
     random: Random,
@@ -70,17 +70,18 @@ enum Due {
     Resume(Qpn),
     /// Queue pairs that wait are looked at again.
     Retry,
-    /// The RNR NAK leaves that a queue pair, given by its index, sends for a page fault.
+    /// The RNR NAK leaves that a queue pair, given by its index, sends for a page fault. Its number
+    /// is that of the event.
     Nak(u32),
 }
 
 /// What a queue pair is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PageNews {
     /// Pages that it waited for have come.
     pub(crate) have_come: bool,
-    /// How many RNR NAKs for page faults may leave.
-    pub(crate) naks: usize,
+    /// The numbers of the RNR NAKs for page faults that may leave.
+    pub(crate) naks: Vec<u64>,
 }
 
 impl ProcessPaging {
@@ -158,12 +159,9 @@ impl ProcessPaging {
     }
 
     /// A queue pair was reset or destroyed.
-    pub(crate) fn forget_qp(&self, qpn: Qpn, index: u32) {
+    pub(crate) fn forget_qp(&self, qpn: Qpn) {
         if self.has_work() {
-            let mut state = self.lock();
-            state.pages.forget_qp(qpn);
-            state.due.retain(|_, due| !matches!(due, Due::Nak(nak) if *nak == index));
-            state.naks.retain(|nak| *nak != index);
+            self.lock().pages.forget_qp(qpn);
         }
     }
 
@@ -218,19 +216,25 @@ impl ProcessPaging {
         present
     }
 
-    /// [`rdmalab_engine::qp::Env::holds_fault_nak`] of the queue pair with this index, whose lock
-    /// the caller holds.
+    /// [`rdmalab_engine::qp::Env::hold_fault_nak`] of the queue pair with this index, whose lock
+    /// the caller holds. The number stays due if the queue pair is reset, and then releases
+    /// nothing.
     #[cold]
-    pub(crate) fn holds_fault_nak(&self, index: u32, is_read: bool, alarm: Alarm<'_>) -> bool {
+    pub(crate) fn hold_fault_nak(
+        &self,
+        index: u32,
+        is_read: bool,
+        alarm: Alarm<'_>,
+    ) -> Option<u64> {
         let all = profile::adapter_values();
         let delay_ns = if is_read { all.odp_read_nak_ns } else { all.odp_nak_ns };
         if delay_ns == 0 {
-            return false;
+            return None;
         }
         let mut state = self.lock();
-        state.schedule(crate::clock::now_ns() + delay_ns, Due::Nak(index));
+        let number = state.schedule(crate::clock::now_ns() + delay_ns, Due::Nak(index));
         self.fetch(&mut state, alarm);
-        true
+        Some(number)
     }
 
     /// Fetches the pages of ranges before they are accessed: each has the key of its region, an
@@ -260,7 +264,7 @@ impl ProcessPaging {
         &self,
         now_ns: u64,
         alarm: Alarm<'_>,
-        tell: impl Fn(u32, PageNews) -> bool,
+        tell: impl Fn(u32, &PageNews) -> bool,
     ) {
         if !self.has_work() {
             return;
@@ -273,16 +277,21 @@ impl ProcessPaging {
             state.advance(now_ns);
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.naks))
         };
-        let mut busy = waiting.union(&naks.iter().copied().collect()).copied().collect::<Vec<_>>();
-        busy.retain(|index| {
-            let naks = naks.iter().filter(|nak| *nak == index).count();
-            !tell(*index, PageNews { have_come: waiting.contains(index), naks })
-        });
+        let mut news: BTreeMap<u32, PageNews> = BTreeMap::new();
+        for index in waiting {
+            news.entry(index).or_default().have_come = true;
+        }
+        for (index, number) in naks {
+            news.entry(index).or_default().naks.push(number);
+        }
+        news.retain(|index, news| !tell(*index, news));
         let mut state = self.lock();
-        if !busy.is_empty() {
-            state.naks.extend(naks.iter().filter(|index| busy.contains(index)));
-            state.waiting.extend(busy.iter().filter(|index| waiting.contains(index)));
+        if !news.is_empty() {
             state.schedule(now_ns + RETRY_NS, Due::Retry);
+        }
+        for (index, news) in news {
+            state.naks.extend(news.naks.iter().map(|number| (index, *number)));
+            state.waiting.extend(news.have_come.then_some(index));
         }
         self.note(&state);
         state.set_alarm(alarm);
@@ -302,9 +311,11 @@ fn say_that_changes_are_seen_late() {
 }
 
 impl PagingState {
-    fn schedule(&mut self, at_ns: u64, due: Due) {
+    /// Returns the number of the event.
+    fn schedule(&mut self, at_ns: u64, due: Due) -> u64 {
         self.numbered += 1;
         self.due.insert((at_ns, self.numbered), due);
+        self.numbered
     }
 
     /// The memory map changed.
@@ -380,6 +391,7 @@ impl PagingState {
     /// Lets happen what is due.
     fn advance(&mut self, now_ns: u64) {
         while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            let number = entry.key().1;
             match entry.remove() {
                 Due::Page(page) => {
                     for qpn in self.pages.resolve(page) {
@@ -390,7 +402,7 @@ impl PagingState {
                 }
                 Due::Resume(qpn) => self.pages.resume(qpn),
                 Due::Retry => {}
-                Due::Nak(index) => self.naks.push(index),
+                Due::Nak(index) => self.naks.push((index, number)),
             }
         }
     }
@@ -463,23 +475,6 @@ mod tests {
     }
 
     #[test]
-    fn a_nak_that_is_due_ends_with_the_life_of_its_queue_pair() {
-        let paging = ProcessPaging::new(0);
-        let mut state = paging.lock();
-        for (at_ns, index) in [(1, 4), (1, 5), (2, 4), (9, 4), (9, 5)] {
-            state.schedule(at_ns, Due::Nak(index));
-        }
-        state.advance(2);
-        assert_eq!(state.naks, [4, 5, 4]);
-        paging.note(&state);
-        drop(state);
-        paging.forget_qp(Qpn::new(0x40), 4);
-        let mut state = paging.lock();
-        state.advance(9);
-        assert_eq!(state.naks, [5, 5]);
-    }
-
-    #[test]
     fn a_queue_pair_whose_lock_is_held_is_told_later() {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let (paging, timers) = (ProcessPaging::new(0), Timers::default());
@@ -494,16 +489,16 @@ mod tests {
         let told = |now_ns, held| {
             let told = RefCell::new(Vec::new());
             paging.let_pages_come(now_ns, alarm, |index, news| {
-                told.borrow_mut().push((index, news.naks));
+                told.borrow_mut().push((index, news.naks.clone()));
                 index != held
             });
             told.into_inner()
         };
         assert_eq!(told(0, 4), []);
-        assert_eq!(told(1, 4), [(4, 2), (5, 1)]);
+        assert_eq!(told(1, 4), [(4, vec![1, 2]), (5, vec![3])]);
         assert_eq!(timers.deadline_ns.load(Ordering::Relaxed), 1);
         assert_eq!(told(RETRY_NS, 9), []);
-        assert_eq!(told(1 + RETRY_NS, 9), [(4, 2)]);
+        assert_eq!(told(1 + RETRY_NS, 9), [(4, vec![1, 2])]);
         assert_eq!(told(u64::MAX, 9), []);
     }
 }

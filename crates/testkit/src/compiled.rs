@@ -36,7 +36,9 @@ pub fn compile_with(
         return None;
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c");
-    let program = scratch.join(name).with_extension("");
+    // A source may be named by its whole path.
+    let file = Path::new(name).file_name().expect("a source is a file");
+    let program = scratch.join(file).with_extension("");
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)

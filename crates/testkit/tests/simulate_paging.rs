@@ -114,3 +114,44 @@ fn a_request_whose_payload_waits_fails_when_the_region_goes() {
     pair.world.settle();
     assert_eq!(pair.sent(LEFT), [(1, W::LocProtErr)]);
 }
+
+/// The release of a NAK that a RESET discarded must not let a NAK of the new connection leave.
+#[test]
+fn a_nak_that_a_reset_discards_releases_no_later_one() {
+    const NAK_NS: u64 = 3_000_000;
+    let mut pair = paged(QpType::Rc);
+    pair.device(RIGHT).paged.as_mut().unwrap().nak_ns = Some(NAK_NS);
+    let (addr, rkey) = pair.region(RIGHT, &[0; 3 * PAGE], RIGHTS);
+    let from = pair.buffer(LEFT, &[7; 100]);
+    let write = SendWr { sges: &[from], remote_addr: addr, rkey, ..blank(1, WrOpcode::Write) };
+    let naks_held = |pair: &mut Pair| pair.device(RIGHT).paged.as_ref().unwrap().naks_held;
+
+    pair.post(LEFT, write).unwrap();
+    let first_ns = step_until(&mut pair, |pair| naks_held(pair) == 1);
+    let reset = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+    for at in [LEFT, RIGHT] {
+        pair.world.modify(at, &reset, QpAttrMask::STATE);
+    }
+    for at in [LEFT, RIGHT] {
+        pair.connect(at);
+    }
+    let elsewhere = addr + 2 * PAGE as u64;
+    pair.post(LEFT, SendWr { wr_id: 2, remote_addr: elsewhere, ..write }).unwrap();
+    let second_ns = step_until(&mut pair, |pair| naks_held(pair) == 2);
+    assert!(second_ns < first_ns + NAK_NS, "the first one is still to be released");
+    let left_ns = step_until(&mut pair, |pair| sent(pair, RIGHT, "RnrNak") == 1);
+    assert_eq!(left_ns, second_ns + NAK_NS);
+    pair.world.settle();
+    assert_eq!(pair.sent(LEFT), [(2, W::Success)]);
+}
+
+/// Lets time pass until something holds; returns when that is.
+fn step_until(pair: &mut Pair, mut holds: impl FnMut(&mut Pair) -> bool) -> u64 {
+    loop {
+        while pair.world.work() {}
+        if holds(pair) {
+            return pair.world.now_ns;
+        }
+        pair.world.now_ns = pair.world.next_ns().expect("something is still to happen");
+    }
+}

@@ -17,6 +17,7 @@
 
 pub mod conversation;
 pub mod file;
+mod merged;
 pub mod packet;
 pub mod show;
 pub mod stream;
@@ -24,6 +25,7 @@ pub mod survey;
 
 pub use conversation::{Conversation, Row, Trace};
 pub use file::{Capture, Frame, Link, ReadError};
+pub use merged::Merged;
 pub use packet::{Address, Seen};
 pub use stream::{Packets, Tally};
 pub use survey::{Directory, Survey};

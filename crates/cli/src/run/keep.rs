@@ -161,6 +161,16 @@ impl Keep {
         self.writer.points()
     }
 
+    /// Keeps the capture of the first rank that has one, if it is short.
+    ///
+    /// # Errors
+    /// It cannot be copied; the points stay.
+    pub fn keep_capture(&self, captures: &[PathBuf]) -> Outcome {
+        // A rank that sent nothing has no file.
+        let Some(first) = captures.iter().find(|file| file.is_file()) else { return Ok(()) };
+        self.writer.keep_capture(first).map(drop).map_err(failed)
+    }
+
     /// Adds the findings over all points.
     ///
     /// # Errors

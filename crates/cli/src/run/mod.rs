@@ -112,7 +112,8 @@ pub fn run_points(
     }
     let steps = session.print_timeline(how.format == Format::Table);
     drop((session, hold));
-    let shown = show(&mut keep, how, gbits).and(steps);
+    let kept = keep.keep_capture(&ends.captures());
+    let shown = show(&mut keep, how, gbits).and(steps).and(kept);
     if how.part.is_none() {
         keep.remove_if_empty();
         notes(&plan, &keep, &clock, (how.format, spent.is_some()));

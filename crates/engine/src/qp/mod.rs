@@ -86,9 +86,10 @@ pub trait Env {
         span.bytes
     }
     /// A request is answered with an RNR NAK because of a page fault: `is_read` tells of which kind
-    /// it is. `true`: the NAK, and what follows it, waits for [`Qp::release_fault_nak`].
-    fn holds_fault_nak(&mut self, _is_read: bool) -> bool {
-        false
+    /// it is. `Some`: the NAK, and what follows it, waits for [`Qp::release_fault_nak`] with this
+    /// number, which the driver gives to no other NAK.
+    fn hold_fault_nak(&mut self, _is_read: bool) -> Option<u64> {
+        None
     }
 }
 

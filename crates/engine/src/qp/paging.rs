@@ -81,11 +81,12 @@ impl Qp {
         }
     }
 
-    /// The first RNR NAK for a page fault that is held back may leave
-    /// ([`Env::holds_fault_nak`]). Afterwards there may be something to send.
-    pub fn release_fault_nak(&mut self) {
+    /// The RNR NAK for a page fault that is held back under this number may leave
+    /// ([`Env::hold_fault_nak`]). Afterwards there may be something to send. A reset discards held
+    /// NAKs: their numbers then release nothing.
+    pub fn release_fault_nak(&mut self, number: u64) {
         let released = self.resp.pending.iter_mut().find_map(|pending| match pending {
-            Pending::HeldNak(train) => Some((*train, pending)),
+            Pending::HeldNak(train, held) if *held == number => Some((*train, pending)),
             _ => None,
         });
         if let Some((train, pending)) = released {
@@ -251,16 +252,17 @@ mod tests {
     use crate::qp::single_tests::{Recorder, qp};
 
     #[test]
-    fn each_release_lets_one_nak_leave() {
+    fn each_release_lets_its_own_nak_leave() {
         let (mut qp, mut recorder) = (qp(false), Recorder::default());
-        recorder.holds_naks = true;
+        recorder.held_naks = Some(0);
         let psns = [0xff_ffe0, 0xff_ffe1, 0xff_ffe2].map(Psn::new);
         for psn in psns {
             qp.push_rnr_nak(psn, NotReady::NoPage { is_read: true }, &mut recorder);
         }
-        for psn in psns {
+        for (number, psn) in (1..).zip(psns) {
+            qp.release_fault_nak(number + 3);
             assert!(qp.next_response(256, &mut recorder).is_none());
-            qp.release_fault_nak();
+            qp.release_fault_nak(number);
             let response = qp.next_response(256, &mut recorder).expect("it may leave");
             assert_eq!(response.train.first_psn, psn);
         }

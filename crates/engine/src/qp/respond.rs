@@ -68,11 +68,11 @@ impl Qp {
     }
 
     fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
-        if let Some(Pending::HeldNak(_)) = self.resp.pending.front() {
+        if let Some(Pending::HeldNak(..)) = self.resp.pending.front() {
             return None;
         }
         match self.resp.pending.pop_front()? {
-            Pending::Nak(train) | Pending::HeldNak(train) | Pending::Atomic { train, .. } => {
+            Pending::Nak(train) | Pending::HeldNak(train, _) | Pending::Atomic { train, .. } => {
                 Some(Response { train, data: None })
             }
             Pending::Read(read) => self.next_of_read(read, max_payload, env),

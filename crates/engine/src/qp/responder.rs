@@ -225,9 +225,13 @@ impl Qp {
     /// Queues an RNR NAK.
     pub(super) fn push_rnr_nak<E: Env>(&mut self, psn: Psn, reason: NotReady, env: &mut E) {
         let nak = self.response(TrainKind::Ack, psn, self.rnr_syndrome());
-        self.push_pending_nak(match reason {
-            NotReady::NoPage { is_read } if env.holds_fault_nak(is_read) => Pending::HeldNak(nak),
-            _ => Pending::Nak(nak),
+        let number = match reason {
+            NotReady::NoPage { is_read } => env.hold_fault_nak(is_read),
+            NotReady::NoReceive => None,
+        };
+        self.push_pending_nak(match number {
+            Some(number) => Pending::HeldNak(nak, number),
+            None => Pending::Nak(nak),
         });
     }
 

@@ -50,8 +50,8 @@ pub(super) enum NotReady {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
     Nak(Train),
-    /// Waits for [`super::Qp::release_fault_nak`].
-    HeldNak(Train),
+    /// Waits for [`super::Qp::release_fault_nak`] with this number.
+    HeldNak(Train, u64),
     Atomic {
         train: Train,
         repeated: bool,
@@ -78,7 +78,7 @@ impl Pending {
     /// Whether it occupies one of `max_dest_rd_atomic`; repeated requests share the first one's.
     pub(super) fn takes_resource(&self) -> bool {
         match self {
-            Pending::Nak(_) | Pending::HeldNak(_) => false,
+            Pending::Nak(_) | Pending::HeldNak(..) => false,
             Pending::Atomic { repeated, .. } => !repeated,
             Pending::Read(read) => !read.repeated,
         }

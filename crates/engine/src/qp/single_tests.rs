@@ -13,8 +13,8 @@ use rdmalab_wire::ids::{Psn, RKey};
 pub(super) struct Recorder {
     calls: Vec<String>,
     shared: Option<RecvQueue>,
-    /// RNR NAKs for page faults are held back.
-    pub(super) holds_naks: bool,
+    /// How many RNR NAKs for page faults are held back; `None`: they leave at once.
+    pub(super) held_naks: Option<u64>,
 }
 
 impl Env for Recorder {
@@ -47,8 +47,10 @@ impl Env for Recorder {
     fn event(&mut self, event: AsyncEventType) {
         self.calls.push(format!("{event:?}"));
     }
-    fn holds_fault_nak(&mut self, _: bool) -> bool {
-        self.holds_naks
+    fn hold_fault_nak(&mut self, _: bool) -> Option<u64> {
+        let held = self.held_naks.as_mut()?;
+        *held += 1;
+        Some(*held)
     }
 }
 

@@ -164,6 +164,16 @@ pub fn poor() -> (TempDir, Record) {
     (dir, record)
 }
 
+/// The same with a capture, which `rdmalab run odp --device sim:connectx4 --fault server
+/// --operations 2 --interval 2ms --timeout 1 --runs 1 --capture FILE` made.
+pub fn captured() -> (TempDir, Record) {
+    let (dir, record) = poor();
+    let writer = Writer::resume(&record).unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/damming.pcapng");
+    assert!(writer.keep_capture(file.as_ref()).unwrap());
+    (dir, record)
+}
+
 /// Parameters with categories only, so there is no axis for a line.
 pub fn words() -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();

@@ -77,10 +77,10 @@ impl QpObject {
     }
 
     /// Tells the queue pair what happened to pages. `false` if another thread holds its lock.
-    pub(crate) fn tell_of_pages(&self, news: PageNews) -> bool {
+    pub(crate) fn tell_of_pages(&self, news: &PageNews) -> bool {
         let Some(mut guard) = self.inner.try_lock() else { return false };
         if let Some(inner) = guard.as_mut() {
-            (0..news.naks).for_each(|_| inner.qp.release_fault_nak());
+            news.naks.iter().for_each(|number| inner.qp.release_fault_nak(*number));
             if news.have_come {
                 inner.qp.pages_arrived(&mut inner.links);
             }
@@ -215,9 +215,9 @@ impl Env for QpLinks {
         process.paging.access(qp, region, span, side, process.alarm())
     }
 
-    fn holds_fault_nak(&mut self, is_read: bool) -> bool {
+    fn hold_fault_nak(&mut self, is_read: bool) -> Option<u64> {
         let process = self.process;
-        process.paging.holds_fault_nak(self.object.index, is_read, process.alarm())
+        process.paging.hold_fault_nak(self.object.index, is_read, process.alarm())
     }
 }
 

@@ -279,7 +279,7 @@ impl Env for DeviceEnv<'_> {
         }
     }
 
-    fn holds_fault_nak(&mut self, _is_read: bool) -> bool {
-        self.paged.as_mut().is_some_and(|paged| paged.holds_nak(self.qpn))
+    fn hold_fault_nak(&mut self, _is_read: bool) -> Option<u64> {
+        self.paged.as_mut()?.hold_nak(self.qpn)
     }
 }

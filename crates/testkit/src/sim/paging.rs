@@ -19,10 +19,14 @@ pub struct PagedMemory {
     due: Vec<(u64, Due)>,
     /// The queue pairs that found a page missing: nobody else is told that one has come.
     pub(super) waiting: BTreeSet<Qpn>,
-    /// The queue pairs that hold back an RNR NAK for a fault until now, once for each NAK.
-    pub(super) naks: Vec<Qpn>,
-    /// Those that began to do so since the last call of [`PagedMemory::work`].
-    held: Vec<Qpn>,
+    /// The RNR NAKs for faults that are held back until now: their queue pairs and numbers.
+    pub(super) naks: Vec<(Qpn, u64)>,
+    /// Those that are held back since the last call of [`PagedMemory::work`].
+    held: Vec<(Qpn, u64)>,
+    /// How many were held back so far.
+    pub naks_held: u64,
+    /// How long each one is held back, ns. `None`: every second one, for some random time.
+    pub nak_ns: Option<u64>,
     random: Random,
 }
 
@@ -30,7 +34,7 @@ pub struct PagedMemory {
 enum Due {
     Page(Page),
     Resume(Qpn),
-    Nak(Qpn),
+    Nak(Qpn, u64),
 }
 
 impl PagedMemory {
@@ -43,6 +47,8 @@ impl PagedMemory {
             waiting: BTreeSet::new(),
             naks: Vec::new(),
             held: Vec::new(),
+            naks_held: 0,
+            nak_ns: None,
             random,
         }
     }
@@ -57,9 +63,12 @@ impl PagedMemory {
             let at_ns = self.draw_ns(now_ns);
             self.due.push((at_ns, Due::Page(page)));
         }
-        for qpn in std::mem::take(&mut self.held) {
-            let at_ns = self.draw_ns(now_ns);
-            self.due.push((at_ns, Due::Nak(qpn)));
+        for (qpn, number) in std::mem::take(&mut self.held) {
+            let at_ns = match self.nak_ns {
+                Some(nak_ns) => now_ns + nak_ns,
+                None => self.draw_ns(now_ns),
+            };
+            self.due.push((at_ns, Due::Nak(qpn, number)));
         }
         let is_due = |(at_ns, _): &(u64, Due)| *at_ns <= now_ns;
         let (due, later): (Vec<_>, Vec<_>) =
@@ -68,7 +77,7 @@ impl PagedMemory {
         for (_, due) in &due {
             match *due {
                 Due::Resume(qpn) => self.pages.resume(qpn),
-                Due::Nak(qpn) => self.naks.push(qpn),
+                Due::Nak(qpn, number) => self.naks.push((qpn, number)),
                 Due::Page(page) => {
                     for qpn in self.pages.resolve(page) {
                         let at_ns = self.draw_ns(now_ns);
@@ -88,13 +97,14 @@ impl PagedMemory {
         present
     }
 
-    /// Whether the RNR NAK for a fault leaves later: every second one.
-    pub(super) fn holds_nak(&mut self, qpn: Qpn) -> bool {
-        let holds = self.random.pick(&[true, false]);
-        if holds {
-            self.held.push(qpn);
+    /// The number of the RNR NAK for a fault, if it leaves later.
+    pub(super) fn hold_nak(&mut self, qpn: Qpn) -> Option<u64> {
+        if self.nak_ns.is_none() && !self.random.pick(&[true, false]) {
+            return None;
         }
-        holds
+        self.naks_held += 1;
+        self.held.push((qpn, self.naks_held));
+        Some(self.naks_held)
     }
 
     pub(super) fn next_ns(&self) -> Option<u64> {

@@ -17,7 +17,7 @@ use rdmalab_engine::vocab::*;
 use rdmalab_link::quirk::{Answer, Reply};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A queue pair of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -239,15 +239,13 @@ impl World {
             worked = true;
             let (naks, waiting) =
                 (std::mem::take(&mut paged.naks), std::mem::take(&mut paged.waiting));
-            for qpn in naks.iter().chain(&waiting).collect::<BTreeSet<_>>() {
-                let index = (qpn.get() & 0xff) as usize - 1;
-                let (qp, mut env) = device.split(index);
-                for _ in naks.iter().filter(|nak| *nak == qpn) {
-                    qp.release_fault_nak();
-                }
-                if waiting.contains(qpn) {
-                    qp.pages_arrived(&mut env);
-                }
+            let index = |qpn: Qpn| (qpn.get() & 0xff) as usize - 1;
+            for (qpn, number) in naks {
+                device.split(index(qpn)).0.release_fault_nak(number);
+            }
+            for qpn in waiting {
+                let (qp, mut env) = device.split(index(qpn));
+                qp.pages_arrived(&mut env);
             }
         }
         worked

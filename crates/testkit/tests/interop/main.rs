@@ -24,6 +24,7 @@ mod case;
 mod compiled;
 mod conformance;
 mod devices;
+mod java;
 mod memory;
 mod perftest;
 mod pingpong;

@@ -12,12 +12,12 @@ use crate::case::LIMIT;
 use crate::ucx::{is_in_front, start};
 
 /// The sources of the programs in other languages.
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/handlers").join(name)
 }
 
 /// Runs a program under `exec`, and tells whether our handler was in front of the program's.
-fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (Ended, bool) {
+pub(crate) fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (Ended, bool) {
     // Also where the whole suite runs without the preload library.
     let mut all = vec![("RDMALAB_SIGNALS".to_owned(), "on".to_owned())];
     all.extend(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())));
@@ -36,7 +36,7 @@ fn run_alone(program: &Path, arguments: &[&str]) -> Ended {
 }
 
 /// `unmapped_copy.c` as a shared library, with these other sources and options.
-fn library(scratch: &Path, more: &[&str]) -> Option<PathBuf> {
+pub(crate) fn library(scratch: &Path, more: &[&str]) -> Option<PathBuf> {
     let options = [&["-shared", "-fPIC"], more, &["-libverbs"]].concat();
     compile(scratch, &["unmapped_copy.c"], &options)
 }
@@ -97,33 +97,6 @@ fn ucx_handles_signals_and_copies_stay_fast() {
             [("RDMALAB_SIGNALS", switch), ("UCX_TLS", "rc_v"), ("UCX_NET_DEVICES", "soft0:1")];
         let (ended, in_front) = run(&program, &arguments, &variables);
         assert!(ended.succeeded() && in_front == expected, "{}", ended.report());
-    }
-}
-
-#[test]
-fn java_finds_null_references_and_stack_overflows() {
-    let (Some(java), Some(javac)) = (programs::find("java"), programs::find("javac")) else {
-        return programs::skipped("signals::java", "no java and javac are installed");
-    };
-    let scratch = tempfile::tempdir().expect("a scratch directory");
-    let home = javac.canonicalize().expect("a file").ancestors().nth(2).map(Path::to_owned);
-    let headers = home.expect("javac is in the bin directory of its home").join("include");
-    let include = [headers.clone(), headers.join("linux")].map(|d| format!("-I{}", d.display()));
-    let bridge = source("jni.c").display().to_string();
-    let Some(library) = library(scratch.path(), &[&bridge, &include[0], &include[1]]) else {
-        return;
-    };
-    let mut compiler = Command::new(javac);
-    compiler.arg("-d").arg(scratch.path()).arg(source("Handlers.java"));
-    assert!(compiler.status().expect("javac runs").success());
-    let (classes, library) = (scratch.path().display().to_string(), library.display().to_string());
-    for check in ["-Xcheck:jni", "-Xshare:auto"] {
-        let arguments = [check, "-Xss512k", "-cp", &classes, "Handlers", &library];
-        let (ended, in_front) = run(&java, &arguments, &[]);
-        let expected = format!("{}overflows: 3\n", "nulls: 1000\n".repeat(3));
-        // With -Xcheck:jni Java says so if a handler is not the one that it set.
-        let is_clean = !ended.stdout.contains("handler") && ended.stdout.ends_with(&expected);
-        assert!(ended.succeeded() && in_front && is_clean, "{}", ended.report());
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn start(
 const MPI_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a program alone, until its end.
-fn run(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Ended {
+pub(crate) fn run(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Ended {
     start(program, arguments, variables).end_by(Instant::now() + LIMIT)
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn are_signals_interposed(variables: &[(String, String)]) -> bool {
     given.map_or(&here, |(_, value)| value) != "off"
 }
 
-fn installed(name: &str) -> Option<std::path::PathBuf> {
+pub(crate) fn installed(name: &str) -> Option<std::path::PathBuf> {
     let path = programs::find(name);
     if path.is_none() {
         programs::skipped(name, "not installed");
@@ -299,40 +299,56 @@ fn open_mpi_over_ucx() {
     }
 }
 
-/// The sum of a counter over the processes that left a file in the directory of
-/// `RDMALAB_COUNTERS`.
-fn counted(directory: &Path, name: &str) -> u64 {
-    let files = std::fs::read_dir(directory).expect("a directory").flatten();
-    let texts: Vec<String> =
-        files.map(|file| std::fs::read_to_string(file.path()).expect("a text")).collect();
-    assert!(texts.len() >= 2, "each rank leaves its counters: {texts:?}");
-    let words = texts.iter().flat_map(|text| text.lines()).filter_map(|l| l.split_once(' '));
-    words.filter(|(known, _)| *known == name).filter_map(|(_, n)| n.parse::<u64>().ok()).sum()
+/// The variables under which UCX registers memory on demand, and processes leave their counters in
+/// a directory.
+pub(crate) fn on_demand(profile: &str, counters: &Path) -> String {
+    format!(
+        "UCX_IB_REG_METHODS=odp UCX_NET_DEVICES=soft0:1 RDMALAB_PROFILE={profile} \
+         RDMALAB_COUNTERS={}",
+        counters.display()
+    )
 }
 
-/// Windows with few operations, whose memory UCX registers on demand.
+/// Checks what so many processes counted whose memory was registered on demand: under the profile
+/// of an adapter, and only there, pages were missing.
+pub(crate) fn check_faults(profile: &str, counters: &Path, processes: usize) {
+    let files = std::fs::read_dir(counters).expect("a directory").flatten();
+    let texts: Vec<String> =
+        files.map(|file| std::fs::read_to_string(file.path()).expect("a text")).collect();
+    assert!(texts.len() >= processes, "each process leaves its counters: {texts:?}");
+    let of = |name: &str| -> u64 {
+        let words = texts.iter().flat_map(|text| text.lines()).filter_map(|l| l.split_once(' '));
+        words.filter(|(known, _)| *known == name).filter_map(|(_, n)| n.parse::<u64>().ok()).sum()
+    };
+    let names = ["queue_pairs", "messages", "page_faults", "rnr_naks_sent", "time_outs"];
+    let all = names.map(|name| (name, of(name)));
+    println!("{profile}: {all:?}");
+    let has_faults = profile != "ideal";
+    assert!(of("messages") > 0 && (of("page_faults") > 0) == has_faults, "{profile}: {all:?}");
+    assert_eq!(of("failed_requests"), 0, "{profile}: {all:?}");
+}
+
+/// Windows with few operations, and threads with long messages in memory that is mapped for each.
 #[test]
-fn open_mpi_windows_on_demand_under_profiles() {
+fn open_mpi_on_demand_under_profiles() {
     let Some(launcher) = installed("mpirun") else { return };
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let Some(program) = compile_with("mpicc", scratch.path(), &["rma_windows.c"], &[]) else {
+    let compiled = |source: &str| compile_with("mpicc", scratch.path(), &[source], &["-lpthread"]);
+    let (Some(windows), Some(threads)) = (compiled("rma_windows.c"), compiled("mpi_threads.c"))
+    else {
         return;
     };
-    for (profile, has_faults) in [("ideal", false), ("connectx4", true), ("connectx6", true)] {
+    for (program, profile) in [
+        (&windows, "ideal"),
+        (&windows, "connectx4"),
+        (&windows, "connectx6"),
+        (&threads, "connectx4"),
+    ] {
         let counters = tempfile::tempdir().expect("a directory");
-        let line = format!(
-            "UCX_IB_REG_METHODS=odp UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1 \
-             RDMALAB_PROFILE={profile} RDMALAB_COUNTERS={}",
-            counters.path().display()
-        );
-        mpi(&program, &launcher, &line);
-        let of = |name| counted(counters.path(), name);
-        let names = ["queue_pairs", "messages", "page_faults", "rnr_naks_sent", "time_outs"];
-        let all = names.map(|name| (name, of(name)));
-        println!("{profile}: {all:?}");
-        let faults = of("page_faults");
-        assert!(of("messages") > 0 && (faults > 0) == has_faults, "{profile}: {all:?}");
-        assert_eq!(of("failed_requests"), 0, "{profile}: {all:?}");
+        let variables = on_demand(profile, counters.path());
+        // Long messages are not copied into buffers of UCX.
+        mpi(program, &launcher, &format!("UCX_TLS=self,rc_v UCX_RNDV_THRESH=32k {variables}"));
+        check_faults(profile, counters.path(), 2);
     }
 }
 

@@ -48,7 +48,7 @@ const HOUSE: &str = "
     study       -> record measure        | published studies as data, held against records
     advice      -> record measure        | questions as data, answered from records by
                                            arithmetic; runs nothing
-    report      -> record trace diagnosis measure study | reads records and diagnoses, and runs
+    report      -> record trace wire diagnosis measure study | reads records and diagnoses, and runs
                                            nothing; quantities and statistics are arithmetic
     trace       -> wire engine           | replays a capture against the protocol
     diagnosis   -> trace wire            | judges the packets that trace reads; opens no file
