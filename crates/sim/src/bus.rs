@@ -1,7 +1,8 @@
 //! The host bus: what an adapter reads from memory and writes to it.
 
+use crate::booking::{Booking, Coming, Flow, Work};
 use crate::parameters::Parameters;
-use crate::shared::{Booking, Coming, Flow, Shared, Work};
+use crate::shared::Shared;
 use crate::span::Span;
 use crate::time::{Ps, Rate};
 use crate::way::Due;
@@ -95,6 +96,18 @@ impl Bus {
         let shared = if self.is_half_duplex { &mut self.reads } else { &mut self.writes };
         let (passed, booking) = shared.pass_since(span, work, Flow::Writes);
         Due::new(passed.last + self.write_ns, booking.filter(|_| self.is_half_duplex))
+    }
+
+    /// When more packets have to be booked, if nobody will do so.
+    pub(crate) fn goes_on_at(&mut self, now: Ps) -> Option<Ps> {
+        let both = [&mut self.reads, &mut self.writes];
+        both.into_iter().filter_map(|part| part.goes_on_at(now)).min()
+    }
+
+    /// Books more packets.
+    pub(crate) fn go_on(&mut self, now: Ps) {
+        self.reads.go_on(now);
+        self.writes.go_on(now);
     }
 
     fn work(&self, bytes: u64) -> Work {

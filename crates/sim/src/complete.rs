@@ -5,6 +5,7 @@ use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::completion::Cqe;
 use crate::event::Event;
+use crate::ids::Part;
 use crate::kernel::World;
 use crate::span::Span;
 use crate::time::Ps;
@@ -57,6 +58,7 @@ impl World {
         queue.last = queue.last.max(written.at() + completion);
         queue.written.push_back((written, cqe));
         self.queue.push(queue.last, Event::Completion { node, cq });
+        self.keep_booking(Part::Bus(node));
     }
 
     /// The oldest completion that was written becomes visible, unless reads have delayed its write.

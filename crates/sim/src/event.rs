@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rdmalab_engine::odp::Page;
 use rdmalab_wire::ids::Qpn;
 
-use crate::ids::QpId;
+use crate::ids::{Part, QpId};
 use crate::packets::{Leaving, Packets};
 use crate::task::TaskId;
 use crate::time::Ps;
@@ -36,6 +36,8 @@ pub(crate) enum Event {
     Left(Box<Leaving>),
     /// A packet that fault rules deferred is due.
     Deferred { node: usize },
+    /// A part that several flows share has to book more packets.
+    Book { part: Part },
     /// The first packet has reached the switch.
     AtSwitch(Box<Packets>),
     /// The switch sends a multicast to all its destinations.

@@ -1,10 +1,11 @@
 //! The fabric: a link from each adapter to a switch, which cuts through. There is one switch, or a
 //! fat tree of two levels; two adapters may be connected back to back.
 
+use crate::booking::Work;
 use crate::ids::Switch;
 use crate::packets::Packets;
 use crate::parameters::Parameters;
-use crate::shared::{Shared, Work};
+use crate::shared::Shared;
 use crate::time::{Ps, Rate};
 
 /// A kind of link, and the values of parameters that make it: each beats the profile's.
@@ -61,7 +62,7 @@ pub(crate) struct Fabric {
     /// Each adapter's link to the fabric.
     pub(crate) up: Vec<Shared>,
     /// The links of switches: those to adapters, from leaves up, and from spines down.
-    down: Vec<Shared>,
+    pub(crate) down: Vec<Shared>,
 }
 
 impl Fabric {
@@ -137,10 +138,10 @@ impl Fabric {
         ends
     }
 
-    /// A link of a switch.
-    pub(crate) fn link_mut(&mut self, at: Switch, end: NextHop) -> &mut Shared {
+    /// The index of a link of a switch among these.
+    pub(crate) fn link_of(&self, at: Switch, end: NextHop) -> usize {
         let (leaves, spines) = (self.leaves, self.spines);
-        let index = match end {
+        match end {
             NextHop::Node(node) => node,
             NextHop::Switch(Switch(spine)) if at.0 < leaves => {
                 self.nodes + at.0 * spines + (spine - leaves)
@@ -148,8 +149,7 @@ impl Fabric {
             NextHop::Switch(Switch(leaf)) => {
                 self.nodes + leaves * spines + (at.0 - leaves) * leaves + leaf
             }
-        };
-        &mut self.down[index]
+        }
     }
 
     /// The time of so many bytes on a link.
@@ -173,7 +173,7 @@ fn links(count: usize) -> Vec<Shared> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::Flow;
+    use crate::booking::Flow;
     use crate::span::Span;
 
     fn tree(leaf_ports: f64, leaf_uplinks: f64, nodes: usize) -> Fabric {
@@ -202,7 +202,8 @@ mod tests {
 
     fn use_link(fabric: &mut Fabric, at: Switch, end: NextHop) {
         let work = Work { first: Ps(1), all: Ps(1), packets: 1 };
-        fabric.link_mut(at, end).pass(Span::default(), work, Flow::Node(0));
+        let index = fabric.link_of(at, end);
+        fabric.down[index].pass(Span::default(), work, Flow::Node(0));
     }
 
     #[test]

@@ -14,3 +14,14 @@ pub(crate) struct QpId {
 /// A switch: the leaf switches come first, then the spine switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switch(pub(crate) usize);
+
+/// A part that packets of several flows share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The bus of an adapter.
+    Bus(usize),
+    /// The link of an adapter to the fabric.
+    Up(usize),
+    /// A link of a switch, by its index.
+    Down(usize),
+}

@@ -538,6 +538,7 @@ impl World {
             Event::Depart(packets) => self.depart(packets),
             Event::Left(leaving) => self.have_left(leaving),
             Event::Deferred { node } => self.release_deferred(node),
+            Event::Book { part } => self.book(part),
             Event::AtSwitch(packets) => self.at_switch(packets),
             Event::Replicate(packets) => self.replicate(packets),
             Event::Arrive { node, packets } => {

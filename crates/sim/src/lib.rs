@@ -21,6 +21,7 @@
 
 mod adapter;
 mod backend;
+mod booking;
 mod buffers;
 mod bus;
 mod capture;
@@ -43,6 +44,7 @@ mod idle_calls;
 mod ids;
 mod in_flight;
 mod kernel;
+mod line;
 mod lock_table;
 mod locks;
 mod looks;
@@ -60,6 +62,7 @@ mod raw_loops;
 mod rc_timers;
 mod receive;
 mod receive_wqe;
+mod round_robin;
 mod send;
 mod sending;
 mod shared;

@@ -7,9 +7,9 @@ use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::opcode::Transport;
 use serde::{Deserialize, Serialize};
 
+use crate::booking::Flow;
 use crate::device;
 use crate::ids::{QpId, Switch};
-use crate::shared::Flow;
 use crate::span::Span;
 use crate::time::Ps;
 use crate::way::Way;

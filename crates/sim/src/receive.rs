@@ -9,7 +9,7 @@ use crate::adapter::{Inbound, SimQp};
 use crate::component::Component;
 use crate::env::Effects;
 use crate::event::Event;
-use crate::ids::QpId;
+use crate::ids::{Part, QpId};
 use crate::kernel::World;
 use crate::memory::DmaWrite;
 use crate::noise::Stream;
@@ -192,6 +192,7 @@ impl World {
         let done = node.engines.bus.write(span, bytes);
         self.queue.push(done.at(), Event::Write { node: id.node });
         node.writes.begin(DmaWrite { done, pieces, payload, header });
+        self.keep_booking(Part::Bus(id.node));
     }
 
     /// Begins to read the next receive WQEs of a queue pair, if some are posted and no read is

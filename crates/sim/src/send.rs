@@ -10,14 +10,14 @@ use rdmalab_wire::ids::{Qpn, RKey};
 use rdmalab_wire::opcode::Transport;
 
 use crate::adapter::SimQp;
+use crate::booking::Flow;
 use crate::bus::{Bus, Read};
 use crate::component::Component;
 use crate::device;
 use crate::event::Event;
-use crate::ids::QpId;
+use crate::ids::{Part, QpId};
 use crate::kernel::World;
 use crate::packets::{Leaving, Packets, Source, To};
-use crate::shared::Flow;
 use crate::span::Span;
 use crate::time::Ps;
 use crate::timeline::kind_name;
@@ -66,6 +66,7 @@ impl World {
         let bytes: u64 = positions.map(|at| u64::from(wqe_bytes(&qp.qp, at, 64, block))).sum();
         qp.asked = qp.asked.wrapping_add(count);
         let read = self.nodes[id.node].engines.bus.read(self.now, bytes, Flow::Wqes(id));
+        self.keep_booking(Part::Bus(id.node));
         self.queue.push(read.span.last, Event::SendWqes { qp: id, posted: qp.asked });
     }
 
@@ -141,10 +142,11 @@ impl World {
         bus.max(qp.sending.link_until - qp.sending.to_link - self.fabric.time(bytes))
     }
 
-    /// How many bytes a queue pair sends at once: a turn if no other one wants to send, and else a
-    /// packet, so that they alternate. Fault rules decide about each packet.
+    /// How many bytes a queue pair sends at once: a turn. Its packets alternate with those of
+    /// others on the bus and the links. Fault rules decide about each packet, and captures show
+    /// when each packet leaves among those of others.
     fn train_bytes(&self, node: usize, qp: &SimQp, is_alone: bool) -> u32 {
-        match is_alone && self.nodes[node].faults.is_none() {
+        match self.nodes[node].faults.is_none() && (is_alone || self.capture.is_none()) {
             true => self.parameters.turn_bytes.max(self.parameters.mtu_bytes),
             false => qp.qp.mtu.bytes(),
         }
@@ -309,6 +311,7 @@ impl World {
             qp.sending.link_until =
                 qp.sending.link_until.max(span.first) + self.fabric.work(&packets).all;
         }
+        self.keep_booking(Part::Bus(packets.from.node));
         self.queue.push(read_at, Event::PayloadRead(packets));
     }
 

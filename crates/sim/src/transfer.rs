@@ -2,13 +2,13 @@
 
 use rdmalab_wire::ids::Gid;
 
+use crate::booking::{Coming, Flow};
 use crate::component::Component;
 use crate::event::Event;
 use crate::fabric::NextHop;
-use crate::ids::QpId;
+use crate::ids::{Part, QpId};
 use crate::kernel::World;
 use crate::packets::{Packets, To};
-use crate::shared::{Coming, Flow};
 use crate::span::Span;
 use crate::time::Ps;
 use crate::timeline::kind_name;
@@ -68,6 +68,7 @@ impl World {
         let (now, source) = (span.first, packets.way.last());
         let coming = Coming { now, span, source, order, flow: order };
         let (sent, booking) = link.pass_from(&coming, work);
+        self.keep_booking(Part::Up(packets.from.node));
         packets.way.takes(work.first);
         packets.way.booked(booking, sent);
         packets.go_on(sent, self.fabric.propagation);
@@ -77,6 +78,29 @@ impl World {
             qp.sending.link_until = qp.sending.link_until.max(sent.last);
         }
         sent
+    }
+
+    /// Lets a shared part book more packets in time, if some are not booked.
+    pub(crate) fn keep_booking(&mut self, part: Part) {
+        let now = self.now;
+        let at = match part {
+            Part::Bus(node) => self.nodes[node].engines.bus.goes_on_at(now),
+            Part::Up(node) => self.fabric.up[node].goes_on_at(now),
+            Part::Down(index) => self.fabric.down[index].goes_on_at(now),
+        };
+        if let Some(at) = at {
+            self.queue.push(at, Event::Book { part });
+        }
+    }
+
+    /// A shared part books more packets.
+    pub(crate) fn book(&mut self, part: Part) {
+        match part {
+            Part::Bus(node) => self.nodes[node].engines.bus.go_on(self.now),
+            Part::Up(node) => self.fabric.up[node].go_on(self.now),
+            Part::Down(index) => self.fabric.down[index].go_on(self.now),
+        }
+        self.keep_booking(part);
     }
 
     /// Packets that have left their adapter go to where they are sent.
@@ -153,10 +177,12 @@ impl World {
             let is_last = index + 1 == ends.len();
             let taken = if is_last { last.take() } else { last.clone() };
             let Some(mut packets) = taken else { return };
-            let link = self.fabric.link_mut(packets.at, *end);
+            let index = self.fabric.link_of(packets.at, *end);
+            let link = &mut self.fabric.down[index];
             let (source, order) = (packets.way.last(), packets.flow());
             let coming = Coming { now: came.first, span: came, source, order, flow };
             let (sent, booking) = link.pass_from(&coming, work);
+            self.keep_booking(Part::Down(index));
             packets.way.takes(self.fabric.switch);
             packets.way.booked(booking, sent);
             packets.go_on(sent, self.fabric.propagation);

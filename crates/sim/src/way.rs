@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::shared::Booking;
+use crate::booking::Booking;
 use crate::span::Span;
 use crate::time::Ps;
 

@@ -177,6 +177,36 @@ fn random_messages_take_the_same_time_as_packet_by_packet() {
     }
 }
 
+/// Messages of one adapter alternate on its bus and its link. Who goes first where several could
+/// makes a difference, and that more than a packet of each may wait for the bus: a message waits
+/// there twice, for its WQE and its payload.
+#[test]
+fn messages_of_an_adapter_differ_by_two_packets_of_each() {
+    for seed in seeds(SEEDS) {
+        let mut random = Random::new(seed);
+        let ranks = 2 + random.below(4) as usize;
+        let messages: Vec<Message> = (0..2 + random.below(5))
+            .map(|_| {
+                let to = 1 + random.below(ranks as u64 - 1) as usize;
+                let bytes = random.pick(&[8, 4096, 50_000, 1 << 18]);
+                Message::send(0, to, bytes, random.below(300_000))
+            })
+            .collect();
+        let bus = ("bus_mb_per_s", random.pick(&[0.0, 800.0, 1200.0, 4000.0]));
+        let [packets, together] = [4096.0, 65536.0]
+            .map(|turn_bytes| ends_ns(&[LINK, bus, ("turn_bytes", turn_bytes)], ranks, &messages));
+        let packet_ns = if bus.1 == 800.0 { MTU / 0.8 } else { MTU };
+        let most_ns = (2 + 2 * messages.len()) as f64 * packet_ns;
+        for (index, (packets, together)) in packets.iter().zip(&together).enumerate() {
+            assert!(
+                (packets - together).abs() <= most_ns,
+                "seed {seed}: message {index} of {messages:?} with {bus:?}: {packets} ns by \
+                 packets, {together} ns together"
+            );
+        }
+    }
+}
+
 /// Queue pairs that share a bus and a link keep the order of their messages, whatever has to be
 /// read for each: a message out of order would be sent again.
 #[test]
