@@ -133,7 +133,7 @@ impl World {
     }
 
     /// When a queue pair may go on, as far as bus and link are concerned: when they have taken what
-    /// it sent but for a turn, or but for a packet if others want to send. The packets of others may
+    /// it sent but for a turn, or but for a packet if others want to send. Packets of others may
     /// delay what it sent after this time is known, so more of it can be waiting then.
     fn turn_after(&self, node: usize, qp: &SimQp, is_alone: bool) -> Ps {
         let packet = qp.qp.mtu.bytes();
