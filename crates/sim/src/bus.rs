@@ -93,21 +93,22 @@ impl Bus {
     /// order, and only reads can delay them.
     pub(crate) fn write(&mut self, span: Span, bytes: u64) -> Due {
         let work = self.work(bytes);
-        let shared = if self.is_half_duplex { &mut self.reads } else { &mut self.writes };
-        let (passed, booking) = shared.pass_since(span, work, Flow::Writes);
-        Due::new(passed.last + self.write_ns, booking.filter(|_| self.is_half_duplex))
+        let (passed, booking) = match self.is_half_duplex {
+            true => self.reads.pass_since(span, work, Flow::Writes),
+            false => (self.writes.pass_alone_since(span, work), None),
+        };
+        Due::new(passed.last + self.write_ns, booking)
     }
 
-    /// When more packets have to be booked, if nobody will do so.
+    /// When more packets have to be booked, if nobody will do so until then. Writes that have a
+    /// part of the bus to themselves need no booking.
     pub(crate) fn goes_on_at(&mut self, now: Ps) -> Option<Ps> {
-        let both = [&mut self.reads, &mut self.writes];
-        both.into_iter().filter_map(|part| part.goes_on_at(now)).min()
+        self.reads.goes_on_at(now)
     }
 
-    /// Books more packets.
+    /// Books more packets, if that is to happen now.
     pub(crate) fn go_on(&mut self, now: Ps) {
         self.reads.go_on(now);
-        self.writes.go_on(now);
     }
 
     fn work(&self, bytes: u64) -> Work {

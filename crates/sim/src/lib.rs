@@ -52,6 +52,8 @@ mod memory;
 mod node_paging;
 mod noise;
 mod note;
+#[cfg(test)]
+mod one_by_one;
 mod os_thread;
 mod packets;
 mod paging;

@@ -2,6 +2,7 @@
 //! their flows.
 
 use crate::booking::{Booking, Coming, Flow, Work};
+use crate::span::Span;
 use crate::time::Ps;
 
 /// Packets of one flow that come together.
@@ -105,6 +106,14 @@ impl Train {
         if self.is_done(of) { self.last_packet } else { self.packet }
     }
 
+    /// The packet that was counted last passes until then.
+    pub(crate) fn note(&self, of: Count, until: Ps) {
+        let Span { first, last } = self.booking.span();
+        let first = if self.count(of) == 1 { until } else { first };
+        let last = if self.is_done(of) { until } else { last };
+        self.booking.set(Span { first, last });
+    }
+
     /// The time of the next `count` packets that are not booked, or of all if there are fewer.
     pub(crate) fn time_of_next(&self, count: u64) -> Ps {
         let open = self.packets - self.count(Count::Booked);
@@ -131,8 +140,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(flow: Flow) -> Line {
-        Line { flow, trains: Vec::new(), is_mixed: false, served: Ps::ZERO, booked: 0 }
+    pub(crate) fn new(flow: Flow, served: Ps) -> Line {
+        Line { flow, trains: Vec::new(), is_mixed: false, served, booked: 0 }
     }
 
     /// Adds a train; whether it passes after one that is not wholly booked.
@@ -182,7 +191,10 @@ impl Line {
 
     /// Forgets the trains that have passed, of a line that is alone.
     pub(crate) fn forget_alone_before(&mut self, now: Ps) {
-        self.trains.retain(|train| train.booking.span().last.max(train.least_last()) > now);
+        let last = |train: &Train| train.booking.span().last.max(train.least_last());
+        let passed = self.trains.iter().take_while(|train| last(train) <= now).count();
+        let served = self.trains.drain(..passed).map(|train| train.booking.span().last).max();
+        self.served = self.served.max(served.unwrap_or_default());
     }
 
     /// Whether packets come later than they are to pass.

@@ -11,9 +11,6 @@ use rdmalab_engine::qp::AtomicOp;
 
 use crate::way::Due;
 
-/// Bytes that are compared at once before they are written.
-const COMPARED: usize = 4096;
-
 /// Bytes that an adapter writes to memory at once.
 #[derive(Debug)]
 pub(crate) struct DmaWrite {
@@ -66,20 +63,10 @@ pub(crate) unsafe fn read_inline(addr: u64, to: &mut [u8]) {
     unsafe { ptr::copy_nonoverlapping(addr as *const u8, to.as_mut_ptr(), to.len()) }
 }
 
-/// Writes bytes to a registered region. Long ones are compared with what is there: experiments send
-/// the same bytes again and again, and memory that is only read takes half of the time.
+/// Writes bytes to a registered region.
 pub(crate) fn write(addr: u64, bytes: &[u8]) {
-    for (index, part) in bytes.chunks(COMPARED).enumerate() {
-        let to = (addr as usize + index * COMPARED) as *mut u8;
-        // SAFETY: as for `read`; the engine has checked that the region may be written.
-        unsafe {
-            let is_there = bytes.len() >= COMPARED
-                && std::slice::from_raw_parts(to.cast_const(), part.len()) == part;
-            if !is_there {
-                ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-            }
-        }
-    }
+    // SAFETY: as for `read`; the engine has checked that the region may be written.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), addr as *mut u8, bytes.len()) }
 }
 
 /// Executes an atomic on eight bytes of a registered region; returns the value before it.

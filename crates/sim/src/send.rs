@@ -132,8 +132,9 @@ impl World {
         self.schedule_turn(node);
     }
 
-    /// When a queue pair may go on, as far as bus and link are concerned: what it has sent is ahead
-    /// of them by one turn at most, or by one packet if others send.
+    /// When a queue pair may go on, as far as bus and link are concerned: when they have taken what
+    /// it sent but for a turn, or but for a packet if others want to send. Packets of others may
+    /// delay what it sent after this time is known, so more of it can be waiting then.
     fn turn_after(&self, node: usize, qp: &SimQp, is_alone: bool) -> Ps {
         let packet = qp.qp.mtu.bytes();
         let bytes = if is_alone { self.parameters.turn_bytes.max(packet) } else { packet };

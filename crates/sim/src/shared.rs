@@ -5,8 +5,9 @@
 //! are known; whoever needs them later keeps the booking and looks at it again.
 //!
 //! Each packet costs two steps: it is booked, and it passes. Packets that come behind others of
-//! their flow change nothing for what is booked up to then, so only other ones make the part book
-//! anew.
+//! their flow change nothing for what is booked up to then. Other ones make the part book anew,
+//! which costs up to [`MOST_BOOKED`] steps more. While packets wait that are not booked, an event
+//! books more of them when half of the booked time is over.
 
 use std::collections::VecDeque;
 
@@ -33,8 +34,8 @@ pub(crate) struct Shared {
     free: Ps,
     /// Packets that move together and those after them, until they have passed, by their flows.
     lines: Vec<Line>,
-    /// The flow that came last.
-    last_flow: Option<Flow>,
+    /// The flow of the packet that passes, and until when, if it is in no line.
+    passing: Option<(Flow, Ps)>,
     /// Whose packet is next, if several flows alternate.
     turns: Option<Turns>,
     /// The last times with nothing to do: begin and end of each, the oldest first.
@@ -52,8 +53,8 @@ struct Turns {
     ahead: u64,
     /// What is booked is not true any more.
     is_stale: bool,
-    /// Somebody will call [`Shared::go_on`].
-    will_go_on: bool,
+    /// When somebody will call [`Shared::go_on`].
+    goes_on: Option<Ps>,
 }
 
 impl Shared {
@@ -81,11 +82,11 @@ impl Shared {
         }
         let is_single = work.all <= work.first && came.first == came.last;
         let has_come = came.first <= now;
-        let is_next = self.free <= came.first || self.last_flow == Some(flow);
-        self.last_flow = Some(flow);
-        if self.lines.is_empty() && is_single && is_next && has_come {
+        let is_free = self.free <= came.first;
+        if self.lines.is_empty() && is_single && is_free && has_come {
             let span = came.through(self.free, work.first, work.all);
             self.free = span.last;
+            self.passing = Some((flow, span.last));
             return (span, None);
         }
         let is_alone = self.turns.is_none() && self.lines.iter().all(|line| line.is_before(coming));
@@ -109,11 +110,24 @@ impl Shared {
     /// Packets have come during `came`, which is over, and passed while there was nothing else to
     /// do: as [`Shared::pass`].
     pub(crate) fn pass_since(&mut self, came: Span, work: Work, flow: Flow) -> Passed {
+        let rest = self.rest_since(came, work);
+        self.pass(Span::at(came.last), rest, flow)
+    }
+
+    /// The same on a part with a single flow, whose packets nothing can delay.
+    pub(crate) fn pass_alone_since(&mut self, came: Span, work: Work) -> Span {
+        let rest = self.rest_since(came, work);
+        let span = Span::at(came.last).through(self.free, rest.first, rest.all);
+        self.free = span.last;
+        span
+    }
+
+    /// What is left to do at the end of `came`.
+    fn rest_since(&mut self, came: Span, work: Work) -> Work {
         self.note_pause(came.last);
         let done = self.use_pauses(came, work.all - work.first);
         let packets = 1 + (work.all - work.first - done).0.div_ceil(work.first.0.max(1));
-        let rest = Work { first: work.first, all: work.all - done, packets };
-        self.pass(Span::at(came.last), rest, flow)
+        Work { first: work.first, all: work.all - done, packets }
     }
 
     /// Forgets what has passed. If what comes has become later, packets have to be booked anew.
@@ -127,8 +141,8 @@ impl Shared {
             line.for_each(|line| line.forget_alone_before(now));
         }
         if self.lines.iter().all(|line| line.trains.is_empty()) {
+            self.end_turns();
             self.lines.clear();
-            self.free = self.turns.take().map_or(self.free, |turns| turns.passed.until);
         } else if self.turns.is_none() && self.lines.iter().any(Line::has_become_later) {
             self.begin_turns(now);
         }
@@ -151,12 +165,20 @@ impl Shared {
             let begins = first.booking.span().first - first.packet;
             let pause = self.pauses.back().filter(|(_, end)| *end == begins);
             passed.until = pause.map_or(begins, |(begin, _)| *begin);
-            passed.wait(first.comes_first(), 0);
+            passed.wait(first.comes_first().max(self.lines[0].served), 0);
         }
         let booked = RoundRobin::default();
-        let turns = Turns { passed, booked, ahead: 0, is_stale: true, will_go_on: false };
+        let turns = Turns { passed, booked, ahead: 0, is_stale: true, goes_on: None };
         self.turns = Some(turns);
         self.advance(now);
+    }
+
+    /// All packets have passed or begun to.
+    fn end_turns(&mut self) {
+        let Some(turns) = self.turns.take() else { return };
+        self.free = turns.passed.until;
+        let last = self.lines.iter().find(|line| line.served == self.free);
+        self.passing = last.map(|line| (line.flow, line.served));
     }
 
     /// Lets packets pass that begin before `now`.
@@ -167,7 +189,10 @@ impl Shared {
             let Some((index, at)) = taken else { continue };
             let line = &mut self.lines[index];
             let train = &line.trains[at];
-            turns.is_stale |= train.count(Count::Passed) > train.count(Count::Booked);
+            if train.count(Count::Passed) > train.count(Count::Booked) {
+                turns.is_stale = true;
+                train.note(Count::Passed, turns.passed.until);
+            }
             turns.ahead = turns.ahead.saturating_sub(1);
             if train.is_done(Count::Passed) {
                 line.remove(at);
@@ -182,7 +207,9 @@ impl Shared {
         let is_free = |line: &Line| line.trains.is_empty() && line.served <= came;
         let index = index.or_else(|| self.lines.iter().position(is_free));
         let index = index.unwrap_or_else(|| {
-            self.lines.push(Line::new(flow));
+            // Another packet of the flow may be passing.
+            let passing = self.passing.filter(|(other, _)| *other == flow);
+            self.lines.push(Line::new(flow, passing.map_or(Ps::ZERO, |(_, until)| until)));
             self.lines.len() - 1
         });
         let line = &mut self.lines[index];
@@ -214,12 +241,8 @@ impl Shared {
             turns.ahead += 1;
             let line = &mut self.lines[index];
             let train = &line.trains[at];
-            let Span { first, last } = train.booking.span();
-            let first = if train.count(Count::Booked) == 1 { turns.booked.until } else { first };
-            let is_last = train.is_done(Count::Booked);
-            let last = if is_last { turns.booked.until } else { last };
-            train.booking.set(Span { first, last });
-            if is_last {
+            train.note(Count::Booked, turns.booked.until);
+            if train.is_done(Count::Booked) {
                 line.is_booked(at);
             }
         }
@@ -269,22 +292,25 @@ impl Shared {
         train.booking.set(Span { first, last: last.max(after(before + own - 1)) });
     }
 
-    /// When more packets have to be booked, if nobody will do so.
+    /// When more packets have to be booked, if nobody will do so until then.
     pub(crate) fn goes_on_at(&mut self, now: Ps) -> Option<Ps> {
         let turns = self.turns.as_mut()?;
-        if turns.will_go_on || turns.booked.is_done() {
+        // Whoever waits for a packet that is not booked looks again when the last one has passed.
+        let at = now + Ps((turns.booked.until - now).0 / 2).max(Ps(1));
+        if turns.booked.is_done() || turns.goes_on.is_some_and(|goes_on| goes_on <= at) {
             return None;
         }
-        turns.will_go_on = true;
-        // Whoever waits for a packet that is not booked looks again when the last one has passed.
-        Some(now + Ps((turns.booked.until - now).0 / 2).max(Ps(1)))
+        turns.goes_on = Some(at);
+        Some(at)
     }
 
-    /// Books more packets.
+    /// Books more packets, if that is to happen now: an earlier time may have taken its place.
     pub(crate) fn go_on(&mut self, now: Ps) {
-        if let Some(turns) = &mut self.turns {
-            turns.will_go_on = false;
+        let Some(turns) = &mut self.turns else { return };
+        if turns.goes_on != Some(now) {
+            return;
         }
+        turns.goes_on = None;
         self.forget_before(now);
         match &self.turns {
             Some(turns) if turns.is_stale => self.book_anew(),
@@ -441,99 +467,6 @@ mod tests {
         }
         // All come in the first 600 ps, and the link never pauses.
         assert_eq!(link.free(), Ps(600 * 3 * 2 * 10));
-    }
-
-    /// A train, when its packets come, and its flow.
-    #[derive(Clone, Copy, Debug)]
-    struct Drawn {
-        came: Span,
-        work: Work,
-        flow: usize,
-    }
-
-    /// Trains in the order of coming. Hardly ever two things happen at the same time.
-    fn draw_trains(random: &mut rdmalab_random::Random) -> Vec<Drawn> {
-        const SLOT: u64 = 1_000_000;
-        let flows = 1 + random.below(5);
-        let mut trains = Vec::new();
-        for flow in 0..flows {
-            let mut at = random.below(30 * SLOT);
-            for _ in 0..random.below(8) {
-                let packets = 1 + random.below(60);
-                let first = Ps(SLOT / 2 + random.below(SLOT / 2));
-                let gap = random.pick(&[0, 0, 1, 2, 5]) * random.below(SLOT);
-                // The last packet may be shorter. While a flow is alone, one that comes by itself
-                // takes the time of a whole packet (`Span::through`).
-                let short = if gap == 0 && packets > 1 { random.below(first.0) } else { 0 };
-                let all = first * packets - Ps(short);
-                let came = Span { first: Ps(at), last: Ps(at + gap * (packets - 1)) };
-                let work = Work { first, all, packets };
-                trains.push(Drawn { came, work, flow: flow as usize });
-                at += gap * packets + random.below(40 * SLOT);
-            }
-        }
-        trains.sort_by_key(|train| train.came.first);
-        trains
-    }
-
-    /// When each of them has passed, after `pass` was called for each.
-    fn pass_all(trains: &[Drawn]) -> Vec<Span> {
-        let (mut link, mut all, mut goes_on) = (Shared::default(), Vec::new(), None);
-        for train in trains {
-            let now = train.came.first;
-            while let Some(at) = goes_on.filter(|at| *at < now) {
-                link.go_on(at);
-                goes_on = link.goes_on_at(at);
-            }
-            let (told, booking) = link.pass(train.came, train.work, flow(train.flow));
-            goes_on = goes_on.or(link.goes_on_at(now));
-            all.push((told, booking));
-        }
-        while let Some(at) = goes_on {
-            link.go_on(at);
-            goes_on = link.goes_on_at(at);
-        }
-        let last =
-            |(told, booking): (Span, Option<Booking>)| booking.map_or(told, |last| last.span());
-        all.into_iter().map(last).collect()
-    }
-
-    /// The same, packet by packet: of the flows with a packet, the one that waits longest is next.
-    fn pass_packets(trains: &[Drawn]) -> Vec<Span> {
-        let mut flows = [(); 5].map(|()| VecDeque::new());
-        for (index, Drawn { came, work, flow }) in trains.iter().enumerate() {
-            for at in 0..work.packets {
-                let part = (came.last - came.first).0 * at / (work.packets - 1).max(1);
-                let is_last = at + 1 == work.packets;
-                let time = if is_last { work.all - work.first * at } else { work.first };
-                flows[*flow].push_back((came.first + Ps(part), time, index));
-            }
-        }
-        let (mut until, mut served, mut spans) = (Ps::ZERO, [Ps::ZERO; 5], Vec::new());
-        spans.resize(trains.len(), Span::default());
-        loop {
-            let since = |(flow, packets): (usize, &VecDeque<(Ps, Ps, usize)>)| {
-                packets.front().map(|(comes, ..)| ((*comes).max(served[flow]), flow))
-            };
-            let Some((since, flow)) = flows.iter().enumerate().filter_map(since).min() else {
-                return spans;
-            };
-            let Some((_, time, train)) = flows[flow].pop_front() else { return spans };
-            until = until.max(since) + time;
-            served[flow] = until;
-            let Span { first, last } = &mut spans[train];
-            *first = if *first == Ps::ZERO { until } else { *first };
-            *last = until;
-        }
-    }
-
-    /// Trains pass as their packets do if these wait one by one.
-    #[test]
-    fn a_train_passes_as_its_packets() {
-        for seed in 0..3000 {
-            let trains = draw_trains(&mut rdmalab_random::Random::new(seed));
-            assert_eq!(pass_all(&trains), pass_packets(&trains), "seed {seed}: {trains:?}");
-        }
     }
 
     /// Whoever comes when, all work is done, and nothing passes in less than its own time.

@@ -21,7 +21,8 @@ impl Span {
     /// `first` for the first packet and `all` for all of them. Returns the span after the stage.
     pub(crate) fn through(self, free: Ps, first: Ps, all: Ps) -> Span {
         let begin = self.first.max(free);
-        // The last packet is not there before it came in, and then takes the time of a packet.
+        // The last packet is not there before it came in, and then takes the time of a packet, also
+        // if it is shorter.
         Span { first: begin + first, last: (begin + all).max(self.last + first) }
     }
 

@@ -1,6 +1,7 @@
 //! Messages that meet at a bus or a link. Packets that move together are a shortcut of the
 //! simulation also there: results are those of packets that move one by one.
 
+use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_random::Random;
 use rdmalab_rank::Rank;
 use rdmalab_testing::seeds;
@@ -179,10 +180,11 @@ fn random_messages_take_the_same_time_as_packet_by_packet() {
 
 /// Messages of one adapter alternate on its bus and its link. Who goes first where several could
 /// makes a difference, and that more than a packet of each may wait for the bus: a message waits
-/// there twice, for its WQE and its payload.
+/// there twice, for its WQE and its payload. Of 1000 seeds, the largest differences are 5.0, 5.7,
+/// 5.7, 8.0 and 9.1 packets for 2 to 6 messages. A turn has 16 packets.
 #[test]
-fn messages_of_an_adapter_differ_by_two_packets_of_each() {
-    for seed in seeds(SEEDS) {
+fn messages_of_an_adapter_differ_by_less_than_a_turn() {
+    for seed in seeds(60) {
         let mut random = Random::new(seed);
         let ranks = 2 + random.below(4) as usize;
         let messages: Vec<Message> = (0..2 + random.below(5))
@@ -196,7 +198,7 @@ fn messages_of_an_adapter_differ_by_two_packets_of_each() {
         let [packets, together] = [4096.0, 65536.0]
             .map(|turn_bytes| ends_ns(&[LINK, bus, ("turn_bytes", turn_bytes)], ranks, &messages));
         let packet_ns = if bus.1 == 800.0 { MTU / 0.8 } else { MTU };
-        let most_ns = (2 + 2 * messages.len()) as f64 * packet_ns;
+        let most_ns = (4 + messages.len()) as f64 * packet_ns;
         for (index, (packets, together)) in packets.iter().zip(&together).enumerate() {
             assert!(
                 (packets - together).abs() <= most_ns,
@@ -205,6 +207,23 @@ fn messages_of_an_adapter_differ_by_two_packets_of_each() {
             );
         }
     }
+}
+
+/// Long messages from one adapter to many peers, and back, cost events for trains, not for packets.
+#[test]
+fn long_messages_to_many_peers_cost_few_events() {
+    let options = [("size", "1M"), ("messages", "3"), ("warm-up", "1")];
+    let [packets, together] = [4096.0, 65536.0].map(|turn_bytes| {
+        let part = [("bus_mb_per_s", 1200.0), LINK, ("turn_bytes", turn_bytes)];
+        let read = [("wqe_read", 1.0), ("bus_read_ns", 200.0), ("mtu_bytes", MTU)];
+        let (simulation, device) = lab(&model(&[&read[..], &part].concat()), 8);
+        let point = &sweep(Experiment::FAN, &options).unwrap()[0];
+        let (results, report) =
+            simulation.run(|rank| rdmalab_experiments::run(rank, &device, point));
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        report.events
+    });
+    assert!(together < packets / 10, "{together} events together, {packets} by packets");
 }
 
 /// Queue pairs that share a bus and a link keep the order of their messages, whatever has to be
