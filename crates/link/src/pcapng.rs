@@ -16,10 +16,12 @@ use crate::hook::Direction;
 
 mod assembler;
 mod checksums;
+mod pair;
 mod template;
 
 pub use assembler::Assembler;
 pub use checksums::Checksums;
+pub use pair::TemplatePair;
 pub use template::{Definition, Form, Forms, TAIL_ROOM, Template, Templates};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;

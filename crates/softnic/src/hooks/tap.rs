@@ -21,7 +21,9 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng::{self, Assembler, CUT_BYTES, Capture, Template, Templates};
+use rdmalab_link::pcapng::{
+    self, Assembler, CUT_BYTES, Capture, Template, TemplatePair, Templates,
+};
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
 use super::capture_clock::{CaptureClock, wall_ns};
@@ -435,20 +437,19 @@ impl Tap {
 
 impl Entry<'_> {
     /// Whether this packet is to become the template of packets with this key.
-    pub(crate) fn wants(&self, template: &mut Template, key: u64) -> bool {
-        self.queue.templates.forget(template);
-        template.wants(key)
+    pub(crate) fn wants(&self, pair: &TemplatePair, key: u64) -> bool {
+        pair.wants(key, &self.queue.templates)
     }
 
-    /// Queues the packet; `fill` writes the part of its bytes that is kept. The packet becomes the
-    /// template, if there is one to learn, of packets with the key; the number is that of the bytes
+    /// Queues the packet; `fill` writes the part of its bytes that is kept. If there is a pair,
+    /// the packet becomes its template of packets with the key; the number is that of the bytes
     /// between its BTH and its pad.
     #[inline]
     pub(crate) fn record(
         mut self,
         record: &Record<'_>,
         fill: impl FnOnce(&mut [u8]),
-        learn: Option<(&mut Template, u64, usize)>,
+        learn: Option<(&TemplatePair, u64, usize)>,
     ) {
         let queue = &mut *self.queue;
         let capture = Capture {
@@ -467,9 +468,9 @@ impl Entry<'_> {
         let Some(length) = pcapng::packet(free, &capture, fill) else {
             return debug_assert!(false, "there was room");
         };
-        if let Some((template, key, tail_bytes)) = learn {
+        if let Some((pair, key, tail_bytes)) = learn {
             let lengths = (record.headers.frame_bytes(0), tail_bytes);
-            queue.templates.learn(template, key, &free[..length], lengths);
+            pair.learn(key, &free[..length], lengths, &mut queue.templates);
         }
         queue.dropped_since = 0;
         let is_cut = self.cuts && record.headers.frame_bytes(record.bytes) > self.snap;
