@@ -241,7 +241,7 @@ fn assembled(assembler: &mut Assembler, queue: &mut [u8], fresh: Vec<Definition>
     let mut file = Vec::new();
     let written = assembler.assemble(queue, fresh, |blocks| {
         file.extend_from_slice(blocks);
-        Ok::<(), ()>(())
+        Ok(())
     });
     written.unwrap();
     file
@@ -365,6 +365,29 @@ fn a_place_is_used_again() {
     assert!(templates.forms(&old.expect("a template")).is_none());
     Checksums::default().finish(&mut expected);
     assert!(file == expected, "the blocks differ");
+}
+
+#[test]
+fn the_packets_before_a_damaged_one_are_written() {
+    let (pair, mut templates) = (TemplatePair::new(), Templates::default());
+    learn(&pair, &mut templates, 7);
+    let template = pair.of(7).expect("a template");
+    let form = short(&templates.forms(&template).expect("its forms").whole, 5);
+    let good = counting(false, 92, 5, 0, 65_535);
+    let damaged = [&form[..form.len() - 4], &[0; 8], &[0xff; 32], &good[..good.len() - 4]];
+    let fresh = templates.take_fresh();
+    for bad in damaged {
+        let mut queue = [&good, bad].concat();
+        let (mut assembler, mut file) = (Assembler::default(), vec![]);
+        let found = assembler.assemble(&mut queue, fresh.clone(), |blocks| {
+            file.extend_from_slice(blocks);
+            Ok(())
+        });
+        assert_eq!(found.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        let mut expected = good.clone();
+        Checksums::default().finish(&mut expected);
+        assert!(file == expected);
+    }
 }
 
 /// Packets in short form, whole and cut, between ordinary blocks: as many as fill several batches.

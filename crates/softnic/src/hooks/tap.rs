@@ -6,7 +6,7 @@
 //! writes. When the queue is a quarter full, only the headers of packets are kept; when it is full,
 //! packets are left out. Both are counted and reported. Capturing slows a program down, but never
 //! blocks it. The queue is written out when the process exits or closes its device. A process that
-//! is killed loses the last few milliseconds.
+//! is killed loses what waits in the queue.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -504,9 +504,9 @@ impl Tap {
         let (fresh, mut blocks) = (queue.templates.take_fresh(), Vec::new());
         let append = |some: &[u8]| {
             blocks.extend_from_slice(some);
-            Ok::<(), std::convert::Infallible>(())
+            Ok(())
         };
-        let Ok(()) = self.output.lock().assembler.assemble(&mut waiting, fresh, append);
+        self.output.lock().assembler.assemble(&mut waiting, fresh, append).unwrap();
         let mut at = 0;
         while at < blocks.len() {
             let length = u32::from_ne_bytes(blocks[at + 4..at + 8].try_into().unwrap());
