@@ -233,6 +233,12 @@ impl Capture<'_> {
         self.comment.is_empty() && self.dropped == 0
     }
 
+    /// Bytes of the whole frame.
+    #[inline]
+    pub fn frame_bytes(&self) -> usize {
+        self.headers.frame_bytes(self.bytes + self.trailer_bytes())
+    }
+
     /// Bytes of the pad and the invariant CRC to add. Headers are multiples of 4.
     fn trailer_bytes(&self) -> usize {
         match self.complete {

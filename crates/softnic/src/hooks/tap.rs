@@ -473,8 +473,7 @@ impl Entry<'_> {
             pair.learn(key, &free[..length], lengths, &mut queue.templates);
         }
         queue.dropped_since = 0;
-        let is_cut = self.cuts && record.headers.frame_bytes(record.bytes) > self.snap;
-        queue.cut += u64::from(is_cut);
+        queue.cut += u64::from(self.cuts && capture.frame_bytes() > self.snap);
         self.tap.account(self.queue, length);
     }
 }

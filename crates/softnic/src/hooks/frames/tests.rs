@@ -224,6 +224,45 @@ fn a_full_queue_has_the_same_effect_on_slots_and_trains() {
     assert!(found.seen == 1_080_000 && found.dropped > 0 && found.cut > 0);
 }
 
+/// While packets are cut, those that are just short enough stay whole, and the others are counted,
+/// with and without templates.
+#[test]
+fn cut_packets_are_counted_alike() {
+    // Besides headers and ICRC, 128 bytes hold 70 or 50 bytes of payload and pad.
+    for (prefix, version, longest) in [(V4, 4, 68), (V6, 6, 48)] {
+        let general = Captured::new(&format!("general-{version}"), prefix, false);
+        let mut short = Captured::new(&format!("short-{version}"), prefix, false);
+        let payload = [3; 4096];
+        let record = |short: &Captured, bytes: usize, count| {
+            (0..count).for_each(|at| record_send((&general, short), at, 0, &payload[..bytes]));
+        };
+        // These get templates while they are not cut.
+        record(&short, longest + 1, 4);
+        record(&short, longest + 2, 8);
+        // More than a quarter of the queue.
+        let mut filler = train_of(TrainKind::Write, TrainFlags::FIRST | TrainFlags::LAST, 0);
+        (filler.payload_bytes, filler.packets) = (4096, 16);
+        for captured in [&general, &short] {
+            let data = payload.as_ptr();
+            (0..4300).for_each(|_| captured.record_train(Direction::Out, &filler, data));
+        }
+        let before = [general.tap.queued(), short.tap.queued()];
+        let waiting = short.tap.waiting_bytes();
+        record(&short, longest + 1, 6);
+        record(&short, longest + 2, 6);
+        let waiting = short.tap.waiting_bytes() - waiting;
+        assert!(waiting < 12 * 128, "{waiting} bytes: no template was used");
+        for bytes in longest - 9..=longest + 10 {
+            short.forget();
+            record(&short, bytes, 6);
+        }
+        let after = [general.tap.queued(), short.tap.queued()];
+        let [expected, found] = [0, 1].map(|at| &after[at].blocks[before[at].blocks.len()..]);
+        assert!(expected == found, "the blocks differ");
+        assert_eq!([0, 1].map(|at| after[at].cut - before[at].cut), [72; 2]);
+    }
+}
+
 /// Captures datagrams of changing ends, with headers made anew and with those of their flow. `make`
 /// and `known` return the headers.
 fn datagrams_are_captured_alike(
