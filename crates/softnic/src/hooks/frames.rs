@@ -16,7 +16,7 @@ use rdmalab_wire::ids::{Gid, PathMtu, Qpn, RKey};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
-use super::tap::{Again, Entry, Record, Tap};
+use super::tap::{Entry, Record, ShortEntry, Tap};
 use crate::codec::{self, Body, ShortPacket, ShortPayload};
 use crate::device;
 
@@ -243,16 +243,16 @@ impl Frames<'_> {
         let key = codec::capture_key(packet.flags, packet.payload_bytes);
         let psn = codec::psn_word(packet.flags, packet.first_psn.get());
         if let Some(known) = pair.of(key)
-            && let Some(mut again) = tap.again(self.device, &known, psn)
+            && let Some(mut entry) = tap.short_entry(self.device, &known, psn)
         {
-            let (tail_bytes, place) = (again.tail_bytes, again.place());
+            let (tail_bytes, place) = (entry.tail_bytes, entry.place());
             let headers = expand::write_extended(packet, self.transport, place);
             let at = headers.unwrap_or(tail_bytes);
             debug_assert!(at <= tail_bytes, "cut within its headers");
             let end = tail_bytes.min(at + packet.payload_bytes as usize);
             // SAFETY: as in `record_at`; no more than the payload is copied.
             unsafe { copy_payload(from, place, at..end) };
-            return again.queue();
+            return entry.queue();
         }
         self.record_and_learn(tap, direction, (packet, from), (pair, key));
     }
@@ -357,11 +357,11 @@ impl SharedPaths {
         let pair = self.templates[place_of(direction)].of(kind, whole);
         let ShortPacket { key, psn, more } = ShortPacket::of(head, body);
         if let Some(known) = pair.of(key)
-            && let Some(mut again) = tap.again(self.device, &known, psn)
+            && let Some(mut entry) = tap.short_entry(self.device, &known, psn)
         {
             // SAFETY: as in `Frames::record_at`. The key contains the payload's length.
-            unsafe { write_tail(&mut again, (head, body), more, data) };
-            return again.queue();
+            unsafe { write_tail(&mut entry, (head, body), more, data) };
+            return entry.queue();
         }
         self.record_slowly(tap, direction, (head, body), data);
     }
@@ -407,8 +407,13 @@ fn place_of(direction: Direction) -> usize {
 /// # Safety
 /// A payload that is not in the slot can be read at `data`.
 #[inline(always)]
-unsafe fn write_tail(again: &mut Again<'_>, slot: (u32, &Body), more: [u8; 4], data: *const u8) {
-    let ((head, body), tail_bytes, place) = (slot, again.tail_bytes, again.place());
+unsafe fn write_tail(
+    entry: &mut ShortEntry<'_>,
+    slot: (u32, &Body),
+    more: [u8; 4],
+    data: *const u8,
+) {
+    let ((head, body), tail_bytes, place) = (slot, entry.tail_bytes, entry.place());
     place[..more.len()].copy_from_slice(&more);
     if !codec::is_send(head) {
         return;

@@ -90,7 +90,7 @@ pub(crate) struct Entry<'a> {
 }
 
 /// A packet in short form whose tail is to be written. The queue is locked as long as this exists.
-pub(crate) struct Again<'a> {
+pub(crate) struct ShortEntry<'a> {
     tap: &'a Tap,
     queue: BiasedGuard<'a, Queue>,
     /// Where the tail goes, in the queue.
@@ -100,7 +100,7 @@ pub(crate) struct Again<'a> {
     pub(crate) tail_bytes: usize,
 }
 
-impl Again<'_> {
+impl ShortEntry<'_> {
     /// The tail's place, of [`pcapng::TAIL_ROOM`] bytes at least.
     #[inline(always)]
     pub(crate) fn place(&mut self) -> &mut [u8] {
@@ -290,12 +290,12 @@ impl Tap {
     /// [`pcapng::Form::write`]. `None`, and nothing happened, if there is no room, or its block
     /// needs an option, or the queue does not know the template any more.
     #[inline(always)]
-    pub(crate) fn again(
+    pub(crate) fn short_entry(
         &self,
         device: u32,
         template: &Template,
         psn: [u8; 4],
-    ) -> Option<Again<'_>> {
+    ) -> Option<ShortEntry<'_>> {
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
         if queue.dropped_since > 0 {
@@ -310,7 +310,7 @@ impl Tap {
         let (bytes, tail_bytes) = (form.bytes(), form.tail_bytes());
         queue.seen[device as usize % DEVICES as usize] += 1;
         queue.cut += u64::from(cut.is_some());
-        Some(Again { tap: self, queue: guard, place, bytes, tail_bytes })
+        Some(ShortEntry { tap: self, queue: guard, place, bytes, tail_bytes })
     }
 
     /// Accounts for a packet that was written behind the others, and wakes the writer thread if it
