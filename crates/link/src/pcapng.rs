@@ -16,10 +16,12 @@ use crate::hook::Direction;
 
 mod assembler;
 mod checksums;
+mod pair;
 mod template;
 
 pub use assembler::Assembler;
 pub use checksums::Checksums;
+pub use pair::TemplatePair;
 pub use template::{Definition, Form, Forms, TAIL_ROOM, Template, Templates};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -229,6 +231,12 @@ impl Capture<'_> {
     /// Whether the direction is its only option.
     fn is_plain(&self) -> bool {
         self.comment.is_empty() && self.dropped == 0
+    }
+
+    /// Bytes of the whole frame.
+    #[inline]
+    pub fn frame_bytes(&self) -> usize {
+        self.headers.frame_bytes(self.bytes + self.trailer_bytes())
     }
 
     /// Bytes of the pad and the invariant CRC to add. Headers are multiples of 4.

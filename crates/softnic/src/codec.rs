@@ -361,10 +361,11 @@ impl ShortPacket {
     }
 }
 
-/// Whether the packet of a SEND has immediate data, or a key to invalidate.
+/// Whether the packet of a SEND has immediate data. A SEND with a key to invalidate takes no short
+/// way.
 #[inline(always)]
 pub(crate) fn has_more(body: &Body) -> bool {
-    TrainFlags(body[0] as u8).has(TrainFlags::IMM | TrainFlags::INV)
+    TrainFlags(body[0] as u8).has(TrainFlags::IMM)
 }
 
 /// Packets of a connection of the same kind and with the same key have the same headers below the

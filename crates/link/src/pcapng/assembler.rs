@@ -1,5 +1,7 @@
 //! Makes the blocks of a file from what waits in a queue.
 
+use std::io;
+
 use super::template::{Definition, Definitions, SHORT_FORM};
 use super::{BLOCK_OVERHEAD, Checksums, word};
 
@@ -29,13 +31,14 @@ impl Assembler {
     /// the last call ([`super::Templates::take_fresh`]).
     ///
     /// # Errors
-    /// The first error of `write`; nothing is written after it.
-    pub fn assemble<E>(
+    /// The first error of `write`; nothing is written after it. Or the queue is damaged; then what
+    /// lies before the damage is written.
+    pub fn assemble(
         &mut self,
         queue: &mut [u8],
         fresh: Vec<Definition>,
-        mut write: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut fresh = fresh.into_iter();
         let (mut at, mut used) = (0, 0);
         while let Some((written, taken)) = self.next(&mut queue[at..], used, &mut fresh) {
@@ -46,9 +49,14 @@ impl Assembler {
                 used = 0;
             }
         }
-        debug_assert_eq!(at, queue.len(), "the queue is damaged");
         fresh.for_each(|definition| self.definitions.add(definition));
-        if used > 0 { write(&self.batch[..used]) } else { Ok(()) }
+        if used > 0 {
+            write(&self.batch[..used])?;
+        }
+        match at == queue.len() {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "the queue is damaged")),
+        }
     }
 
     /// Adds the next block to the batch. Returns its length, and how many bytes of the queue it

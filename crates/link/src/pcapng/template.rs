@@ -17,7 +17,7 @@ use crate::address::FRAME_HEADER_BYTES;
 pub(super) const SHORT_FORM: u32 = 1 << 31;
 /// Bit in this word: the frame is cut to [`CUT_BYTES`].
 const CUT: u32 = 1 << 30;
-/// The other bits of this word: the tag of the template.
+/// The other bits of this word: the low bits of the template's tag.
 const TAG: u32 = CUT - 1;
 /// Bytes before the tail: this word, the last word of the BTH, the time.
 const FORM_BYTES: usize = 16;
@@ -27,11 +27,15 @@ pub const TAIL_ROOM: usize = 64;
 const COMMON_BYTES: usize = Bth::BYTES - 4;
 /// At least the block up to these bytes, in pieces of 16 bytes.
 const START_BYTES: usize = (DATA_AT + FRAME_HEADER_BYTES + COMMON_BYTES).next_multiple_of(16);
-/// Templates of a queue at a time, a power of two: four for each of 4096 busy connections. More of
-/// them displace the oldest.
+/// A key that no caller uses.
+pub(super) const NO_KEY: u64 = u64::MAX;
+/// Templates of a queue at a time: four for each of 4096 busy connections. More of them displace
+/// the oldest.
 pub(super) const TEMPLATES: usize = 16_384;
 /// Definitions that wait for the writer of the file at a time. Meanwhile no more are learnt.
 pub(super) const FRESH: usize = 4096;
+// The place of a tag follows from its low bits.
+const _: () = assert!((TAG as usize + 1).is_multiple_of(TEMPLATES));
 
 /// Whose packets are in short form: packets that have all in common but the time, the BTH's last
 /// word, and the *tail*, which is the bytes between the BTH and the pad.
@@ -39,26 +43,18 @@ pub(super) const FRESH: usize = 4096;
 pub struct Template {
     /// What the caller knows the packets by.
     key: u64,
-    /// The key of the packet that [`Template::wants`] was asked about last.
-    asked: u64,
-    /// Its name in a queue.
-    tag: u32,
+    /// Counts the templates of a queue. Its low bits name the template in the queue.
+    tag: u64,
 }
 
 impl Template {
     /// No packet, and no caller's key.
-    pub const NONE: Template = Template { key: u64::MAX, asked: u64::MAX, tag: 0 };
+    pub(super) const NONE: Template = Template { key: NO_KEY, tag: 0 };
 
     /// Whether this is the template of packets with this key.
     #[inline(always)]
-    pub fn is_of(&self, key: u64) -> bool {
+    pub(super) fn is_of(&self, key: u64) -> bool {
         self.key == key
-    }
-
-    /// Whether to learn a packet ([`Templates::learn`]): if it is not known, and the one before had
-    /// the same key. Packets that differ from each other get no template.
-    pub fn wants(&mut self, key: u64) -> bool {
-        std::mem::replace(&mut self.asked, key) == key && self.key != key
     }
 }
 
@@ -116,7 +112,7 @@ impl Form {
 /// The forms of a template's packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Forms {
-    tag: u32,
+    tag: u64,
     /// Of a whole packet.
     pub whole: Form,
     /// Of a packet whose frame is cut to [`CUT_BYTES`], if that makes it shorter.
@@ -127,7 +123,7 @@ pub struct Forms {
 #[derive(Debug)]
 pub struct Templates {
     known: Vec<Forms>,
-    last: u32,
+    last: u64,
     /// Those that the writer of the file does not know yet.
     fresh: Vec<Definition>,
 }
@@ -140,7 +136,7 @@ impl Default for Templates {
 }
 
 #[inline(always)]
-fn place_of(tag: u32) -> usize {
+fn place_of(tag: u64) -> usize {
     tag as usize % TEMPLATES
 }
 
@@ -154,22 +150,22 @@ impl Templates {
     /// Makes a template of a packet whose block [`super::packet()`] wrote, with a tail of
     /// `tail_bytes` behind the BTH, which lies behind headers of `below_bytes`. A block that is cut
     /// or has options besides the direction makes none, and none is made while too many are new.
-    pub fn learn(
+    pub(super) fn learn(
         &mut self,
-        template: &mut Template,
         key: u64,
         block: &[u8],
         (below_bytes, tail_bytes): (usize, usize),
-    ) {
-        let tag = self.last + 1;
-        if tag == TAG || self.fresh.len() == FRESH {
-            return;
+    ) -> Option<Template> {
+        if self.fresh.len() == FRESH {
+            return None;
         }
-        let Some(definition) = Definition::of(tag, block, below_bytes, tail_bytes) else { return };
-        let cut = Form::new(SHORT_FORM | CUT | tag, definition.cut_tail_bytes());
+        let tag = self.last + 1;
+        let name = tag as u32 & TAG;
+        let definition = Definition::of(name, block, below_bytes, tail_bytes)?;
+        let cut = Form::new(SHORT_FORM | CUT | name, definition.cut_tail_bytes());
         let forms = Forms {
             tag,
-            whole: Form::new(SHORT_FORM | tag, tail_bytes),
+            whole: Form::new(SHORT_FORM | name, tail_bytes),
             cut: (definition.frame_bytes > CUT_BYTES).then_some(cut),
         };
         self.last = tag;
@@ -178,14 +174,14 @@ impl Templates {
             None => self.known.push(forms),
         }
         self.fresh.push(definition);
-        *template = Template { key, asked: key, tag };
+        Some(Template { key, tag })
     }
 
-    /// Forgets a template that was displaced, so that it is learnt again.
-    pub fn forget(&self, template: &mut Template) {
-        if self.forms(template).is_none() {
-            *template = Template { asked: template.asked, ..Template::NONE };
-        }
+    /// As if so many templates had been learnt.
+    #[cfg(test)]
+    pub(super) fn after(last: u64) -> Templates {
+        let known = vec![Templates::default().known[0]; TEMPLATES];
+        Templates { known, last, fresh: Vec::new() }
     }
 
     /// The definitions since the last call, for [`super::Assembler::assemble`].
@@ -197,7 +193,8 @@ impl Templates {
 /// What the packets of a template have in common.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    tag: u32,
+    /// The low bits of the template's tag.
+    name: u32,
     start: [u8; START_BYTES],
     end: [u8; PLAIN_END],
     /// Bytes from the BTH's last word to the invariant CRC.
@@ -213,7 +210,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    fn of(tag: u32, block: &[u8], below_bytes: usize, tail_bytes: usize) -> Option<Definition> {
+    fn of(name: u32, block: &[u8], below_bytes: usize, tail_bytes: usize) -> Option<Definition> {
         let packet_bytes = (Bth::BYTES + tail_bytes).next_multiple_of(4) + ICRC_BYTES;
         let frame_bytes = below_bytes + packet_bytes;
         let block_bytes = DATA_AT + frame_bytes.next_multiple_of(4) + PLAIN_END;
@@ -231,7 +228,7 @@ impl Definition {
         }
         checksums::mark_finished(&mut start);
         Some(Definition {
-            tag,
+            name,
             start,
             end: *block.last_chunk()?,
             covered_bytes: packet_bytes - COMMON_BYTES - ICRC_BYTES,
@@ -337,10 +334,10 @@ impl Definitions {
         out: &mut [u8],
         fresh: &mut impl Iterator<Item = Definition>,
     ) -> Option<(usize, usize)> {
-        let tag = word(form, 0)? & TAG;
+        let name = word(form, 0)? & TAG;
         loop {
-            match self.known.get(place_of(tag)) {
-                Some(Some(known)) if known.tag == tag => return known.expand(form, out),
+            match self.known.get(place_of(name.into())) {
+                Some(Some(known)) if known.name == name => return known.expand(form, out),
                 _ => self.add(fresh.next()?),
             }
         }
@@ -349,7 +346,7 @@ impl Definitions {
     /// Adds a definition, in place of an older one.
     #[cold]
     pub(super) fn add(&mut self, definition: Definition) {
-        let place = place_of(definition.tag);
+        let place = place_of(definition.name.into());
         if self.known.len() <= place {
             self.known.resize(place + 1, None);
         }

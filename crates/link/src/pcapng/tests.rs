@@ -241,52 +241,153 @@ fn assembled(assembler: &mut Assembler, queue: &mut [u8], fresh: Vec<Definition>
     let mut file = Vec::new();
     let written = assembler.assemble(queue, fresh, |blocks| {
         file.extend_from_slice(blocks);
-        Ok::<(), ()>(())
+        Ok(())
     });
     written.unwrap();
     file
 }
 
+/// Learns a packet of [`counting`] with a tail of 80 bytes.
+fn learn(pair: &TemplatePair, templates: &mut Templates, key: u64) {
+    pair.learn(key, &counting(false, 92, 5, 0, 65_535), (below_bytes(false), 80), templates);
+}
+
+fn is_known(pair: &TemplatePair, templates: &Templates, key: u64) -> bool {
+    pair.of(key).is_some_and(|template| templates.forms(&template).is_some())
+}
+
 #[test]
-fn a_template_is_a_whole_packet_that_came_twice() {
-    let (mut template, mut templates) = (Template::NONE, Templates::default());
-    assert!(!template.wants(7) && template.wants(7));
+fn a_template_is_a_whole_packet_that_came_four_times() {
+    let (pair, mut templates) = (TemplatePair::new(), Templates::default());
+    let wanted: Vec<bool> = (0..5).map(|_| pair.wants(7, &templates)).collect();
+    assert_eq!(wanted, [false, false, false, true, true]);
     let (whole, cut) = (counting(false, 92, 5, 0, 65_535), counting(false, 92, 5, 1, 128));
     assert_eq!(whole.len(), cut.len(), "what is cut off is as long as the option");
-    let lengths = (below_bytes(false), 80);
-    templates.learn(&mut template, 7, &cut, lengths);
-    assert!(!template.is_of(7), "a block that is cut");
-    templates.learn(&mut template, 7, &whole, lengths);
-    assert!(template.is_of(7) && !template.is_of(8) && !template.wants(7));
-    assert!(templates.forms(&template).is_some());
-    // Further templates displace it. Then it is learnt anew.
+    pair.learn(7, &cut, (below_bytes(false), 80), &mut templates);
+    assert!(!is_known(&pair, &templates, 7), "a block that is cut");
+    learn(&pair, &mut templates, 7);
+    assert!(is_known(&pair, &templates, 7) && pair.of(8).is_none());
+    assert!((0..100).all(|_| !pair.wants(7, &templates)));
+    pair.forget();
+    assert!(pair.of(7).is_none());
+}
+
+#[test]
+fn a_displaced_template_is_learnt_again_in_its_place() {
+    let (pair, mut templates) = (TemplatePair::new(), Templates::default());
+    [7, 8].into_iter().for_each(|key| learn(&pair, &mut templates, key));
     for number in 0..template::TEMPLATES {
-        templates.forget(&mut template);
-        assert!(template.is_of(7));
-        templates.learn(&mut { Template::NONE }, 9, &whole, lengths);
+        assert_eq!(is_known(&pair, &templates, 7), number < template::TEMPLATES - 1);
+        learn(&TemplatePair::new(), &mut templates, 9);
         if number % 1000 == 0 {
             templates.take_fresh();
         }
     }
-    assert!(templates.forms(&template).is_none());
-    templates.forget(&mut template);
-    assert!(!template.is_of(7) && template.wants(7));
+    assert!(!is_known(&pair, &templates, 8) && (0..100).any(|_| pair.wants(8, &templates)));
+    learn(&pair, &mut templates, 8);
+    assert!(is_known(&pair, &templates, 8) && pair.of(7).is_some());
+}
+
+/// How many templates a pair learns of packets with these keys, and how many packets use one.
+fn learnt(keys: impl Iterator<Item = u64>) -> (usize, usize) {
+    let (pair, mut templates) = (TemplatePair::new(), Templates::default());
+    let mut uses = 0;
+    for key in keys {
+        uses += usize::from(is_known(&pair, &templates, key));
+        if pair.wants(key, &templates) {
+            learn(&pair, &mut templates, key);
+        }
+    }
+    (templates.take_fresh().len(), uses)
+}
+
+#[test]
+fn packets_that_alternate_get_few_templates() {
+    let (count, uses) = learnt((0..10_000).map(|number| number % 2));
+    assert_eq!(count, 2);
+    assert!(uses > 9900, "{uses}");
+    let (count, uses) = learnt((0..10_000).map(|number| number % 3));
+    assert!(count <= 12 && uses > 5000, "{count} {uses}");
+    assert_eq!(learnt(0..10_000), (0, 0));
+    // A packet that is rare does not displace others.
+    let rare = |number: u64| if number.is_multiple_of(100) { number } else { number % 2 };
+    let (count, uses) = learnt((0..10_000).map(rare));
+    assert!(count <= 2 && uses > 9800, "{count} {uses}");
+    // In a second phase, the packets have other keys.
+    let (count, uses) = learnt((0..10_000).map(|number| number / 5000));
+    assert!(count == 2 && uses > 9900, "{count} {uses}");
 }
 
 #[test]
 fn definitions_that_wait_are_bounded() {
     let mut templates = Templates::default();
-    let block = counting(false, 92, 5, 0, 65_535);
     let mut learn = || {
-        let mut template = Template::NONE;
-        templates.learn(&mut template, 7, &block, (below_bytes(false), 80));
-        template.is_of(7)
+        let pair = TemplatePair::new();
+        learn(&pair, &mut templates, 7);
+        pair.of(7).is_some()
     };
     assert!((0..template::FRESH).all(|_| learn()));
     assert!(!learn());
     assert_eq!(templates.take_fresh().len(), template::FRESH);
-    templates.learn(&mut { Template::NONE }, 7, &block, (below_bytes(false), 80));
+    self::learn(&TemplatePair::new(), &mut templates, 7);
     assert_eq!(templates.take_fresh().len(), 1);
+}
+
+/// A template takes the place of an older one between the packets of the two, and a name in the
+/// queue comes again.
+#[test]
+fn a_place_is_used_again() {
+    let mut templates = Templates::after((1 << 30) - 2);
+    let (mut assembler, mut expected, mut file) = (Assembler::default(), vec![], vec![]);
+    let mut old = None;
+    for number in 0..=template::TEMPLATES {
+        let mut queue = vec![];
+        let bytes = 12 + number % 50;
+        let (pair, block) = (TemplatePair::new(), counting(false, bytes, 1, 0, 65_535));
+        let last = number == template::TEMPLATES;
+        let form = |template: Option<Template>, templates: &Templates| {
+            short(&templates.forms(&template.expect("a template")).expect("known").whole, 2)
+        };
+        if last {
+            queue.extend(form(old, &templates));
+            expected.extend(counting(false, 12, 2, 0, 65_535));
+        }
+        pair.learn(1, &block, (below_bytes(false), bytes - 12), &mut templates);
+        old = old.or(pair.of(1));
+        if number < 3 || last {
+            queue.extend_from_slice(&block);
+            queue.extend(form(pair.of(1), &templates));
+            expected.extend(block);
+            expected.extend(counting(false, bytes, 2, 0, 65_535));
+        }
+        file.extend(assembled(&mut assembler, &mut queue, templates.take_fresh()));
+    }
+    assert!(templates.forms(&old.expect("a template")).is_none());
+    Checksums::default().finish(&mut expected);
+    assert!(file == expected, "the blocks differ");
+}
+
+#[test]
+fn the_packets_before_a_damaged_one_are_written() {
+    let (pair, mut templates) = (TemplatePair::new(), Templates::default());
+    learn(&pair, &mut templates, 7);
+    let template = pair.of(7).expect("a template");
+    let form = short(&templates.forms(&template).expect("its forms").whole, 5);
+    let good = counting(false, 92, 5, 0, 65_535);
+    let damaged = [&form[..form.len() - 4], &[0; 8], &[0xff; 32], &good[..good.len() - 4]];
+    let fresh = templates.take_fresh();
+    for bad in damaged {
+        let mut queue = [&good, bad].concat();
+        let (mut assembler, mut file) = (Assembler::default(), vec![]);
+        let found = assembler.assemble(&mut queue, fresh.clone(), |blocks| {
+            file.extend_from_slice(blocks);
+            Ok(())
+        });
+        assert_eq!(found.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        let mut expected = good.clone();
+        Checksums::default().finish(&mut expected);
+        assert!(file == expected);
+    }
 }
 
 /// Packets in short form, whole and cut, between ordinary blocks: as many as fill several batches.
@@ -297,9 +398,9 @@ fn a_short_form_becomes_the_block_of_its_packet() {
     let mut file = Vec::new();
     for (number, tail_bytes) in (0..1300).chain([2000, 4096]).enumerate() {
         let (v6, bytes, at_ns) = (number % 2 == 0, 12 + tail_bytes, number as u64);
-        let (mut template, block) = (Template::NONE, counting(v6, bytes, at_ns, 0, 65_535));
-        templates.learn(&mut template, 1, &block, (below_bytes(v6), tail_bytes));
-        let forms = templates.forms(&template).expect("a template");
+        let (pair, block) = (TemplatePair::new(), counting(v6, bytes, at_ns, 0, 65_535));
+        pair.learn(1, &block, (below_bytes(v6), tail_bytes), &mut templates);
+        let forms = templates.forms(&pair.of(1).expect("a template")).expect("its forms");
         assert_eq!(forms.cut.is_some(), block.len() > counting(v6, bytes, 0, 0, 128).len());
         expected.extend_from_slice(&block);
         queue.extend_from_slice(&block);

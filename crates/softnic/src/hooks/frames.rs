@@ -10,13 +10,13 @@ use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng::Template;
+use rdmalab_link::pcapng::TemplatePair;
 use rdmalab_wire::headers::Bth;
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn, RKey};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
 
-use super::tap::{Again, Entry, Record, Tap};
+use super::tap::{Entry, Record, ShortEntry, Tap};
 use crate::codec::{self, Body, ShortPacket, ShortPayload};
 use crate::device;
 
@@ -119,15 +119,29 @@ pub(crate) struct Frames<'a> {
     pub(crate) templates: Option<&'a FlowTemplates>,
 }
 
-/// What earlier packets of one flow and direction have in common, by the kind of their trains.
-pub(crate) struct FlowTemplates([Cell<Template>; KINDS]);
+/// What earlier packets of one flow and direction have in common, by the kind of their trains and
+/// their place in the message: the first, middle and last packets of long messages alternate.
+pub(crate) struct FlowTemplates([TemplatePair; KINDS * PLACES]);
 
 /// Kinds of trains.
 const KINDS: usize = TrainKind::Ack as usize + 1;
+/// Places in a message.
+const PLACES: usize = (TrainFlags::FIRST | TrainFlags::LAST) as usize + 1;
 
 impl FlowTemplates {
     pub(crate) fn new() -> FlowTemplates {
-        FlowTemplates([const { Cell::new(Template::NONE) }; KINDS])
+        FlowTemplates([const { TemplatePair::new() }; KINDS * PLACES])
+    }
+
+    /// Forgets the templates of SENDs. There are no other datagrams.
+    fn forget_sends(&self) {
+        let first = TrainKind::Send as usize * PLACES;
+        self.0[first..first + PLACES].iter().for_each(TemplatePair::forget);
+    }
+
+    #[inline(always)]
+    fn of(&self, kind: TrainKind, flags: TrainFlags) -> &TemplatePair {
+        &self.0[kind as usize * PLACES + usize::from(flags.0) % PLACES]
     }
 }
 
@@ -184,7 +198,7 @@ impl DatagramFlow {
             _ => {
                 let headers = make();
                 self.last.set(Some((ends, headers)));
-                self.templates.0.iter().for_each(|template| template.set(Template::NONE));
+                self.templates.forget_sends();
                 headers
             }
         }
@@ -225,23 +239,22 @@ impl Frames<'_> {
             let Some(entry) = self.entry(tap, packet) else { return };
             return self.record_at(entry, direction, (packet, from), (comment, spoilt), None);
         };
-        let template = &templates.0[packet.kind as usize];
-        let known = template.get();
+        let pair = templates.of(packet.kind, packet.flags);
         let key = codec::capture_key(packet.flags, packet.payload_bytes);
         let psn = codec::psn_word(packet.flags, packet.first_psn.get());
-        if known.is_of(key)
-            && let Some(mut again) = tap.again(self.device, &known, psn)
+        if let Some(known) = pair.of(key)
+            && let Some(mut entry) = tap.short_entry(self.device, &known, psn)
         {
-            let (tail_bytes, place) = (again.tail_bytes, again.place());
+            let (tail_bytes, place) = (entry.tail_bytes, entry.place());
             let headers = expand::write_extended(packet, self.transport, place);
             let at = headers.unwrap_or(tail_bytes);
             debug_assert!(at <= tail_bytes, "cut within its headers");
             let end = tail_bytes.min(at + packet.payload_bytes as usize);
             // SAFETY: as in `record_at`; no more than the payload is copied.
             unsafe { copy_payload(from, place, at..end) };
-            return again.queue();
+            return entry.queue();
         }
-        self.record_and_learn(tap, direction, (packet, from), (template, key));
+        self.record_and_learn(tap, direction, (packet, from), (pair, key));
     }
 
     /// Captures a packet without a template, and perhaps makes it one.
@@ -252,13 +265,11 @@ impl Frames<'_> {
         tap: &Tap,
         direction: Direction,
         packet: (&Train, *const u8),
-        (place, key): (&Cell<Template>, u64),
+        (pair, key): (&TemplatePair, u64),
     ) {
         let Some(entry) = self.entry(tap, packet.0) else { return };
-        let mut template = place.get();
-        let learn = entry.wants(&mut template, key).then_some((&mut template, key));
+        let learn = entry.wants(pair, key).then_some((pair, key));
         self.record_at(entry, direction, packet, ("", false), learn);
-        place.set(template);
     }
 
     fn entry<'t>(&self, tap: &'t Tap, packet: &Train) -> Option<Entry<'t>> {
@@ -272,7 +283,7 @@ impl Frames<'_> {
         direction: Direction,
         (packet, from): (&Train, *const u8),
         (comment, spoilt): (&str, bool),
-        learn: Option<(&mut Template, u64)>,
+        learn: Option<(&TemplatePair, u64)>,
     ) {
         let payload_bytes = packet.payload_bytes as usize;
         let Some(opcode) = expand::opcode_of(packet, self.transport) else { return };
@@ -296,7 +307,7 @@ impl Frames<'_> {
             unsafe { copy_payload(from, place, 0..place.len()) };
         };
         let tail_bytes = record.bytes - Bth::BYTES;
-        entry.record(&record, fill, learn.map(|(template, key)| (template, key, tail_bytes)));
+        entry.record(&record, fill, learn.map(|(pair, key)| (pair, key, tail_bytes)));
     }
 }
 
@@ -342,15 +353,15 @@ impl SharedPaths {
         data: *const u8,
     ) {
         let kind = if codec::is_send(head) { TrainKind::Send } else { TrainKind::Ack };
-        let template = &self.templates[place_of(direction)].0[kind as usize];
+        let whole = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+        let pair = self.templates[place_of(direction)].of(kind, whole);
         let ShortPacket { key, psn, more } = ShortPacket::of(head, body);
-        let known = template.get();
-        if known.is_of(key)
-            && let Some(mut again) = tap.again(self.device, &known, psn)
+        if let Some(known) = pair.of(key)
+            && let Some(mut entry) = tap.short_entry(self.device, &known, psn)
         {
             // SAFETY: as in `Frames::record_at`. The key contains the payload's length.
-            unsafe { write_tail(&mut again, (head, body), more, data) };
-            return again.queue();
+            unsafe { write_tail(&mut entry, (head, body), more, data) };
+            return entry.queue();
         }
         self.record_slowly(tap, direction, (head, body), data);
     }
@@ -367,7 +378,7 @@ impl SharedPaths {
     ) {
         let Some((train, _)) = codec::decode(head, body) else { return };
         let place = place_of(direction);
-        let template = &self.templates[place].0[train.kind as usize];
+        let pair = self.templates[place].of(train.kind, train.flags);
         let headers = Cow::Borrowed(&self.headers[place]);
         // It is one packet, whatever the MTU.
         let (device, mtu, transport) = (self.device, PathMtu::Mtu256, Transport::Rc);
@@ -377,7 +388,7 @@ impl SharedPaths {
             true => data,
         };
         let key = codec::capture_key(train.flags, train.payload_bytes);
-        frames.record_and_learn(tap, direction, (&train, from), (template, key));
+        frames.record_and_learn(tap, direction, (&train, from), (pair, key));
     }
 }
 
@@ -396,8 +407,13 @@ fn place_of(direction: Direction) -> usize {
 /// # Safety
 /// A payload that is not in the slot can be read at `data`.
 #[inline(always)]
-unsafe fn write_tail(again: &mut Again<'_>, slot: (u32, &Body), more: [u8; 4], data: *const u8) {
-    let ((head, body), tail_bytes, place) = (slot, again.tail_bytes, again.place());
+unsafe fn write_tail(
+    entry: &mut ShortEntry<'_>,
+    slot: (u32, &Body),
+    more: [u8; 4],
+    data: *const u8,
+) {
+    let ((head, body), tail_bytes, place) = (slot, entry.tail_bytes, entry.place());
     place[..more.len()].copy_from_slice(&more);
     if !codec::is_send(head) {
         return;

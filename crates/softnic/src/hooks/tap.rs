@@ -6,7 +6,7 @@
 //! writes. When the queue is a quarter full, only the headers of packets are kept; when it is full,
 //! packets are left out. Both are counted and reported. Capturing slows a program down, but never
 //! blocks it. The queue is written out when the process exits or closes its device. A process that
-//! is killed loses the last few milliseconds.
+//! is killed loses what waits in the queue.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,7 +21,9 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::pcapng::{self, Assembler, CUT_BYTES, Capture, Template, Templates};
+use rdmalab_link::pcapng::{
+    self, Assembler, CUT_BYTES, Capture, Template, TemplatePair, Templates,
+};
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
 use super::capture_clock::{CaptureClock, wall_ns};
@@ -88,7 +90,7 @@ pub(crate) struct Entry<'a> {
 }
 
 /// A packet in short form whose tail is to be written. The queue is locked as long as this exists.
-pub(crate) struct Again<'a> {
+pub(crate) struct ShortEntry<'a> {
     tap: &'a Tap,
     queue: BiasedGuard<'a, Queue>,
     /// Where the tail goes, in the queue.
@@ -98,7 +100,7 @@ pub(crate) struct Again<'a> {
     pub(crate) tail_bytes: usize,
 }
 
-impl Again<'_> {
+impl ShortEntry<'_> {
     /// The tail's place, of [`pcapng::TAIL_ROOM`] bytes at least.
     #[inline(always)]
     pub(crate) fn place(&mut self) -> &mut [u8] {
@@ -288,12 +290,12 @@ impl Tap {
     /// [`pcapng::Form::write`]. `None`, and nothing happened, if there is no room, or its block
     /// needs an option, or the queue does not know the template any more.
     #[inline(always)]
-    pub(crate) fn again(
+    pub(crate) fn short_entry(
         &self,
         device: u32,
         template: &Template,
         psn: [u8; 4],
-    ) -> Option<Again<'_>> {
+    ) -> Option<ShortEntry<'_>> {
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
         if queue.dropped_since > 0 {
@@ -308,7 +310,7 @@ impl Tap {
         let (bytes, tail_bytes) = (form.bytes(), form.tail_bytes());
         queue.seen[device as usize % DEVICES as usize] += 1;
         queue.cut += u64::from(cut.is_some());
-        Some(Again { tap: self, queue: guard, place, bytes, tail_bytes })
+        Some(ShortEntry { tap: self, queue: guard, place, bytes, tail_bytes })
     }
 
     /// Accounts for a packet that was written behind the others, and wakes the writer thread if it
@@ -435,20 +437,19 @@ impl Tap {
 
 impl Entry<'_> {
     /// Whether this packet is to become the template of packets with this key.
-    pub(crate) fn wants(&self, template: &mut Template, key: u64) -> bool {
-        self.queue.templates.forget(template);
-        template.wants(key)
+    pub(crate) fn wants(&self, pair: &TemplatePair, key: u64) -> bool {
+        pair.wants(key, &self.queue.templates)
     }
 
-    /// Queues the packet; `fill` writes the part of its bytes that is kept. The packet becomes the
-    /// template, if there is one to learn, of packets with the key; the number is that of the bytes
+    /// Queues the packet; `fill` writes the part of its bytes that is kept. If there is a pair,
+    /// the packet becomes its template of packets with the key; the number is that of the bytes
     /// between its BTH and its pad.
     #[inline]
     pub(crate) fn record(
         mut self,
         record: &Record<'_>,
         fill: impl FnOnce(&mut [u8]),
-        learn: Option<(&mut Template, u64, usize)>,
+        learn: Option<(&TemplatePair, u64, usize)>,
     ) {
         let queue = &mut *self.queue;
         let capture = Capture {
@@ -467,13 +468,12 @@ impl Entry<'_> {
         let Some(length) = pcapng::packet(free, &capture, fill) else {
             return debug_assert!(false, "there was room");
         };
-        if let Some((template, key, tail_bytes)) = learn {
+        if let Some((pair, key, tail_bytes)) = learn {
             let lengths = (record.headers.frame_bytes(0), tail_bytes);
-            queue.templates.learn(template, key, &free[..length], lengths);
+            pair.learn(key, &free[..length], lengths, &mut queue.templates);
         }
         queue.dropped_since = 0;
-        let is_cut = self.cuts && record.headers.frame_bytes(record.bytes) > self.snap;
-        queue.cut += u64::from(is_cut);
+        queue.cut += u64::from(self.cuts && capture.frame_bytes() > self.snap);
         self.tap.account(self.queue, length);
     }
 }
@@ -503,9 +503,9 @@ impl Tap {
         let (fresh, mut blocks) = (queue.templates.take_fresh(), Vec::new());
         let append = |some: &[u8]| {
             blocks.extend_from_slice(some);
-            Ok::<(), std::convert::Infallible>(())
+            Ok(())
         };
-        let Ok(()) = self.output.lock().assembler.assemble(&mut waiting, fresh, append);
+        self.output.lock().assembler.assemble(&mut waiting, fresh, append).unwrap();
         let mut at = 0;
         while at < blocks.len() {
             let length = u32::from_ne_bytes(blocks[at + 4..at + 8].try_into().unwrap());
