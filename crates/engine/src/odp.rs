@@ -277,9 +277,11 @@ impl Paging {
         if let Some(region) = self.regions.remove(&key) {
             self.past.add(&region.counters);
             self.contexts.retain(|_, context| {
+                let waited = !context.left.is_empty();
                 context.pages.retain(|page| page.key != key);
                 context.left.retain(|page| page.key != key);
-                !context.pages.is_empty()
+                // If it misses nothing any more, no page will come that ends it.
+                !context.pages.is_empty() && (!waited || !context.left.is_empty())
             });
             self.raised.retain(|page| page.key != key);
         }
@@ -544,7 +546,14 @@ mod tests {
         assert!(read(&mut paging, 5, 0) && read(&mut paging, 5, 1));
         paging.forget_qp(Qpn::new(6));
         assert!(read(&mut paging, 6, 0));
-        // A region that is gone leaves no context behind.
+        // A region that is gone leaves no context behind, even if a page of another one has come.
+        paging.register(2);
+        paging.invalidate(0, 4096);
+        assert!(!read(&mut paging, 9, 0));
+        assert_eq!(paging.access(2, &whole(0, 100), Qpn::new(9), Side::Requester), 0);
+        assert!(paging.resolve(page(0)).is_empty());
+        paging.deregister(2);
+        assert!(read(&mut paging, 9, 0));
         paging.invalidate(0, 4096);
         assert!(!read(&mut paging, 9, 0));
         paging.deregister(1);
