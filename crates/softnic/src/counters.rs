@@ -16,8 +16,8 @@ const PAST_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Counters {
     /// What the queue pairs counted that are gone.
     ///
-    /// Whoever holds this lock sees each queue pair either here or in its place. The lock of a queue
-    /// pair is only tried meanwhile.
+    /// Whoever holds this lock sees each queue pair either here or in its place. The lock of a
+    /// queue pair is only tried meanwhile.
     past: Mutex<Tally>,
     /// Queue pairs that were made.
     pub(crate) queue_pairs: AtomicU64,
