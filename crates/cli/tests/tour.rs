@@ -32,8 +32,8 @@ fn the_tour_shows_each_experiment_the_limits_a_page_and_what_to_do_next() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    // 500 messages do not support a p99. A table that would be too wide leaves its column out, and a
-    // warning says the same.
+    // 500 messages do not support a p99. A table that would be too wide leaves its column out, and
+    // a warning says the same.
     let says_unsupported = ["n too small", "too few samples for p99"];
     assert!(says_unsupported.iter().any(|part| text.contains(part)), "{text}");
     assert!(!text.contains('\u{1b}'), "colours in a pipe");
