@@ -139,3 +139,21 @@ fn what_is_no_capture_is_a_wrong_call() {
         assert!(said.contains(file) && said.lines().count() == 1, "{said}");
     }
 }
+
+#[test]
+fn a_run_says_if_its_capture_is_too_long_for_its_record() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.pcapng");
+    for (messages, is_told) in [("2", false), ("200", true)] {
+        let mut run = Command::cargo_bin("rdmalab").unwrap();
+        run.args(
+            "run ping --device sim:ideal --size 4096 --runs 1 --warm-up 0 --messages".split(' '),
+        );
+        run.arg(messages).arg("--out").arg(home.path().join("records"));
+        let output = run.arg("--capture").arg(&file).output().unwrap();
+        assert!(output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
+        let line = format!("{} is longer than the 256 KiB that a record keeps", file.display());
+        assert_eq!(said.contains(&line), is_told, "{said}");
+    }
+}

@@ -209,6 +209,8 @@ impl Region {
 /// A queue pair that does not know yet that pages have come.
 #[derive(Clone, Debug, Default)]
 struct Context {
+    /// Changes when it begins to wait again, so that an old [`Paging::resume`] does not end it.
+    number: u64,
     /// The pages that it faulted on.
     pages: BTreeSet<Page>,
     /// Those of them that have not come.
@@ -221,6 +223,8 @@ pub struct Paging {
     regions: BTreeMap<u32, Region>,
     /// The fault contexts of queue pairs.
     contexts: BTreeMap<Qpn, Context>,
+    /// How many numbers they got so far.
+    numbered: u64,
     /// Most of these; 0: queue pairs have no page status of their own.
     max_contexts: usize,
     raised: Vec<Page>,
@@ -273,9 +277,11 @@ impl Paging {
         if let Some(region) = self.regions.remove(&key) {
             self.past.add(&region.counters);
             self.contexts.retain(|_, context| {
+                let waited = !context.left.is_empty();
                 context.pages.retain(|page| page.key != key);
                 context.left.retain(|page| page.key != key);
-                !context.pages.is_empty()
+                // If it misses nothing any more, no page will come that ends it.
+                !context.pages.is_empty() && (!waited || !context.left.is_empty())
             });
             self.raised.retain(|page| page.key != key);
         }
@@ -331,6 +337,10 @@ impl Paging {
     fn hold_context(&mut self, page: Page, qpn: Qpn) {
         if self.contexts.contains_key(&qpn) || self.contexts.len() < self.max_contexts {
             let context = self.contexts.entry(qpn).or_default();
+            if context.left.is_empty() {
+                self.numbered += 1;
+                context.number = self.numbered;
+            }
             context.pages.insert(page);
             context.left.insert(page);
             debug_assert!(
@@ -356,10 +366,10 @@ impl Paging {
         std::mem::take(&mut self.raised)
     }
 
-    /// A page has come. Returns the queue pairs that hold a fault context and miss no other page;
-    /// they cannot reach their pages before [`Paging::resume`]. A page that was invalidated since
-    /// it was asked for does not come: the next access asks again.
-    pub fn resolve(&mut self, page: Page) -> Vec<Qpn> {
+    /// A page has come. Returns the numbers of the fault contexts that miss no other page; their
+    /// queue pairs cannot reach their pages before [`Paging::resume`]. A page that was invalidated
+    /// since it was asked for does not come: the next access asks again.
+    pub fn resolve(&mut self, page: Page) -> Vec<u64> {
         let Some(region) = self.regions.get_mut(&page.key) else { return Vec::new() };
         if region.faulting.remove(page.number) {
             region.present.add(page.number);
@@ -369,15 +379,16 @@ impl Paging {
             self.contexts.len() <= self.max_contexts,
             "more fault contexts than the adapter has"
         );
-        let has_all = |(qpn, context): (&Qpn, &mut Context)| {
-            (context.left.remove(&page) && context.left.is_empty()).then_some(*qpn)
+        let has_all = |context: &mut Context| {
+            (context.left.remove(&page) && context.left.is_empty()).then_some(context.number)
         };
-        self.contexts.iter_mut().filter_map(has_all).collect()
+        self.contexts.values_mut().filter_map(has_all).collect()
     }
 
-    /// A queue pair learns that its pages have come, and gives up its fault context.
-    pub fn resume(&mut self, qpn: Qpn) {
-        self.contexts.remove(&qpn);
+    /// A queue pair learns that its pages have come, and gives up the fault context of this number.
+    /// Nothing happens if it gave it up before, or has faulted on another page since then.
+    pub fn resume(&mut self, number: u64) {
+        self.contexts.retain(|_, context| context.number != number);
     }
 
     /// A queue pair was reset or destroyed: it gives up its fault context.
@@ -524,20 +535,52 @@ mod tests {
         // A queue pair has one context for all its pages.
         assert!(!read(&mut paging, 5, 1));
         assert_eq!(paging.access(1, &whole(0, 100), Qpn::new(8), Side::Responder), 0);
-        assert_eq!(paging.resolve(page(0)), [Qpn::new(6)]);
-        assert_eq!(paging.resolve(page(1)), [Qpn::new(5)]);
+        let of_six = paging.resolve(page(0));
+        let of_five = paging.resolve(page(1));
+        assert_eq!((of_six.len(), of_five.len()), (1, 1));
         // The third had no context, and responders need none.
         assert!(read(&mut paging, 7, 0) && read(&mut paging, 7, 1));
         assert_eq!(paging.access(1, &whole(0, 100), Qpn::new(8), Side::Responder), 100);
         assert!(!read(&mut paging, 5, 0));
-        paging.resume(Qpn::new(5));
+        paging.resume(of_five[0]);
         assert!(read(&mut paging, 5, 0) && read(&mut paging, 5, 1));
         paging.forget_qp(Qpn::new(6));
         assert!(read(&mut paging, 6, 0));
-        // A region that is gone leaves no context behind.
+        // A region that is gone leaves no context behind, even if a page of another one has come.
+        paging.register(2);
+        paging.invalidate(0, 4096);
+        assert!(!read(&mut paging, 9, 0));
+        assert_eq!(paging.access(2, &whole(0, 100), Qpn::new(9), Side::Requester), 0);
+        assert!(paging.resolve(page(0)).is_empty());
+        paging.deregister(2);
+        assert!(read(&mut paging, 9, 0));
         paging.invalidate(0, 4096);
         assert!(!read(&mut paging, 9, 0));
         paging.deregister(1);
         assert!(paging.contexts.is_empty());
+    }
+
+    #[test]
+    fn a_resume_ends_no_later_fault_context() {
+        let mut paging = Paging::new(1);
+        paging.register(1);
+        let fault = |paging: &mut Paging, number| {
+            assert_eq!(access(paging, number * 4096, 100), 0);
+            paging.resolve(page(number))
+        };
+        let discarded = fault(&mut paging, 0);
+        paging.forget_qp(QP);
+        let first = fault(&mut paging, 1);
+        paging.resume(discarded[0]);
+        assert_eq!(access(&mut paging, 4096, 100), 0, "the queue pair was reset meanwhile");
+        // It faults on another page before it learns of the first one.
+        assert_eq!(access(&mut paging, 2 * 4096, 100), 0);
+        paging.resume(first[0]);
+        assert_eq!(access(&mut paging, 4096, 100), 0, "another page is missing");
+        let second = paging.resolve(page(2));
+        paging.resume(first[0]);
+        assert_eq!(access(&mut paging, 2 * 4096, 100), 0, "it is not told of the other page");
+        paging.resume(second[0]);
+        assert_eq!(access(&mut paging, 4096, 2 * 4096), 2 * 4096);
     }
 }

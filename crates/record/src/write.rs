@@ -257,9 +257,9 @@ impl Writer {
         file.and_then(|mut file| file.push(&line)).map_err(|source| self.append_error(source))
     }
 
-    /// Keeps a copy of the capture of the run, unless it is longer than
-    /// [`CAPTURE_MAX_BYTES`](crate::CAPTURE_MAX_BYTES), or there is one of an earlier part of the
-    /// run. Says whether it did.
+    /// Keeps a copy of the capture of the run, unless there is one of an earlier part of the run.
+    /// Returns `false` if it keeps none, because this one is longer than
+    /// [`CAPTURE_MAX_BYTES`](crate::CAPTURE_MAX_BYTES).
     ///
     /// # Errors
     /// [`Error::Read`] if there is no such file; [`Error::Append`].
@@ -267,7 +267,10 @@ impl Writer {
         let read = |source| Error::Read { path: file.to_owned(), source };
         let found = fs::metadata(file).map_err(read)?;
         let to = self.dir.join(CAPTURE_FILE);
-        if found.len() > crate::CAPTURE_MAX_BYTES || to.exists() {
+        if to.exists() {
+            return Ok(true);
+        }
+        if found.len() > crate::CAPTURE_MAX_BYTES {
             return Ok(false);
         }
         let bytes = fs::read(file).map_err(read)?;

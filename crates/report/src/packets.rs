@@ -95,7 +95,7 @@ fn chart(conversation: &Conversation, troubles: &Troubles, id: &str) -> Chart {
     };
     let description = format!(
         "Each packet between {} and {}, where the first of these captured it. Broken lines are \
-         requests without an answer, diamonds are page faults.",
+         requests without an answer, diamonds are the page faults that cost most.",
         conversation.a, conversation.b
     );
     let labels = Labels { id: id.to_owned(), title: title.clone(), description };

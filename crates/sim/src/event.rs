@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use rdmalab_engine::odp::Page;
-use rdmalab_wire::ids::Qpn;
 
 use crate::ids::{Part, QpId};
 use crate::packets::{Leaving, Packets};
@@ -61,7 +60,7 @@ pub(crate) enum Event {
     /// A page has come that an adapter found missing.
     PageArrives { node: usize, page: Page },
     /// A queue pair with a fault context learns that its pages have come.
-    PageResume { node: usize, qpn: Qpn },
+    PageResume { node: usize, context: u64 },
 }
 
 impl Event {

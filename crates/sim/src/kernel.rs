@@ -554,7 +554,7 @@ impl World {
             Event::Completion { node, cq } => self.complete(node, cq),
             Event::Timer { qp } => self.timer(qp),
             Event::PageArrives { node, page } => self.page_arrives(node, page),
-            Event::PageResume { node, qpn } => self.page_resume(node, qpn),
+            Event::PageResume { node, context } => self.page_resume(node, context),
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use rdmalab_engine::odp::Page;
 use rdmalab_engine::train::{Train, TrainKind};
-use rdmalab_wire::ids::Qpn;
 
 use crate::adapter::SimQp;
 use crate::component::Component;
@@ -50,18 +49,18 @@ impl World {
     pub(crate) fn page_arrives(&mut self, node: usize, page: Page) {
         self.note(node, Component::Page, || "the page has come".to_owned());
         let paging = &mut self.nodes[node].paging;
-        for qpn in paging.pages.resolve(page) {
+        for context in paging.pages.resolve(page) {
             let at = paging.resume_free.max(self.now) + self.parameters.odp_resume_ns;
             paging.resume_free = at;
-            self.queue.push(at, Event::PageResume { node, qpn });
+            self.queue.push(at, Event::PageResume { node, context });
         }
         self.wake_page_waiters(node);
     }
 
-    /// A queue pair learns that its pages are there.
-    pub(crate) fn page_resume(&mut self, node: usize, qpn: Qpn) {
+    /// The queue pair with the fault context of this number learns that its pages are there.
+    pub(crate) fn page_resume(&mut self, node: usize, context: u64) {
         self.note(node, Component::Page, || "a queue pair learns of its page".to_owned());
-        self.nodes[node].paging.pages.resume(qpn);
+        self.nodes[node].paging.pages.resume(context);
         self.wake_page_waiters(node);
     }
 

@@ -16,8 +16,8 @@ const PAST_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Counters {
     /// What the queue pairs counted that are gone.
     ///
-    /// Whoever holds this lock sees each queue pair either here or in its place. It is taken before
-    /// the lock of a queue pair.
+    /// Whoever holds this lock sees each queue pair either here or in its place. The lock of a
+    /// queue pair is only tried meanwhile.
     past: Mutex<Tally>,
     /// Queue pairs that were made.
     pub(crate) queue_pairs: AtomicU64,
@@ -52,19 +52,24 @@ impl Counters {
         self.queue_pairs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A queue pair is destroyed: `take` takes it out of its place, and `tally` says what it had
-    /// counted.
+    /// A queue pair is destroyed: `try_take` takes it out of its place, unless another thread has
+    /// its lock, which `wait` waits for. `tally` says what it had counted.
     pub(crate) fn queue_pair_gone<T>(
         &self,
-        take: impl FnOnce() -> Option<T>,
+        wait: impl Fn(),
+        try_take: impl Fn() -> Option<Option<T>>,
         tally: impl FnOnce(&T) -> Tally,
     ) -> Option<T> {
-        let mut past = self.past.lock();
-        let gone = take();
-        if let Some(one) = &gone {
-            past.add(&tally(one));
+        loop {
+            // That may take long, so nobody else may have to wait for the sum meanwhile.
+            wait();
+            let mut past = self.past.lock();
+            let Some(gone) = try_take() else { continue };
+            if let Some(one) = &gone {
+                past.add(&tally(one));
+            }
+            return gone;
         }
-        gone
     }
 
     /// What the queue pairs counted that are gone, and those that `add_living` adds while none can
@@ -94,6 +99,8 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     /// Each of the queue pairs counted one message. A thread destroys them meanwhile.
@@ -115,7 +122,11 @@ mod tests {
                 let destroyer = scope.spawn(|| {
                     // From the last to the first, towards the reader.
                     for place in places.iter().rev() {
-                        counters.queue_pair_gone(|| place.lock().take(), |one| *one);
+                        counters.queue_pair_gone(
+                            || drop(place.lock()),
+                            || place.try_lock().map(|mut one| one.take()),
+                            |one| *one,
+                        );
                         std::thread::yield_now();
                     }
                 });
@@ -127,6 +138,21 @@ mod tests {
             });
             assert_eq!(counters.of_queue_pairs(|_| 0), (Tally { messages: QPS, ..one }, 0));
         }
+    }
+
+    /// Another thread takes the lock of the queue pair twice, just before it could be taken out.
+    #[test]
+    fn the_sum_can_be_read_while_a_queue_pair_is_waited_for() {
+        let counters = Counters::from_environment();
+        let one = Tally { messages: 1, ..Tally::default() };
+        let tries = Cell::new(0);
+        let wait = || assert_eq!(counters.of_queue_pairs(|_| 0), (Tally::default(), 0));
+        let try_take = || {
+            tries.set(tries.get() + 1);
+            (tries.get() > 2).then_some(Some(one))
+        };
+        assert_eq!(counters.queue_pair_gone(wait, try_take, |one| *one), Some(one));
+        assert_eq!((tries.get(), counters.of_queue_pairs(|_| 0)), (3, (one, 0)));
     }
 
     #[test]

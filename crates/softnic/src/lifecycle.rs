@@ -152,10 +152,11 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     };
     process.keys.retract_windows_of(qp.1);
     initiator.wait(process)?;
-    // Whoever works on it now is waited for before the sum of all is locked.
-    drop(qp.0.inner.lock());
-    let take = || qp.0.inner.lock().take();
-    if let Some(inner) = process.counters.queue_pair_gone(take, |inner| inner.qp.tally()) {
+    let place = &qp.0.inner;
+    let wait = || drop(place.lock());
+    let try_take = || place.try_lock().map(|mut inner| inner.take());
+    if let Some(inner) = process.counters.queue_pair_gone(wait, try_take, |inner| inner.qp.tally())
+    {
         let links = inner.links;
         if let Some(hooks) = links.hooks {
             hooks.queue_pair_reset(qp.1);

@@ -66,8 +66,8 @@ struct PagingState {
 enum Due {
     /// A page comes.
     Page(Page),
-    /// A queue pair learns that its pages have come.
-    Resume(Qpn),
+    /// The queue pair with the fault context of this number learns that its pages have come.
+    Resume(u64),
     /// Queue pairs that wait are looked at again.
     Retry,
     /// The RNR NAK leaves that a queue pair, given by its index, sends for a page fault. Its number
@@ -394,13 +394,13 @@ impl PagingState {
             let number = entry.key().1;
             match entry.remove() {
                 Due::Page(page) => {
-                    for qpn in self.pages.resolve(page) {
+                    for context in self.pages.resolve(page) {
                         let from_ns = self.resume_free_ns.max(now_ns);
                         self.resume_free_ns = from_ns + profile::adapter_values().odp_resume_ns;
-                        self.schedule(self.resume_free_ns, Due::Resume(qpn));
+                        self.schedule(self.resume_free_ns, Due::Resume(context));
                     }
                 }
-                Due::Resume(qpn) => self.pages.resume(qpn),
+                Due::Resume(context) => self.pages.resume(context),
                 Due::Retry => {}
                 Due::Nak(index) => self.naks.push((index, number)),
             }

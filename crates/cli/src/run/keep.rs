@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::{Clock, Outcome as Measured};
 use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Header, PointId, Record, Skipped, Writer,
+    CAPTURE_MAX_BYTES, ClockFacts, Device, DeviceKind, Environment, Header, PointId, Record,
+    Skipped, Writer,
 };
 use tempfile::TempDir;
 
@@ -161,14 +162,22 @@ impl Keep {
         self.writer.points()
     }
 
-    /// Keeps the capture of the first rank that has one, if it is short.
+    /// Keeps the capture of the first rank that has one, if it is short, and says so if it is not.
     ///
     /// # Errors
     /// It cannot be copied; the points stay.
     pub fn keep_capture(&self, captures: &[PathBuf]) -> Outcome {
         // A rank that sent nothing has no file.
         let Some(first) = captures.iter().find(|file| file.is_file()) else { return Ok(()) };
-        self.writer.keep_capture(first).map(drop).map_err(failed)
+        let is_kept = self.writer.keep_capture(first).map_err(failed)?;
+        if !is_kept && self.passing.is_none() {
+            errln!(
+                "{} is longer than the {} KiB that a record keeps: its page has no packets",
+                first.display(),
+                CAPTURE_MAX_BYTES >> 10
+            );
+        }
+        Ok(())
     }
 
     /// Adds the findings over all points.

@@ -249,6 +249,7 @@ mod tests {
     use rdmalab_wire::ids::Psn;
 
     use super::*;
+    use crate::qp::responder::MAX_PENDING_RESPONSES;
     use crate::qp::single_tests::{Recorder, qp};
 
     #[test]
@@ -267,5 +268,21 @@ mod tests {
             assert_eq!(response.train.first_psn, psn);
         }
         assert!(qp.next_response(256, &mut recorder).is_none());
+    }
+
+    #[test]
+    fn a_request_that_is_repeated_while_its_nak_is_held_gets_no_other() {
+        let (mut qp, mut recorder) = (qp(false), Recorder::default());
+        recorder.held_naks = Some(0);
+        for _ in 0..2 * MAX_PENDING_RESPONSES {
+            qp.push_rnr_nak(qp.resp.epsn, NotReady::NoPage { is_read: true }, &mut recorder);
+        }
+        assert_eq!(recorder.held_naks, Some(1));
+        qp.release_fault_nak(1);
+        assert!(qp.next_response(256, &mut recorder).is_some());
+        assert!(qp.next_response(256, &mut recorder).is_none());
+        // It has left, so the next repetition is answered.
+        qp.push_rnr_nak(qp.resp.epsn, NotReady::NoPage { is_read: true }, &mut recorder);
+        assert_eq!(recorder.held_naks, Some(2));
     }
 }

@@ -222,8 +222,15 @@ impl Qp {
         );
     }
 
-    /// Queues an RNR NAK.
+    /// Queues an RNR NAK, unless one for the same PSN is held back: a request that is repeated
+    /// meanwhile gets no other.
     pub(super) fn push_rnr_nak<E: Env>(&mut self, psn: Psn, reason: NotReady, env: &mut E) {
+        let answers =
+            |one: &Pending| matches!(one, Pending::HeldNak(nak, _) if nak.first_psn == psn);
+        if self.resp.pending.iter().any(answers) {
+            self.resp.ack = None;
+            return;
+        }
         let nak = self.response(TrainKind::Ack, psn, self.rnr_syndrome());
         let number = match reason {
             NotReady::NoPage { is_read } => env.hold_fault_nak(is_read),

@@ -33,7 +33,8 @@ pub struct PagedMemory {
 #[derive(Clone, Copy, Debug)]
 enum Due {
     Page(Page),
-    Resume(Qpn),
+    /// The fault context of this number ends.
+    Resume(u64),
     Nak(Qpn, u64),
 }
 
@@ -76,12 +77,12 @@ impl PagedMemory {
         self.due = later;
         for (_, due) in &due {
             match *due {
-                Due::Resume(qpn) => self.pages.resume(qpn),
+                Due::Resume(context) => self.pages.resume(context),
                 Due::Nak(qpn, number) => self.naks.push((qpn, number)),
                 Due::Page(page) => {
-                    for qpn in self.pages.resolve(page) {
+                    for context in self.pages.resolve(page) {
                         let at_ns = self.draw_ns(now_ns);
-                        self.due.push((at_ns, Due::Resume(qpn)));
+                        self.due.push((at_ns, Due::Resume(context)));
                     }
                 }
             }
