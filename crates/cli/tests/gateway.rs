@@ -402,13 +402,17 @@ fn the_experiment_accounts_for_each_tick_on_each_node_type() {
 #[test]
 fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
     for (words, says) in [
-        (["--rate", "0", "soft0"], "--rate 0: samples come at a rate"),
-        (["--buffers", "2", "soft0"], "--buffers 2: the queues of infiniband take 4 to "),
-        (["--node", "zeromq", "soft0"], "\"zeromq\" is not a valid node-type: choose one of "),
-        (["--node", "shmem", "sim:ideal"], "real time only"),
+        (&["--rate", "0"][..], "--rate 0: samples come at a rate"),
+        (&["--buffers", "2"], "--buffers 2: the queues of infiniband take 4 to "),
+        (&["--node", "zeromq"], "\"zeromq\" is not a valid node-type: choose one of "),
+        (&["--node", "shmem", "--device", "sim:ideal"], "real time only"),
+        (&["--transport", "uc", "--gid-index", "0"], "UC of the gateway takes a GID by itself"),
     ] {
-        let mut command = rdmalab(&["run", "gateway", "--no-record", "--device", words[2]]);
-        let ended = said(command.args(&words[..2]));
+        let mut command = rdmalab(&["run", "gateway", "--no-record"]);
+        if !words.contains(&"--device") {
+            command.args(["--device", "soft0"]);
+        }
+        let ended = said(command.args(words));
         assert_eq!(ended.code, Some(2), "{}", ended.report());
         assert!(ended.stderr.contains(says), "{says}: {}", ended.report());
     }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdmalab_experiments::Common;
+use rdmalab_experiments::{Common, Limits, Transport, ip_address, reaches};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::{Live, Plan, Summary};
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{Context, Device};
+use rdmalab_verbs::{CmAddress, Context, Device};
 
 use super::configuration::{Part, Place, plan};
 use super::options::{Gateway, Node};
@@ -26,8 +26,6 @@ const LOOK: Duration = Duration::from_millis(1);
 /// What rank 0 says at a meeting: whether it is the last one.
 const GOES_ON: &[u8] = &[0];
 const IS_LAST: &[u8] = &[1];
-/// Entries of a port's GID table that are looked at for an address.
-const GIDS: u32 = 32;
 
 /// One end of the experiment.
 struct End<'a, R> {
@@ -57,11 +55,12 @@ pub fn run<R: Rank + Sync>(
     common: &Common,
     rank: &R,
     context: &Context,
+    limits: &Limits,
 ) -> Result<Outcome, Stopped> {
     if !rank.shares_clock(1 - rank.index().min(1)) {
         return Err(failed("one clock has to stamp both ends: run both ranks on one host"));
     }
-    let place = meet(rank, context, common)?;
+    let place = meet(own, common, rank, (context, limits))?;
     let end = End {
         rank,
         part: Part::of(rank.index(), own.node),
@@ -111,32 +110,50 @@ pub fn run<R: Rank + Sync>(
         &format!("rank {}", rank.index()),
         cpu_share,
     );
-    outcome.push_fact("device_kind", context.kind());
-    outcome.push_fact("device", context.device_name());
+    if own.node == Node::Infiniband {
+        outcome.push_fact("device_kind", context.kind());
+        outcome.push_fact("device", context.device_name());
+        outcome.push_fact("port", common.port);
+    }
     outcome.cut_short = cut_short;
     Ok(outcome)
 }
 
 /// Where the ranks meet, as rank 1 says.
-fn meet<R: Rank>(rank: &R, context: &Context, common: &Common) -> Result<Place, Stopped> {
-    let address = address(context, common);
+fn meet<R: Rank>(
+    own: &Gateway,
+    common: &Common,
+    rank: &R,
+    (context, limits): (&Context, &Limits),
+) -> Result<Place, Stopped> {
+    let ip = match own.node {
+        Node::Infiniband => address(common, context, limits)?,
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
     // The port is free again when nobody holds it; the system gives it to nobody else for a while.
-    let free = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
-    let free = free.map_err(|why| failed(format!("{address}: {why}")))?;
+    let free = TcpListener::bind((ip, 0)).and_then(|listener| listener.local_addr());
+    let free = free.map_err(|why| failed(format!("{ip}: {why}")))?;
     let all = rank.exchange(free.to_string().as_bytes())?;
     let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes));
-    let place: Option<SocketAddr> = text.and_then(|text| text.parse().ok());
+    let place: Option<SocketAddr> = text.as_ref().and_then(|text| text.parse().ok());
     let place = place.ok_or_else(|| failed("the address of rank 1 is not understood"))?;
+    if own.node == Node::Infiniband && common.transport != Transport::Uc && rank.index() == 0 {
+        let there: CmAddress = place.to_string().parse().map_err(failed)?;
+        reaches(rank, context, common, &there)?;
+    }
     Ok(Place { address: place.ip(), port: place.port() })
 }
 
-/// The address of the port: that of its GID, if it has one. Otherwise the connection manager takes
-/// a device by itself.
-fn address(context: &Context, common: &Common) -> IpAddr {
-    let gids = context.query_port(common.port).map_or(0, |port| port.gid_tbl_len.min(GIDS));
-    let mut gids = common.gid_index.map_or(0..gids, |index| index.into()..u32::from(index) + 1);
-    let ipv4 = gids.find_map(|index| context.query_gid(common.port, index).ok()?.to_ipv4_mapped());
-    ipv4.unwrap_or(Ipv4Addr::LOCALHOST).into()
+/// An address of the device's port. UC opens the device by its name, so any address will do.
+fn address(common: &Common, context: &Context, limits: &Limits) -> Result<IpAddr, Stopped> {
+    match ip_address(context, limits, common) {
+        Ok(address) => {
+            let address: SocketAddr = address.to_string().parse().map_err(failed)?;
+            Ok(address.ip())
+        }
+        Err(_) if common.transport == Transport::Uc => Ok(Ipv4Addr::LOCALHOST.into()),
+        Err(why) => Err(failed(why)),
+    }
 }
 
 /// The device of a context, for the gateway to open.

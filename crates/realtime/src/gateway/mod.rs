@@ -82,6 +82,12 @@ impl Workload for Gateway {
             let why = format!("--buffers is {}: choose that or less, or max", self.buffers);
             must(every <= self.buffers, "signal-every", why)?;
         }
+        // The gateway chooses the port and the GID of an unreliable connection by itself.
+        let chooses = common.transport == Transport::Uc;
+        let why = || "UC of the gateway takes port 1: choose --transport rc or ud".to_owned();
+        must(!chooses || common.port == 1, "port", why())?;
+        let why = || "UC of the gateway takes a GID by itself: leave it out".to_owned();
+        must(!chooses || common.gid_index.is_none(), "gid-index", why())?;
         let (bytes, mtu) = (record_bytes(self.values), limits.active_mtu_bytes as usize);
         let why = format!("a datagram has at most {mtu} bytes, and a sample {bytes}");
         must(common.transport != Transport::Ud || bytes <= mtu, "values", why)
@@ -110,8 +116,8 @@ impl Workload for Gateway {
         common: &Common,
         rank: &R,
         context: &Context,
-        _: &Limits,
+        limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        ends::run(self, common, rank, context)
+        ends::run(self, common, rank, context, limits)
     }
 }
