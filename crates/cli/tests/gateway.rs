@@ -364,14 +364,15 @@ fn measured(words: &[&str]) -> Vec<Value> {
     text["points"].as_array().unwrap().clone()
 }
 
-/// Each tick was missed or is a sample, and each sample has arrived or is lost.
+/// Each tick was missed or is a sample, and each sample has arrived, was dropped or is lost.
 fn adds_up(point: &Value, service: Service) {
     let count = |name: &str| point["counts"][name].as_u64().expect(name);
     assert_eq!(count("sent") + count("missed"), 200, "{point:#}");
-    assert_eq!(count("received") - count("duplicated") + count("lost"), count("sent"), "{point:#}");
+    let (arrived, lost) = (count("received") - count("duplicated"), count("lost"));
+    assert_eq!(arrived + lost + count("dropped"), count("sent"), "{point:#}");
     assert_eq!((count("duplicated"), count("reordered")), (0, 0), "{point:#}");
     // All of them have room in the queues.
-    assert!(service == Service::Unreliable || count("lost") == 0, "{point:#}");
+    assert!(service == Service::Unreliable || lost == 0, "{point:#}");
     let share = point["figures"]["missed_share"].as_f64().expect("a share");
     assert!((share - count("missed") as f64 / 200.0).abs() < 1e-9, "{point:#}");
     let series = &point["series"][0];

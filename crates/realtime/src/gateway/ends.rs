@@ -102,7 +102,7 @@ pub fn run<R: Rank + Sync>(
         end.check(own, sent)?;
     }
     let mut outcome = match sent {
-        Some(sent) => outcome(common, &sent, received.as_ref(), &arrived),
+        Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrived).map_err(failed)?,
         None => Outcome::default(),
     };
     outcome.push_figure(
