@@ -101,7 +101,11 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
     let buffers = own.buffers;
     match (own.node, part) {
         (Node::Loopback, _) => {
-            format!("type = \"loopback\", queuelen = {buffers}, in = {{ {signals} }}")
+            // A wake-up per sample would be measured in place of the timer.
+            format!(
+                "type = \"loopback\", mode = \"polling\", queuelen = {buffers}, \
+                 in = {{ {signals} }}"
+            )
         }
         (Node::Shmem, _) => {
             let names = match part {
