@@ -33,6 +33,8 @@ struct End<'a, R> {
     part: Part,
     arrivals: Arrivals,
     stop: Stop,
+    /// Whether the node has to connect.
+    has_peers: bool,
     /// Whether its gateway has ended.
     is_over: AtomicBool,
     /// What the gateway told.
@@ -66,6 +68,7 @@ pub fn run<R: Rank + Sync>(
         part: Part::of(rank.index(), own.node),
         arrivals: Arrivals::new(),
         stop: Stop::default(),
+        has_peers: own.node.has_peers(),
         is_over: AtomicBool::new(false),
         told: Arc::default(),
     };
@@ -87,6 +90,7 @@ pub fn run<R: Rank + Sync>(
         Err(failure) => return Err(failure),
     };
     let mut received = end.received(summary.as_ref());
+    let mut told = end.told();
     if cut_short.is_none() {
         let bytes = received.unwrap_or_default().to_bytes(&end.arrivals.take());
         let all = rank.exchange_to_end(&bytes)?;
@@ -95,11 +99,14 @@ pub fn run<R: Rank + Sync>(
             received = Some(there);
             arrived.extend(rest);
         }
+        let all = rank.exchange_to_end(told.as_bytes())?;
+        told = all.iter().map(|said| String::from_utf8_lossy(said)).collect::<Vec<_>>().join("; ");
         cut_short = rank.is_asked_to_stop().then(|| Stopped::Asked.to_string());
     }
     let sent = summary.as_ref().filter(|_| rank.index() == 0).map(Sent::of);
     if let (Some(sent), None) = (&sent, &cut_short) {
-        end.check(own, sent)?;
+        check(own, common, sent, received.unwrap_or_default())
+            .map_err(|why| failed(format!("{why} ({told})")))?;
     }
     let mut outcome = match sent {
         Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrived).map_err(failed)?,
@@ -199,7 +206,7 @@ impl<R: Rank + Sync> End<'_, R> {
         let meetings: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
             let mut arrived = Vec::new();
             let ended = match self.rank.index() {
-                0 => self.lead(&mut arrived),
+                0 => self.lead(live.as_ref(), &mut arrived),
                 _ => self.follow(live),
             };
             self.stop.set();
@@ -226,10 +233,11 @@ impl<R: Rank + Sync> End<'_, R> {
     }
 
     /// Rank 0: meets rank 1 until the source has ended, or it is asked to stop.
-    fn lead(&self, arrived: &mut Vec<Arrival>) -> Result<(), Stopped> {
+    fn lead(&self, live: Option<&Live>, arrived: &mut Vec<Arrival>) -> Result<(), Stopped> {
         loop {
             let until = Instant::now() + SLICE;
-            let goes_on = || !self.has_ended() && !self.rank.is_asked_to_stop();
+            let goes_on =
+                || !self.has_ended() && !self.stop.is_set() && !self.rank.is_asked_to_stop();
             while goes_on() && Instant::now() < until {
                 std::thread::sleep(LOOK);
             }
@@ -248,7 +256,18 @@ impl<R: Rank + Sync> End<'_, R> {
             if is_last {
                 return Ok(());
             }
+            if arrived.is_empty() && live.is_some_and(|live| self.sends_to_nobody(live)) {
+                self.stop.set();
+            }
         }
+    }
+
+    /// Whether samples flow although no peer has come. Asked only as long as nothing has arrived,
+    /// since an answer takes the path some time.
+    fn sends_to_nobody(&self, live: &Live) -> bool {
+        let all = live.ask(Duration::ZERO);
+        let Some((_, path)) = all.first().filter(|_| self.has_peers) else { return false };
+        path.samples > 0 && path.destinations.iter().all(|to| to.connected == 0)
     }
 
     /// Rank 1: says when its gateway reads, then gives what arrived until rank 0 has ended.
@@ -279,17 +298,37 @@ impl<R: Rank + Sync> End<'_, R> {
         self.part.reader().and_then(|path| summary?.paths.get(path)).map(Received::of)
     }
 
-    /// Whether both ends have connected, and no node has failed.
-    fn check(&self, own: &Gateway, sent: &Sent) -> Result<(), Stopped> {
-        let has_peers = matches!(own.node, Node::Infiniband | Node::Shmem);
-        let what = match sent {
-            Sent { failed: Some(node), .. } => format!("{node} ended early"),
-            Sent { connected: 0, .. } if has_peers => "the ranks did not connect".to_owned(),
-            _ => return Ok(()),
-        };
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        Err(failed(format!("{what}: {}", told.join("; "))))
+    /// What the gateway of this rank told.
+    fn told(&self) -> String {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).join("; ")
     }
+}
+
+/// Whether something was measured.
+///
+/// # Errors
+/// Why not, with what to do.
+fn check(own: &Gateway, common: &Common, sent: &Sent, received: Received) -> Result<(), String> {
+    let why = match (sent, own.node) {
+        (Sent { failed: Some(node), .. }, _) => format!("{node} ended early"),
+        (Sent { samples: 0, .. }, _) => format!(
+            "the source missed all {} ticks: choose a --rate below {}, more --messages, or more \
+             processors",
+            sent.missed, common.rate_per_s
+        ),
+        (Sent { connected: 0, .. }, node) if node.has_peers() => {
+            "the ranks did not connect: look at the device and its port".to_owned()
+        }
+        (_, _) if received.samples > 0 => return Ok(()),
+        (_, Node::Infiniband) => {
+            "no sample arrived: choose --transport rc, which tells why".to_owned()
+        }
+        (_, Node::Socket) => "no sample arrived: does a firewall drop UDP on loopback?".to_owned(),
+        (_, Node::Shmem | Node::Loopback) => {
+            "no sample arrived: choose a lower --rate, or more processors".to_owned()
+        }
+    };
+    Err(why)
 }
 
 /// Is set at the end of a block, also by a panic.
@@ -303,4 +342,33 @@ impl Drop for SetAtEnd<'_> {
 
 fn failed(why: impl std::fmt::Display) -> Stopped {
     Stopped::Failed(why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_experiments::Workload;
+
+    use super::*;
+
+    #[test]
+    fn a_run_without_an_arrival_is_an_error_with_advice() {
+        let judged = |node, sent: &Sent, samples| {
+            let own = Gateway { node, ..Gateway::OWN };
+            let received = Received { samples, ..Received::default() };
+            check(&own, &Gateway::COMMON, sent, received)
+        };
+        let sent = Sent { samples: 9, connected: 1, ..Sent::default() };
+        for &node in Node::ALL {
+            assert_eq!(judged(node, &sent, 1), Ok(()));
+            let why = judged(node, &sent, 0).unwrap_err();
+            assert!(why.starts_with("no sample arrived: "), "{why}");
+            let nobody = judged(node, &Sent { samples: 9, ..Sent::default() }, 0).unwrap_err();
+            assert_eq!(nobody.contains("did not connect"), node.has_peers(), "{nobody}");
+            let none = judged(node, &Sent { missed: 9, ..Sent::default() }, 0).unwrap_err();
+            assert!(none.contains("missed all 9 ticks: choose a --rate below 1000"), "{none}");
+        }
+        let failed = Sent { failed: Some("node".to_owned()), ..sent };
+        let why = judged(Node::Socket, &failed, 1).unwrap_err();
+        assert!(why.contains("node ended early"), "{why}");
+    }
 }

@@ -42,6 +42,13 @@ words! {
     }
 }
 
+impl Node {
+    /// Whether its ends connect.
+    pub const fn has_peers(self) -> bool {
+        matches!(self, Self::Infiniband | Self::Shmem)
+    }
+}
+
 impl Timer {
     /// The same for the gateway.
     pub const fn kind(self) -> TimerKind {

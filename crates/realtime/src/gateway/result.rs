@@ -19,6 +19,8 @@ pub struct Sent {
     pub dropped: u64,
     /// How often a peer came.
     pub connected: u64,
+    /// How often a peer went.
+    pub disconnected: u64,
     /// How often the wall clock was set.
     pub clock_steps: usize,
     /// A node that ended early.
@@ -32,8 +34,9 @@ impl Sent {
         let failed = summary.failed().first().map(|node| (*node).to_owned());
         let Some(path) = summary.paths.first() else { return Self::default() };
         let connected = path.destinations.iter().map(|to| to.connected).sum();
+        let disconnected = path.destinations.iter().map(|to| to.disconnected).sum();
         let PathReport { samples, missed, dropped, .. } = *path;
-        Self { samples, missed, dropped, connected, clock_steps, failed }
+        Self { samples, missed, dropped, connected, disconnected, clock_steps, failed }
     }
 }
 
@@ -150,6 +153,12 @@ fn warn(own: &Gateway, common: &Common, sent: &Sent, outcome: &mut Outcome) {
             sent.dropped
         ));
     }
+    if sent.disconnected > 0 {
+        outcome.warnings.push(format!(
+            "the ranks lost their connection {} times, and the time without one counts",
+            sent.disconnected
+        ));
+    }
     if sent.clock_steps > 0 {
         outcome.warnings.push(
             "the wall clock was set meanwhile, and some latencies are wrong: repeat the run"
@@ -186,7 +195,9 @@ mod tests {
 
     #[test]
     fn each_trouble_is_a_share_of_its_own() {
-        let sent = Sent { samples: 8, missed: 2, dropped: 1, connected: 1, ..Sent::default() };
+        let (connected, disconnected) = (2, 1);
+        let sent = Sent { samples: 8, missed: 2, dropped: 1, ..Sent::default() };
+        let sent = Sent { connected, disconnected, ..sent };
         let received = Received { samples: 7, duplicate: 2, reordered: 1 };
         let outcome = found(&sent, &received);
         // Of ten ticks two were missed; of eight samples one found no room, two never came,
@@ -195,9 +206,14 @@ mod tests {
         assert_eq!(share(&outcome, Quantity::LostShare), Some(0.25));
         assert_eq!(share(&outcome, Quantity::DuplicateShare), Some(0.25));
         assert_eq!((count(&outcome, "lost"), count(&outcome, "dropped")), (Some(2), Some(1)));
-        for (at, says) in ["missed 20 % of the ticks", "1 samples found", "2 samples were lost"]
-            .into_iter()
-            .enumerate()
+        for (at, says) in [
+            "missed 20 % of the ticks",
+            "1 samples found",
+            "lost their connection 1 times",
+            "2 samples were lost",
+        ]
+        .into_iter()
+        .enumerate()
         {
             assert!(outcome.warnings[at].contains(says), "{outcome:?}");
         }
