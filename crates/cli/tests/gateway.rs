@@ -404,7 +404,8 @@ fn the_experiment_accounts_for_each_tick_on_each_node_type() {
 fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
     for (words, says) in [
         (&["--rate", "0"][..], "--rate 0: samples come at a rate"),
-        (&["--buffers", "2"], "--buffers 2: the queues of infiniband take 4 to "),
+        (&["--tx-depth", "2"], "--tx-depth 2: the queues of infiniband take 4 to "),
+        (&["--node", "shmem", "--buffers", "1"], "--buffers 1: the queue of shmem takes 2 to "),
         (&["--node", "zeromq"], "\"zeromq\" is not a valid node-type: choose one of "),
         (&["--node", "shmem", "--device", "sim:ideal"], "real time only"),
         (&["--transport", "uc", "--gid-index", "0"], "UC of the gateway takes a GID by itself"),

@@ -14,7 +14,8 @@ mod recorder;
 mod result;
 
 use rdmalab_experiments::shared::{
-    GID_INDEX, INLINE, LINK, MESSAGES, PORT, RATE, RX_DEPTH, SIGNAL_EVERY, SIM, TRANSPORT, WARM_UP,
+    GID_INDEX, INLINE, LINK, MESSAGES, PORT, RATE, RX_DEPTH, SIGNAL_EVERY, SIM, TRANSPORT,
+    TX_DEPTH, WARM_UP,
 };
 use rdmalab_experiments::{
     Choice, Common, Fault, Limits, ResultKind, ResultShape, Signal, Transport, Workload, choices,
@@ -39,15 +40,14 @@ impl Workload for Gateway {
         Common [TRANSPORT MESSAGES WARM_UP INLINE SIGNAL_EVERY RATE]
         Own [BUFFERS VALUES TIMER PREPOST]
         // The last two for the refusal of simulated devices, which says why.
-        Common [RX_DEPTH PORT GID_INDEX LINK SIM]
+        Common [TX_DEPTH RX_DEPTH PORT GID_INDEX LINK SIM]
     };
     const COMMON: Common = Common {
         messages: 10_000,
         warm_up: 100,
         rate_per_s: 1000,
         signal_every: Signal::Max,
-        // `--buffers` takes its place.
-        tx_depth: 8192,
+        tx_depth: 512,
         rx_depth: 512,
         ..Common::DEFAULT
     };
@@ -70,18 +70,19 @@ impl Workload for Gateway {
         must(limits.kind != "sim", "node", real.to_owned())?;
         let has_rate = ![0, Common::SWEEP].contains(&common.rate_per_s);
         must(has_rate, "rate", "samples come at a rate: choose one".to_owned())?;
+        if let Some(queue) = self.node.queue() {
+            let why =
+                format!("the queue of {} takes {} to {}", self.node, queue.start(), queue.end());
+            must(queue.contains(&self.buffers), "buffers", why)?;
+        }
         if self.node != Node::Infiniband {
             return Ok(());
         }
         let queue = |depth: u32| QUEUE.contains(&depth) && depth <= limits.max_qp_wr;
         let most = limits.max_qp_wr.min(*QUEUE.end());
         let why = || format!("the queues of infiniband take {} to {most}", QUEUE.start());
-        must(queue(self.buffers), "buffers", why())?;
+        must(queue(common.tx_depth), "tx-depth", why())?;
         must(queue(common.rx_depth), "rx-depth", why())?;
-        if let Signal::Every(every) = common.signal_every {
-            let why = format!("--buffers is {}: choose that or less, or max", self.buffers);
-            must(every <= self.buffers, "signal-every", why)?;
-        }
         // The gateway chooses the port and the GID of an unreliable connection by itself.
         let chooses = common.transport == Transport::Uc;
         let why = || "UC of the gateway takes port 1: choose --transport rc or ud".to_owned();
