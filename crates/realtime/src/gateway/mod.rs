@@ -31,6 +31,29 @@ use options::{BUFFERS, NODE, Node, PREPOST, QUEUE, TIMER, Timer, VALUES};
 /// The time in which the ends connect, and what is under way arrives at the end.
 const SET_UP_NS: f64 = 200e6;
 
+fn must(holds: bool, option: &'static str, why: String) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err((option, why)) }
+}
+
+impl Gateway {
+    /// Refuses an option that changes nothing for the node-type, unless it has its default.
+    fn has_effect(&self, common: &Common) -> Result<(), Fault> {
+        let why = || format!("--node {} has nothing that it changes: leave it out", self.node);
+        let is_default = self.buffers == Self::OWN.buffers;
+        must(self.node.queue().is_some() || is_default, "buffers", why())?;
+        if self.node == Node::Infiniband {
+            return Ok(());
+        }
+        must(self.prepost == Self::OWN.prepost, "prepost", why())?;
+        [TRANSPORT, INLINE, SIGNAL_EVERY, TX_DEPTH, RX_DEPTH, PORT, GID_INDEX].iter().try_for_each(
+            |field| {
+                let is_default = (field.get)(common) == (field.get)(&Self::COMMON);
+                must(is_default, field.opt.name, why())
+            },
+        )
+    }
+}
+
 impl Workload for Gateway {
     const NAME: &'static str = "gateway";
     const SUMMARY: &'static str = "samples of a signal through a node-type of the sample gateway: \
@@ -62,14 +85,11 @@ impl Workload for Gateway {
     const SAMPLES_EACH: bool = true;
 
     fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
-        let must = |holds: bool, option: &'static str, why: String| match holds {
-            true => Ok(()),
-            false => Err((option, why)),
-        };
         let real = "a gateway runs in real time only: choose --device soft0, or an adapter";
         must(limits.kind != "sim", "node", real.to_owned())?;
         let has_rate = ![0, Common::SWEEP].contains(&common.rate_per_s);
         must(has_rate, "rate", "samples come at a rate: choose one".to_owned())?;
+        self.has_effect(common)?;
         if let Some(queue) = self.node.queue() {
             let why =
                 format!("the queue of {} takes {} to {}", self.node, queue.start(), queue.end());
@@ -120,5 +140,38 @@ impl Workload for Gateway {
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
         ends::run(self, common, rank, context, limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_without_effect_is_refused() {
+        let of_infiniband =
+            ["transport", "inline", "signal-every", "tx-depth", "rx-depth", "port", "gid-index"];
+        for &node in Node::ALL {
+            let own = Gateway { node, ..Gateway::OWN };
+            assert_eq!(own.has_effect(&Gateway::COMMON), Ok(()));
+            let is_it = node == Node::Infiniband;
+            for name in of_infiniband {
+                let mut common = Gateway::COMMON;
+                let value = ["7", "uc", "off"].into_iter().find(|v| set(&mut common, name, v));
+                assert!(value.is_some(), "{name}");
+                assert_eq!(own.has_effect(&common).is_ok(), is_it, "{node} {name}");
+            }
+            let other = Gateway { buffers: 7, ..own.clone() };
+            let has_queue = matches!(node, Node::Shmem | Node::Loopback);
+            assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), has_queue, "{node}");
+            let other = Gateway { prepost: false, ..own };
+            assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), is_it, "{node}");
+        }
+    }
+
+    fn set(common: &mut Common, name: &str, value: &str) -> bool {
+        let all = [TRANSPORT, INLINE, SIGNAL_EVERY, TX_DEPTH, RX_DEPTH, PORT, GID_INDEX];
+        let field = all.into_iter().find(|field| field.opt.name == name).expect("it is one");
+        (field.set)(common, value).is_ok()
     }
 }
