@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use rdmalab_config::{ConfigError, parse};
 use rdmalab_experiments::{Common, Signal, Transport};
 use rdmalab_gateway::Plan;
-use rdmalab_sample::record_bytes;
 
 use super::options::{Gateway, Node};
 
@@ -134,8 +133,7 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
             own.prepost
         ),
         (Node::Infiniband, _) => {
-            let bytes = record_bytes(own.values) as u64;
-            let is_inline = u64::from(common.inline.wanted_bytes(bytes)) >= bytes;
+            let is_inline = own.is_inline(common);
             let every = match common.signal_every {
                 Signal::Every(every) => every,
                 Signal::Max => (common.tx_depth / 2).max(1),

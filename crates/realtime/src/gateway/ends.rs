@@ -12,6 +12,7 @@ use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::{Live, Plan, Summary};
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
+use rdmalab_sample::record_bytes;
 use rdmalab_verbs::{CmAddress, Context, Device};
 
 use super::configuration::{Part, Place, plan};
@@ -121,6 +122,9 @@ pub fn run<R: Rank + Sync>(
         outcome.push_fact("device_kind", context.kind());
         outcome.push_fact("device", context.device_name());
         outcome.push_fact("port", common.port);
+        let bytes = record_bytes(own.values) as u64;
+        let is_inline = own.is_inline(common) && bytes <= limits.max_inline_bytes.into();
+        outcome.push_fact("inline", if is_inline { "yes" } else { "no" });
     }
     outcome.cut_short = cut_short;
     Ok(outcome)

@@ -18,7 +18,8 @@ use rdmalab_experiments::shared::{
     TX_DEPTH, WARM_UP,
 };
 use rdmalab_experiments::{
-    Choice, Common, Fault, Limits, ResultKind, ResultShape, Signal, Transport, Workload, choices,
+    Choice, Common, Fault, Inline, Limits, ResultKind, ResultShape, Signal, Transport, Workload,
+    choices,
 };
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
@@ -51,6 +52,32 @@ impl Gateway {
                 must(is_default, field.opt.name, why())
             },
         )
+    }
+}
+
+impl Gateway {
+    /// Whether samples are asked to go inline.
+    fn is_inline(&self, common: &Common) -> bool {
+        let bytes = record_bytes(self.values) as u64;
+        u64::from(common.inline.wanted_bytes(bytes)) >= bytes
+    }
+
+    /// Checks `--inline`, and what needs it.
+    fn inline_fits(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
+        let (bytes, most) = (record_bytes(self.values), limits.max_inline_bytes);
+        let is_inline = self.is_inline(common);
+        let why = format!(
+            "{} grants at most {most} bytes inline, and a sample has {bytes}: choose --inline auto",
+            limits.device
+        );
+        let fits = bytes <= most as usize;
+        must(common.inline != Inline::On || fits, "inline", why)?;
+        let is_each = matches!(common.signal_every, Signal::Max | Signal::Every(1));
+        let why = format!(
+            "a sample of {bytes} bytes does not go inline, and then each send has a completion: \
+             choose --inline on, or fewer --values"
+        );
+        must(is_each || (is_inline && fits), "signal-every", why)
     }
 }
 
@@ -103,6 +130,7 @@ impl Workload for Gateway {
         let why = || format!("the queues of infiniband take {} to {most}", QUEUE.start());
         must(queue(common.tx_depth), "tx-depth", why())?;
         must(queue(common.rx_depth), "rx-depth", why())?;
+        self.inline_fits(common, limits)?;
         // The gateway chooses the port and the GID of an unreliable connection by itself.
         let chooses = common.transport == Transport::Uc;
         let why = || "UC of the gateway takes port 1: choose --transport rc or ud".to_owned();
@@ -166,6 +194,50 @@ mod tests {
             assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), has_queue, "{node}");
             let other = Gateway { prepost: false, ..own };
             assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), is_it, "{node}");
+        }
+    }
+
+    fn limits(max_inline_bytes: u32) -> Limits {
+        Limits {
+            kind: "system".to_owned(),
+            device: "mlx5_0".to_owned(),
+            link_layer: "Ethernet".to_owned(),
+            profile: None,
+            max_qp: 64,
+            max_qp_wr: 8192,
+            max_cqe: 8192,
+            max_mr_bytes: 1 << 30,
+            max_rd_atomic: 16,
+            max_inline_bytes,
+            max_sge: 4,
+            max_srq_sge: 4,
+            ports: 1,
+            active_mtu_bytes: 1024,
+            max_msg_bytes: 1 << 30,
+            gids: 4,
+            needs_gid: true,
+            has_on_demand_paging: false,
+            ack_delay_code: 0,
+        }
+    }
+
+    #[test]
+    fn inline_is_judged_by_the_bytes_of_a_sample() {
+        // A sample of eight values has 88 bytes.
+        let own = Gateway::OWN;
+        let with = |inline, signal_every| Common { inline, signal_every, ..Gateway::COMMON };
+        let judged =
+            |common: &Common, most| own.check(common, &limits(most)).map_err(|(option, _)| option);
+        for (inline, signal_every, most, expected) in [
+            (Inline::On, Signal::Max, 88, Ok(())),
+            (Inline::On, Signal::Max, 87, Err("inline")),
+            (Inline::Auto, Signal::Max, 87, Ok(())),
+            (Inline::Auto, Signal::Every(2), 88, Ok(())),
+            (Inline::Auto, Signal::Every(2), 87, Err("signal-every")),
+            (Inline::Off, Signal::Every(2), 88, Err("signal-every")),
+            (Inline::Off, Signal::Every(1), 88, Ok(())),
+        ] {
+            assert_eq!(judged(&with(inline, signal_every), most), expected, "{inline:?} {most}");
         }
     }
 
