@@ -4,8 +4,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdmalab_experiments::{Common, Limits, Transport, ip_address, reaches};
 use rdmalab_gateway::node::{Log, Stop, World};
@@ -17,13 +18,11 @@ use rdmalab_verbs::{CmAddress, Context, Device};
 
 use super::configuration::{Part, Place, plan};
 use super::options::{Gateway, Node};
-use super::recorder::{Arrival, Arrivals};
+use super::recorder::{Arrival, Arrivals, room};
 use super::result::{Received, Sent, outcome};
 
 /// Time between two meetings of the ranks.
 const SLICE: Duration = Duration::from_millis(250);
-/// Time between two looks whether the gateway has ended.
-const LOOK: Duration = Duration::from_millis(1);
 /// What rank 0 says at a meeting: whether it is the last one.
 const GOES_ON: &[u8] = &[0];
 const IS_LAST: &[u8] = &[1];
@@ -93,7 +92,7 @@ pub fn run<R: Rank + Sync>(
     let mut received = end.received(summary.as_ref());
     let mut told = end.told();
     if cut_short.is_none() {
-        let bytes = received.unwrap_or_default().to_bytes(&end.arrivals.take());
+        let bytes = received.unwrap_or_default().to_bytes(&end.last_arrivals());
         let all = rank.exchange_to_end(&bytes)?;
         if end.part == Part::Source {
             let (there, rest) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
@@ -197,7 +196,10 @@ impl<R: Rank + Sync> End<'_, R> {
         world: &World,
     ) -> Result<(Result<Option<Summary>, String>, Vec<Arrival>, Result<(), Stopped>), Stopped> {
         let live = plan.as_ref().map(Plan::live);
+        let (at_end, over) = channel();
         let gateway: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
+            // Is dropped last, and ends the wait of the other thread.
+            let _at_end = at_end;
             let _over = SetAtEnd(&self.is_over);
             let ended = plan.map(|mut plan| {
                 if let Some(path) = self.part.reader() {
@@ -210,7 +212,7 @@ impl<R: Rank + Sync> End<'_, R> {
         let meetings: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
             let mut arrived = Vec::new();
             let ended = match self.rank.index() {
-                0 => self.lead(live.as_ref(), &mut arrived),
+                0 => self.lead(&over, live.as_ref(), &mut arrived),
                 _ => self.follow(live),
             };
             self.stop.set();
@@ -237,22 +239,23 @@ impl<R: Rank + Sync> End<'_, R> {
     }
 
     /// Rank 0: meets rank 1 until the source has ended, or it is asked to stop.
-    fn lead(&self, live: Option<&Live>, arrived: &mut Vec<Arrival>) -> Result<(), Stopped> {
+    fn lead(
+        &self,
+        over: &Receiver<()>,
+        live: Option<&Live>,
+        arrived: &mut Vec<Arrival>,
+    ) -> Result<(), Stopped> {
+        let mut taken = room();
         loop {
-            let until = Instant::now() + SLICE;
-            let goes_on =
-                || !self.has_ended() && !self.stop.is_set() && !self.rank.is_asked_to_stop();
-            while goes_on() && Instant::now() < until {
-                std::thread::sleep(LOOK);
-            }
-            let is_last = !goes_on();
+            // Nothing is sent: this waits for the end of the gateway.
+            let _ = over.recv_timeout(SLICE);
+            let is_last = self.has_ended() || self.stop.is_set() || self.rank.is_asked_to_stop();
             if is_last {
                 self.stop.set();
-                while !self.has_ended() {
-                    std::thread::sleep(LOOK);
-                }
+                let _ = over.recv();
             }
-            arrived.extend(self.arrivals.take());
+            self.arrivals.take(&mut taken);
+            arrived.extend_from_slice(&taken);
             let said = if is_last { IS_LAST } else { GOES_ON };
             let all = self.rank.exchange_to_end(said)?;
             let (_, there) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
@@ -285,8 +288,10 @@ impl<R: Rank + Sync> End<'_, R> {
             }
             self.rank.exchange_to_end(&[])?;
         }
+        let mut taken = room();
         loop {
-            let bytes = Received::default().to_bytes(&self.arrivals.take());
+            self.arrivals.take(&mut taken);
+            let bytes = Received::default().to_bytes(&taken);
             let all = self.rank.exchange_at_leisure(&bytes)?;
             if all.first().is_none_or(|said| said != GOES_ON) {
                 return Ok(());
@@ -295,6 +300,13 @@ impl<R: Rank + Sync> End<'_, R> {
                 return Err(early());
             }
         }
+    }
+
+    /// What has arrived since the last meeting.
+    fn last_arrivals(&self) -> Vec<Arrival> {
+        let mut taken = Vec::new();
+        self.arrivals.take(&mut taken);
+        taken
     }
 
     /// What the path that reads the node has counted at this end.
