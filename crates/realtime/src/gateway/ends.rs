@@ -117,16 +117,26 @@ pub fn run<R: Rank + Sync>(
         &format!("rank {}", rank.index()),
         cpu_share,
     );
-    if own.node == Node::Infiniband {
-        outcome.push_fact("device_kind", context.kind());
-        outcome.push_fact("device", context.device_name());
-        outcome.push_fact("port", common.port);
-        let bytes = record_bytes(own.values) as u64;
-        let is_inline = own.is_inline(common) && bytes <= limits.max_inline_bytes.into();
-        outcome.push_fact("inline", if is_inline { "yes" } else { "no" });
-    }
+    facts(&mut outcome, (own, common), (context, limits));
     outcome.cut_short = cut_short;
     Ok(outcome)
+}
+
+/// Facts of the device, if samples go over it.
+fn facts(
+    outcome: &mut Outcome,
+    (own, common): (&Gateway, &Common),
+    (context, limits): (&Context, &Limits),
+) {
+    if own.node != Node::Infiniband {
+        return;
+    }
+    outcome.push_fact("device_kind", context.kind());
+    outcome.push_fact("device", context.device_name());
+    outcome.push_fact("port", common.port);
+    let bytes = record_bytes(own.values) as u64;
+    let is_inline = own.is_inline(common) && bytes <= limits.max_inline_bytes.into();
+    outcome.push_fact("inline", if is_inline { "yes" } else { "no" });
 }
 
 /// Where the ranks meet, as rank 1 says.
