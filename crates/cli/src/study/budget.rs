@@ -1,5 +1,5 @@
-//! Fits a study into `--max-time`: every part is shortened to the same share of its work. If that is
-//! not enough, every sweep has fewer points.
+//! Fits a study into `--max-time`: every part is shortened to the same share of its work. If that
+//! is not enough, every sweep has fewer points.
 
 use std::time::Duration;
 
