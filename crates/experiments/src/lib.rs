@@ -44,6 +44,7 @@ pub use common::pace::load_rates;
 pub use common::params::{
     Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
 };
+pub use common::rdma_cm::{ip_address, reaches};
 pub use common::rules::{Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
 pub use common::words::no_such;
 pub use experiment::Experiment;

@@ -180,6 +180,9 @@ const BARE: &str = "bare-";
 
 impl Subcommand for RunArgs {
     fn augment_subcommands(command: Command) -> Command {
+        // Options that come while another test parses would not be those of its definition.
+        #[cfg(test)]
+        crate::know_experiments();
         let add =
             |command: Command, experiment: Experiment| command.subcommand(definition(experiment));
         Experiment::all().fold(command, add).subcommand_value_name("EXPERIMENT")

@@ -1,4 +1,5 @@
-//! Fits a study into `--max-time`: every part is shortened to the same share of its work.
+//! Fits a study into `--max-time`: every part is shortened to the same share of its work. If that
+//! is not enough, every sweep has fewer points.
 
 use std::time::Duration;
 
@@ -6,14 +7,15 @@ use rdmalab_experiments::Limits;
 
 use super::parts::{Part, What};
 use super::program;
-use super::shorten::{share_for, shortened};
+use super::shorten::{share_for, shortened, thinned};
 use crate::run::plan::duration;
 
 /// A plan may exceed the time by this factor without a warning.
 const SLACK: f64 = 1.1;
 
 /// Shortens the parts so that together they take `time`. Each part is shortened to the same share;
-/// if a part has reached its minimum, the others are shortened more.
+/// if a part has reached its minimum, the others are shortened more. If all have, sweeps keep the
+/// first and the last number of each list, and those between as far as they fit.
 pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
     let expected_s = |parts: &[Part]| -> f64 {
         parts.iter().map(|part| part.size(Some(limits)).expected_s).sum()
@@ -30,6 +32,9 @@ pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
     let share = share_for(time_s, |share| expected_s(&shortened_to(share)));
     let fitted = shortened_to(share);
     parts.clone_from_slice(&fitted);
+    if expected_s(parts) > time_s * SLACK {
+        thin(parts, time_s, &expected_s, limits);
+    }
     let least_s = expected_s(parts);
     if least_s > time_s * SLACK {
         errln!(
@@ -40,6 +45,34 @@ pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
             duration(least_s)
         );
     }
+}
+
+/// Leaves points of all sweeps out, and tells how many.
+fn thin(parts: &mut [Part], time_s: f64, expected_s: &impl Fn(&[Part]) -> f64, limits: &Limits) {
+    let thinned_to = |share: f64| -> Vec<Part> {
+        let mut parts = parts.to_vec();
+        for part in &mut parts {
+            if let What::Experiment(_, points) = &part.what {
+                part.words = thinned(&part.words, points, share);
+                part.look_up();
+            }
+        }
+        parts
+    };
+    let points =
+        |parts: &[Part]| -> usize { parts.iter().map(|part| part.size(Some(limits)).points).sum() };
+    let share = share_for(time_s, |share| expected_s(&thinned_to(share)));
+    let (fitted, all) = (thinned_to(share), points(parts));
+    let left = points(&fitted);
+    if left < all {
+        errln!(
+            "--max-time {}: {} of {all} points are left out, between the ends of their sweeps: \
+             claims about them cannot be judged",
+            duration(time_s),
+            all - left
+        );
+    }
+    parts.clone_from_slice(&fitted);
 }
 
 /// Shortens a part to a share of its work.

@@ -1,4 +1,5 @@
-//! Shortens a sweep by fewer repetitions, runs and messages, so that a study fits into a time.
+//! Shortens a sweep by fewer repetitions, runs and messages, and then by fewer points, so that a
+//! study fits into a time.
 
 use rdmalab_experiments::Point;
 use rdmalab_study::SweepCommand;
@@ -51,6 +52,26 @@ pub fn shortened(
     set(&mut words, "runs", runs, point.common.runs);
     set(&mut words, "messages", messages, point.common.messages);
     (words, repeats)
+}
+
+/// The options of a sweep with `share` of the values of each list of numbers, at least the first
+/// and the last one.
+pub fn thinned(words: &SweepCommand, points: &[Point], share: f64) -> SweepCommand {
+    let mut words = words.clone();
+    let Some(experiment) = points.first().map(Point::experiment) else { return words };
+    for option in experiment.options().iter().filter(|option| option.is_number) {
+        let Some((_, list)) = words.options.iter_mut().find(|(name, _)| name == option.name) else {
+            continue;
+        };
+        let all = option.values(list).unwrap_or_default();
+        let places: Vec<u64> = (0..all.len() as u64).collect();
+        let kept = evenly_spaced(&places, (all.len() as f64 * share).floor() as usize);
+        if kept.len() < all.len() {
+            let kept: Vec<&str> = kept.iter().map(|place| all[*place as usize].as_str()).collect();
+            *list = kept.join(",");
+        }
+    }
+    words
 }
 
 /// `wanted` values at even distances, including the first and the last.
@@ -106,6 +127,19 @@ mod tests {
         assert_eq!(line(0.02, 5), "1 x oneway --runs 1 --messages 8000");
         assert_eq!(line(0.002, 5), "1 x oneway --runs 1 --messages 800");
         assert_eq!(line(1e-9, 5), "1 x oneway --runs 1 --messages 20");
+    }
+
+    #[test]
+    fn points_go_between_the_ends_of_lists_of_numbers() {
+        let line = "oneway --transport rc,uc,ud --size 8..128*2 --depth 4 --messages 20";
+        let parts: Vec<String> = line.split(' ').map(String::from).collect();
+        let words = SweepCommand::of_line(&parts).unwrap();
+        let points = [Point::default_for(Experiment::ONEWAY)];
+        let left = |share| thinned(&words, &points, share).line().join(" ");
+        assert_eq!(left(1.0), line);
+        assert_eq!(left(0.7), line.replace("8..128*2", "8,32,128"));
+        assert_eq!(left(0.0), line.replace("8..128*2", "8,128"));
+        assert_eq!(thinned(&words, &[], 0.0).line().join(" "), line);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The connection manager, as experiments use it.
 
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmId, Context, VerbsError};
+use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmEventKind, CmId, Context, VerbsError};
 
 use crate::common::completions::{failed, timed_out};
 use crate::common::limits::Limits;
 use crate::common::params::Common;
 
+/// Time to find an address of this host, in milliseconds.
+const RESOLVE_MS: u32 = 2000;
 /// The longest sleep until an event: then the rank has to check that the other ranks still live.
 const SLICE_NS: u64 = 100_000_000;
 
@@ -27,6 +29,51 @@ pub(crate) fn event<R: Rank>(
         if waited_ns > rank.patience_ns() as f64 {
             return Err(timed_out(rank.patience_ns(), what));
         }
+    }
+}
+
+/// An IP address of the point's device and port, for a program that connects by itself.
+///
+/// # Errors
+/// Why no address works.
+pub fn ip_address(
+    context: &Context,
+    limits: &Limits,
+    common: &Common,
+) -> Result<CmAddress, String> {
+    let manager = context.library().connection_manager().map_err(|e| e.to_string())?;
+    let channel = manager.create_channel().map_err(|e| e.to_string())?;
+    bound(context, limits, common, || channel.create_id()).map(|(_, _, address)| address)
+}
+
+/// Fails unless this rank reaches that address by the point's device and port.
+///
+/// # Errors
+/// The address is not found, or found by another port.
+pub fn reaches<R: Rank>(
+    rank: &R,
+    context: &Context,
+    common: &Common,
+    address: &CmAddress,
+) -> Result<(), Stopped> {
+    let manager = context.library().connection_manager().map_err(failed)?;
+    let channel = manager.create_channel().map_err(failed)?;
+    let id = channel.create_id().map_err(failed)?;
+    id.resolve_address(address, RESOLVE_MS).map_err(failed)?;
+    let found = event(rank, &channel, "the address of rank 1")?;
+    let device = context.device_name();
+    match id.context() {
+        Some(own) if leads_to(&id, &own, context, common) => Ok(()),
+        Some(own) => Err(failed(format!(
+            "{address} is reached by {}, port {}, and not by {device}, port {}",
+            own.device_name(),
+            id.device_port(),
+            common.port
+        ))),
+        None if found.kind == CmEventKind::AddressResolved => {
+            Err(failed(format!("{address} is not reached by a device")))
+        }
+        None => Err(failed(format!("{address} is not found: {:?}", found.kind))),
     }
 }
 

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use rdmalab_config::{ConfigError, parse};
 use rdmalab_experiments::{Common, Signal, Transport};
 use rdmalab_gateway::Plan;
-use rdmalab_sample::record_bytes;
 
 use super::options::{Gateway, Node};
 
@@ -101,7 +100,11 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
     let buffers = own.buffers;
     match (own.node, part) {
         (Node::Loopback, _) => {
-            format!("type = \"loopback\", queuelen = {buffers}, in = {{ {signals} }}")
+            // A wake-up per sample would be measured in place of the timer.
+            format!(
+                "type = \"loopback\", mode = \"polling\", queuelen = {buffers}, \
+                 in = {{ {signals} }}"
+            )
         }
         (Node::Shmem, _) => {
             let names = match part {
@@ -110,9 +113,8 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
             };
             let [reads, writes] = names.map(|name| format!("/rdmalab-{port}-{name}"));
             format!(
-                "type = \"shmem\", mode = \"polling\", queuelen = {}, \
-                 in = {{ name = \"{reads}\", {signals} }}, out = {{ name = \"{writes}\" }}",
-                buffers.max(2)
+                "type = \"shmem\", mode = \"polling\", queuelen = {buffers}, \
+                 in = {{ name = \"{reads}\", {signals} }}, out = {{ name = \"{writes}\" }}"
             )
         }
         (Node::Socket, Part::Target) => format!(
@@ -131,16 +133,16 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
             own.prepost
         ),
         (Node::Infiniband, _) => {
-            let bytes = record_bytes(own.values) as u64;
-            let is_inline = u64::from(common.inline.wanted_bytes(bytes)) >= bytes;
+            let is_inline = own.is_inline(common);
             let every = match common.signal_every {
                 Signal::Every(every) => every,
-                Signal::Max => (buffers / 2).max(1),
+                Signal::Max => (common.tx_depth / 2).max(1),
             };
             format!(
-                "{}, out = {{ address = \"{address}:{port}\", max_wrs = {buffers}, \
+                "{}, out = {{ address = \"{address}:{port}\", max_wrs = {}, \
                  send_inline = {is_inline}, periodic_signaling = {every} }}",
-                infiniband(common)
+                infiniband(common),
+                common.tx_depth
             )
         }
     }
@@ -185,14 +187,19 @@ mod tests {
 
     #[test]
     fn options_become_keys() {
-        let own = Gateway { buffers: 64, prepost: false, ..Gateway::OWN };
-        let common = Common { rx_depth: 32, ..Gateway::COMMON };
+        let own = Gateway { buffers: 16, prepost: false, ..Gateway::OWN };
+        let common = Common { tx_depth: 64, rx_depth: 32, ..Gateway::COMMON };
         let to = text(&own, &common, Part::Target, PLACE);
         assert!(to.contains("max_wrs = 32, buffer_subtraction = 0, prepost = false"), "{to}");
         let from = |common: &Common| text(&own, common, Part::Source, PLACE);
         let keys = "max_wrs = 64, send_inline = true, periodic_signaling = 32 ";
         assert!(from(&common).contains(keys), "{}", from(&common));
         assert!(from(&common).contains("limit = 10100L, timer = \"timerfd\""));
+        for node in [Node::Shmem, Node::Loopback] {
+            let own = Gateway { node, ..own.clone() };
+            let queue = text(&own, &common, Part::of(0, node), PLACE);
+            assert!(queue.contains("mode = \"polling\", queuelen = 16, "), "{queue}");
+        }
         let signal_every = Signal::Every(8);
         let inline = rdmalab_experiments::Inline::Bytes(87);
         let common = Common { signal_every, inline, ..common };

@@ -4,30 +4,28 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rdmalab_experiments::Common;
+use rdmalab_experiments::{Common, Limits, Transport, ip_address, reaches};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::{Live, Plan, Summary};
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{Context, Device};
+use rdmalab_sample::record_bytes;
+use rdmalab_verbs::{CmAddress, Context, Device};
 
 use super::configuration::{Part, Place, plan};
 use super::options::{Gateway, Node};
-use super::recorder::{Arrival, Arrivals};
+use super::recorder::{Arrival, Arrivals, room};
 use super::result::{Received, Sent, outcome};
 
 /// Time between two meetings of the ranks.
 const SLICE: Duration = Duration::from_millis(250);
-/// Time between two looks whether the gateway has ended.
-const LOOK: Duration = Duration::from_millis(1);
 /// What rank 0 says at a meeting: whether it is the last one.
 const GOES_ON: &[u8] = &[0];
 const IS_LAST: &[u8] = &[1];
-/// Entries of a port's GID table that are looked at for an address.
-const GIDS: u32 = 32;
 
 /// One end of the experiment.
 struct End<'a, R> {
@@ -35,6 +33,8 @@ struct End<'a, R> {
     part: Part,
     arrivals: Arrivals,
     stop: Stop,
+    /// Whether the node has to connect.
+    has_peers: bool,
     /// Whether its gateway has ended.
     is_over: AtomicBool,
     /// What the gateway told.
@@ -57,16 +57,18 @@ pub fn run<R: Rank + Sync>(
     common: &Common,
     rank: &R,
     context: &Context,
+    limits: &Limits,
 ) -> Result<Outcome, Stopped> {
     if !rank.shares_clock(1 - rank.index().min(1)) {
         return Err(failed("one clock has to stamp both ends: run both ranks on one host"));
     }
-    let place = meet(rank, context, common)?;
+    let place = meet(own, common, rank, (context, limits))?;
     let end = End {
         rank,
         part: Part::of(rank.index(), own.node),
         arrivals: Arrivals::new(),
         stop: Stop::default(),
+        has_peers: own.node.has_peers(),
         is_over: AtomicBool::new(false),
         told: Arc::default(),
     };
@@ -88,22 +90,26 @@ pub fn run<R: Rank + Sync>(
         Err(failure) => return Err(failure),
     };
     let mut received = end.received(summary.as_ref());
+    let mut told = end.told();
     if cut_short.is_none() {
-        let bytes = received.unwrap_or_default().to_bytes(&end.arrivals.take());
+        let bytes = received.unwrap_or_default().to_bytes(&end.last_arrivals());
         let all = rank.exchange_to_end(&bytes)?;
         if end.part == Part::Source {
             let (there, rest) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
             received = Some(there);
             arrived.extend(rest);
         }
+        let all = rank.exchange_to_end(told.as_bytes())?;
+        told = all.iter().map(|said| String::from_utf8_lossy(said)).collect::<Vec<_>>().join("; ");
         cut_short = rank.is_asked_to_stop().then(|| Stopped::Asked.to_string());
     }
     let sent = summary.as_ref().filter(|_| rank.index() == 0).map(Sent::of);
     if let (Some(sent), None) = (&sent, &cut_short) {
-        end.check(own, sent)?;
+        check(own, common, sent, received.unwrap_or_default())
+            .map_err(|why| failed(format!("{why} ({told})")))?;
     }
     let mut outcome = match sent {
-        Some(sent) => outcome(common, &sent, received.as_ref(), &arrived),
+        Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrived).map_err(failed)?,
         None => Outcome::default(),
     };
     outcome.push_figure(
@@ -111,32 +117,63 @@ pub fn run<R: Rank + Sync>(
         &format!("rank {}", rank.index()),
         cpu_share,
     );
-    outcome.push_fact("device_kind", context.kind());
-    outcome.push_fact("device", context.device_name());
+    facts(&mut outcome, (own, common), (context, limits));
     outcome.cut_short = cut_short;
     Ok(outcome)
 }
 
+/// Facts of the device, if samples go over it.
+fn facts(
+    outcome: &mut Outcome,
+    (own, common): (&Gateway, &Common),
+    (context, limits): (&Context, &Limits),
+) {
+    if own.node != Node::Infiniband {
+        return;
+    }
+    outcome.push_fact("device_kind", context.kind());
+    outcome.push_fact("device", context.device_name());
+    outcome.push_fact("port", common.port);
+    let bytes = record_bytes(own.values) as u64;
+    let is_inline = own.is_inline(common) && bytes <= limits.max_inline_bytes.into();
+    outcome.push_fact("inline", if is_inline { "yes" } else { "no" });
+}
+
 /// Where the ranks meet, as rank 1 says.
-fn meet<R: Rank>(rank: &R, context: &Context, common: &Common) -> Result<Place, Stopped> {
-    let address = address(context, common);
+fn meet<R: Rank>(
+    own: &Gateway,
+    common: &Common,
+    rank: &R,
+    (context, limits): (&Context, &Limits),
+) -> Result<Place, Stopped> {
+    let ip = match own.node {
+        Node::Infiniband => address(common, context, limits)?,
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
     // The port is free again when nobody holds it; the system gives it to nobody else for a while.
-    let free = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
-    let free = free.map_err(|why| failed(format!("{address}: {why}")))?;
+    let free = TcpListener::bind((ip, 0)).and_then(|listener| listener.local_addr());
+    let free = free.map_err(|why| failed(format!("{ip}: {why}")))?;
     let all = rank.exchange(free.to_string().as_bytes())?;
     let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes));
-    let place: Option<SocketAddr> = text.and_then(|text| text.parse().ok());
+    let place: Option<SocketAddr> = text.as_ref().and_then(|text| text.parse().ok());
     let place = place.ok_or_else(|| failed("the address of rank 1 is not understood"))?;
+    if own.node == Node::Infiniband && common.transport != Transport::Uc && rank.index() == 0 {
+        let there: CmAddress = place.to_string().parse().map_err(failed)?;
+        reaches(rank, context, common, &there)?;
+    }
     Ok(Place { address: place.ip(), port: place.port() })
 }
 
-/// The address of the port: that of its GID, if it has one. Otherwise the connection manager takes
-/// a device by itself.
-fn address(context: &Context, common: &Common) -> IpAddr {
-    let gids = context.query_port(common.port).map_or(0, |port| port.gid_tbl_len.min(GIDS));
-    let mut gids = common.gid_index.map_or(0..gids, |index| index.into()..u32::from(index) + 1);
-    let ipv4 = gids.find_map(|index| context.query_gid(common.port, index).ok()?.to_ipv4_mapped());
-    ipv4.unwrap_or(Ipv4Addr::LOCALHOST).into()
+/// An address of the device's port. UC opens the device by its name, so any address will do.
+fn address(common: &Common, context: &Context, limits: &Limits) -> Result<IpAddr, Stopped> {
+    match ip_address(context, limits, common) {
+        Ok(address) => {
+            let address: SocketAddr = address.to_string().parse().map_err(failed)?;
+            Ok(address.ip())
+        }
+        Err(_) if common.transport == Transport::Uc => Ok(Ipv4Addr::LOCALHOST.into()),
+        Err(why) => Err(failed(why)),
+    }
 }
 
 /// The device of a context, for the gateway to open.
@@ -169,7 +206,10 @@ impl<R: Rank + Sync> End<'_, R> {
         world: &World,
     ) -> Result<(Result<Option<Summary>, String>, Vec<Arrival>, Result<(), Stopped>), Stopped> {
         let live = plan.as_ref().map(Plan::live);
+        let (at_end, over) = channel();
         let gateway: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
+            // Is dropped last, and ends the wait of the other thread.
+            let _at_end = at_end;
             let _over = SetAtEnd(&self.is_over);
             let ended = plan.map(|mut plan| {
                 if let Some(path) = self.part.reader() {
@@ -182,7 +222,7 @@ impl<R: Rank + Sync> End<'_, R> {
         let meetings: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(move || {
             let mut arrived = Vec::new();
             let ended = match self.rank.index() {
-                0 => self.lead(&mut arrived),
+                0 => self.lead(&over, live.as_ref(), &mut arrived),
                 _ => self.follow(live),
             };
             self.stop.set();
@@ -209,21 +249,23 @@ impl<R: Rank + Sync> End<'_, R> {
     }
 
     /// Rank 0: meets rank 1 until the source has ended, or it is asked to stop.
-    fn lead(&self, arrived: &mut Vec<Arrival>) -> Result<(), Stopped> {
+    fn lead(
+        &self,
+        over: &Receiver<()>,
+        live: Option<&Live>,
+        arrived: &mut Vec<Arrival>,
+    ) -> Result<(), Stopped> {
+        let mut taken = room();
         loop {
-            let until = Instant::now() + SLICE;
-            let goes_on = || !self.has_ended() && !self.rank.is_asked_to_stop();
-            while goes_on() && Instant::now() < until {
-                std::thread::sleep(LOOK);
-            }
-            let is_last = !goes_on();
+            // Nothing is sent: this waits for the end of the gateway.
+            let _ = over.recv_timeout(SLICE);
+            let is_last = self.has_ended() || self.stop.is_set() || self.rank.is_asked_to_stop();
             if is_last {
                 self.stop.set();
-                while !self.has_ended() {
-                    std::thread::sleep(LOOK);
-                }
+                let _ = over.recv();
             }
-            arrived.extend(self.arrivals.take());
+            self.arrivals.take(&mut taken);
+            arrived.extend_from_slice(&taken);
             let said = if is_last { IS_LAST } else { GOES_ON };
             let all = self.rank.exchange_to_end(said)?;
             let (_, there) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
@@ -231,7 +273,18 @@ impl<R: Rank + Sync> End<'_, R> {
             if is_last {
                 return Ok(());
             }
+            if arrived.is_empty() && live.is_some_and(|live| self.sends_to_nobody(live)) {
+                self.stop.set();
+            }
         }
+    }
+
+    /// Whether samples flow although no peer has come. Asked only as long as nothing has arrived,
+    /// since an answer takes the path some time.
+    fn sends_to_nobody(&self, live: &Live) -> bool {
+        let all = live.ask(Duration::ZERO);
+        let Some((_, path)) = all.first().filter(|_| self.has_peers) else { return false };
+        path.samples > 0 && path.destinations.iter().all(|to| to.connected == 0)
     }
 
     /// Rank 1: says when its gateway reads, then gives what arrived until rank 0 has ended.
@@ -245,8 +298,10 @@ impl<R: Rank + Sync> End<'_, R> {
             }
             self.rank.exchange_to_end(&[])?;
         }
+        let mut taken = room();
         loop {
-            let bytes = Received::default().to_bytes(&self.arrivals.take());
+            self.arrivals.take(&mut taken);
+            let bytes = Received::default().to_bytes(&taken);
             let all = self.rank.exchange_at_leisure(&bytes)?;
             if all.first().is_none_or(|said| said != GOES_ON) {
                 return Ok(());
@@ -257,22 +312,49 @@ impl<R: Rank + Sync> End<'_, R> {
         }
     }
 
+    /// What has arrived since the last meeting.
+    fn last_arrivals(&self) -> Vec<Arrival> {
+        let mut taken = Vec::new();
+        self.arrivals.take(&mut taken);
+        taken
+    }
+
     /// What the path that reads the node has counted at this end.
     fn received(&self, summary: Option<&Summary>) -> Option<Received> {
         self.part.reader().and_then(|path| summary?.paths.get(path)).map(Received::of)
     }
 
-    /// Whether both ends have connected, and no node has failed.
-    fn check(&self, own: &Gateway, sent: &Sent) -> Result<(), Stopped> {
-        let has_peers = matches!(own.node, Node::Infiniband | Node::Shmem);
-        let what = match sent {
-            Sent { failed: Some(node), .. } => format!("{node} ended early"),
-            Sent { connected: 0, .. } if has_peers => "the ranks did not connect".to_owned(),
-            _ => return Ok(()),
-        };
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        Err(failed(format!("{what}: {}", told.join("; "))))
+    /// What the gateway of this rank told.
+    fn told(&self) -> String {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).join("; ")
     }
+}
+
+/// Whether something was measured.
+///
+/// # Errors
+/// Why not, with what to do.
+fn check(own: &Gateway, common: &Common, sent: &Sent, received: Received) -> Result<(), String> {
+    let why = match (sent, own.node) {
+        (Sent { failed: Some(node), .. }, _) => format!("{node} ended early"),
+        (Sent { samples: 0, .. }, _) => format!(
+            "the source missed all {} ticks: choose a --rate below {}, more --messages, or more \
+             processors",
+            sent.missed, common.rate_per_s
+        ),
+        (Sent { connected: 0, .. }, node) if node.has_peers() => {
+            "the ranks did not connect: look at the device and its port".to_owned()
+        }
+        (_, _) if received.samples > 0 => return Ok(()),
+        (_, Node::Infiniband) => {
+            "no sample arrived: choose --transport rc, which tells why".to_owned()
+        }
+        (_, Node::Socket) => "no sample arrived: does a firewall drop UDP on loopback?".to_owned(),
+        (_, Node::Shmem | Node::Loopback) => {
+            "no sample arrived: choose a lower --rate, or more processors".to_owned()
+        }
+    };
+    Err(why)
 }
 
 /// Is set at the end of a block, also by a panic.
@@ -286,4 +368,33 @@ impl Drop for SetAtEnd<'_> {
 
 fn failed(why: impl std::fmt::Display) -> Stopped {
     Stopped::Failed(why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_experiments::Workload;
+
+    use super::*;
+
+    #[test]
+    fn a_run_without_an_arrival_is_an_error_with_advice() {
+        let judged = |node, sent: &Sent, samples| {
+            let own = Gateway { node, ..Gateway::OWN };
+            let received = Received { samples, ..Received::default() };
+            check(&own, &Gateway::COMMON, sent, received)
+        };
+        let sent = Sent { samples: 9, connected: 1, ..Sent::default() };
+        for &node in Node::ALL {
+            assert_eq!(judged(node, &sent, 1), Ok(()));
+            let why = judged(node, &sent, 0).unwrap_err();
+            assert!(why.starts_with("no sample arrived: "), "{why}");
+            let nobody = judged(node, &Sent { samples: 9, ..Sent::default() }, 0).unwrap_err();
+            assert_eq!(nobody.contains("did not connect"), node.has_peers(), "{nobody}");
+            let none = judged(node, &Sent { missed: 9, ..Sent::default() }, 0).unwrap_err();
+            assert!(none.contains("missed all 9 ticks: choose a --rate below 1000"), "{none}");
+        }
+        let failed = Sent { failed: Some("node".to_owned()), ..sent };
+        let why = judged(Node::Socket, &failed, 1).unwrap_err();
+        assert!(why.contains("node ended early"), "{why}");
+    }
 }

@@ -12,7 +12,7 @@ pub struct Gateway {
     pub values: usize,
     /// How the source waits for its ticks.
     pub timer: Timer,
-    /// Samples that the node holds at most, or sends that are under way.
+    /// Samples that the queue of shmem or loopback holds at most.
     pub buffers: u32,
     /// Whether all receives are posted before the first sample.
     pub prepost: bool,
@@ -39,6 +39,22 @@ words! {
         Timerfd = "timerfd",
         /// By reading the processor's counter.
         Tsc = "tsc",
+    }
+}
+
+impl Node {
+    /// Whether its ends connect.
+    pub const fn has_peers(self) -> bool {
+        matches!(self, Self::Infiniband | Self::Shmem)
+    }
+
+    /// Fewest and most samples of its queue, if that is one of `--buffers`.
+    pub const fn queue(self) -> Option<std::ops::RangeInclusive<u32>> {
+        match self {
+            Self::Shmem => Some(2..=1_048_576),
+            Self::Loopback => Some(1..=16_777_216),
+            Self::Infiniband | Self::Socket => None,
+        }
     }
 }
 

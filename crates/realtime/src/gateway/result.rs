@@ -5,6 +5,7 @@ use rdmalab_gateway::{PathReport, Summary};
 use rdmalab_measure::quantity::MISSED_MAX;
 use rdmalab_measure::{Outcome, Quantity};
 
+use super::options::{Gateway, Node};
 use super::recorder::Arrival;
 
 /// What the source has sent.
@@ -18,6 +19,8 @@ pub struct Sent {
     pub dropped: u64,
     /// How often a peer came.
     pub connected: u64,
+    /// How often a peer went.
+    pub disconnected: u64,
     /// How often the wall clock was set.
     pub clock_steps: usize,
     /// A node that ended early.
@@ -31,8 +34,9 @@ impl Sent {
         let failed = summary.failed().first().map(|node| (*node).to_owned());
         let Some(path) = summary.paths.first() else { return Self::default() };
         let connected = path.destinations.iter().map(|to| to.connected).sum();
+        let disconnected = path.destinations.iter().map(|to| to.disconnected).sum();
         let PathReport { samples, missed, dropped, .. } = *path;
-        Self { samples, missed, dropped, connected, clock_steps, failed }
+        Self { samples, missed, dropped, connected, disconnected, clock_steps, failed }
     }
 }
 
@@ -77,12 +81,16 @@ impl Received {
 
 /// What was measured. Without the receiver's counts, only what the source knows, and the latencies
 /// up to then.
+///
+/// # Errors
+/// More samples arrived than were sent.
 pub fn outcome(
+    own: &Gateway,
     common: &Common,
     sent: &Sent,
     received: Option<&Received>,
     arrivals: &[Arrival],
-) -> Outcome {
+) -> Result<Outcome, String> {
     let mut outcome = Outcome::default();
     let is_warm_up = |arrival: &&Arrival| arrival.number < common.warm_up;
     let warm_up = arrivals.iter().filter(is_warm_up);
@@ -90,23 +98,43 @@ pub fn outcome(
     let all = warm_up.clone().chain(counted).map(|arrival| arrival.ns as f64);
     outcome.push_series(Quantity::OneWay, "t", warm_up.count(), all.collect());
     let ticks = sent.samples + sent.missed;
-    let mut share = |quantity, part: u64, all: u64| {
-        // Of nothing, nothing is lost: a point always has its shares.
-        outcome.push_figure(quantity, "", part as f64 / all.max(1) as f64);
-    };
-    share(Quantity::MissedShare, sent.missed, ticks);
+    share(&mut outcome, Quantity::MissedShare, sent.missed, ticks);
     let mut counts =
         vec![("sent", sent.samples), ("missed", sent.missed), ("dropped", sent.dropped)];
+    warn(own, common, sent, &mut outcome);
     if let Some(&Received { samples, duplicate, reordered }) = received {
-        let lost = sent.samples.saturating_sub(samples - duplicate);
-        share(Quantity::LostShare, lost, sent.samples);
-        share(Quantity::DuplicateShare, duplicate, sent.samples);
+        let arrived = samples.saturating_sub(duplicate);
+        let taken = sent.samples.saturating_sub(sent.dropped);
+        let lost = taken.checked_sub(arrived).ok_or_else(|| {
+            format!("{arrived} samples arrived, but the node has taken {taken} only")
+        })?;
+        if lost > 0 {
+            let advice = match own.node {
+                Node::Infiniband => ", or a larger --rx-depth",
+                _ => "",
+            };
+            let warning = format!("{lost} samples were lost: choose a lower rate{advice}");
+            outcome.warnings.push(warning);
+        }
+        share(&mut outcome, Quantity::LostShare, lost, sent.samples);
+        share(&mut outcome, Quantity::DuplicateShare, duplicate, sent.samples);
         counts.extend([("received", samples), ("lost", lost)]);
         counts.extend([("duplicated", duplicate), ("reordered", reordered)]);
     }
     for (name, count) in counts {
         outcome.push_count(name, count);
     }
+    Ok(outcome)
+}
+
+/// Of nothing, nothing is lost: a point always has its shares.
+fn share(outcome: &mut Outcome, quantity: Quantity, part: u64, all: u64) {
+    outcome.push_figure(quantity, "", part as f64 / all.max(1) as f64);
+}
+
+/// Warnings of what the source has found.
+fn warn(own: &Gateway, common: &Common, sent: &Sent, outcome: &mut Outcome) {
+    let ticks = sent.samples + sent.missed;
     if sent.missed as f64 > MISSED_MAX * ticks as f64 {
         outcome.warnings.push(format!(
             "--rate {}: the source missed {:.0} % of the ticks, and latencies are those of the \
@@ -115,20 +143,34 @@ pub fn outcome(
             sent.missed as f64 / ticks as f64 * 100.0
         ));
     }
+    if sent.dropped > 0 {
+        let queue = match own.node {
+            Node::Shmem | Node::Loopback => ", or more --buffers",
+            Node::Infiniband | Node::Socket => "",
+        };
+        outcome.warnings.push(format!(
+            "{} samples found the queue of the node full: choose a lower rate{queue}",
+            sent.dropped
+        ));
+    }
+    if sent.disconnected > 0 {
+        outcome.warnings.push(format!(
+            "the ranks lost their connection {} times, and the time without one counts",
+            sent.disconnected
+        ));
+    }
     if sent.clock_steps > 0 {
         outcome.warnings.push(
             "the wall clock was set meanwhile, and some latencies are wrong: repeat the run"
                 .to_owned(),
         );
     }
-    outcome
 }
 
 #[cfg(test)]
 mod tests {
     use rdmalab_experiments::Workload;
 
-    use super::super::Gateway;
     use super::*;
 
     const ARRIVALS: [Arrival; 4] = [
@@ -139,7 +181,8 @@ mod tests {
     ];
 
     fn found(sent: &Sent, received: &Received) -> Outcome {
-        outcome(&Common { warm_up: 2, ..Gateway::COMMON }, sent, Some(received), &ARRIVALS)
+        let common = Common { warm_up: 2, ..Gateway::COMMON };
+        outcome(&Gateway::OWN, &common, sent, Some(received), &ARRIVALS).unwrap()
     }
 
     fn count(outcome: &Outcome, name: &str) -> Option<u64> {
@@ -152,15 +195,28 @@ mod tests {
 
     #[test]
     fn each_trouble_is_a_share_of_its_own() {
-        let sent = Sent { samples: 8, missed: 2, dropped: 1, connected: 1, ..Sent::default() };
+        let (connected, disconnected) = (2, 1);
+        let sent = Sent { samples: 8, missed: 2, dropped: 1, ..Sent::default() };
+        let sent = Sent { connected, disconnected, ..sent };
         let received = Received { samples: 7, duplicate: 2, reordered: 1 };
         let outcome = found(&sent, &received);
-        // Of ten ticks two were missed; of eight samples three never came, and two came twice.
+        // Of ten ticks two were missed; of eight samples one found no room, two never came,
+        // and two came twice.
         assert_eq!(share(&outcome, Quantity::MissedShare), Some(0.2));
-        assert_eq!(share(&outcome, Quantity::LostShare), Some(0.375));
+        assert_eq!(share(&outcome, Quantity::LostShare), Some(0.25));
         assert_eq!(share(&outcome, Quantity::DuplicateShare), Some(0.25));
-        assert_eq!((count(&outcome, "lost"), count(&outcome, "dropped")), (Some(3), Some(1)));
-        assert!(outcome.warnings[0].contains("missed 20 % of the ticks"), "{outcome:?}");
+        assert_eq!((count(&outcome, "lost"), count(&outcome, "dropped")), (Some(2), Some(1)));
+        for (at, says) in [
+            "missed 20 % of the ticks",
+            "1 samples found",
+            "lost their connection 1 times",
+            "2 samples were lost",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(outcome.warnings[at].contains(says), "{outcome:?}");
+        }
         let series = &outcome.series[0];
         assert_eq!((series.warm_up, &series.samples[..]), (2, &[900.0, 800.0, 200.0, -3.0][..]));
     }
@@ -179,10 +235,21 @@ mod tests {
 
     #[test]
     fn without_the_receiver_nothing_is_said_of_what_is_lost() {
-        let outcome = outcome(&Gateway::COMMON, &Sent { samples: 9, ..Sent::default() }, None, &[]);
+        let sent = Sent { samples: 9, ..Sent::default() };
+        let outcome = outcome(&Gateway::OWN, &Gateway::COMMON, &sent, None, &[]).unwrap();
         assert_eq!(share(&outcome, Quantity::MissedShare), Some(0.0));
         assert_eq!((share(&outcome, Quantity::LostShare), count(&outcome, "lost")), (None, None));
         assert_eq!(count(&outcome, "sent"), Some(9));
+    }
+
+    #[test]
+    fn more_arrivals_than_samples_are_an_error() {
+        let sent = Sent { samples: 9, dropped: 1, ..Sent::default() };
+        let received = |samples| Received { samples, ..Received::default() };
+        let judged =
+            |received| outcome(&Gateway::OWN, &Gateway::COMMON, &sent, Some(&received), &ARRIVALS);
+        assert!(judged(received(8)).is_ok());
+        assert!(judged(received(9)).unwrap_err().contains("9 samples arrived"));
     }
 
     #[test]
