@@ -102,7 +102,7 @@ fn a_disk_that_lost_the_end_of_some_samples(dir: &Path) {
     a_disk_that_lost_a_point(dir);
 }
 
-/// What cannot be read is no point that was not measured, and the exit code says that it is missing.
+/// A point that cannot be read was measured. The exit code says that it is missing.
 fn a_disk_that_lost_a_point(dir: &Path) {
     let unfinished = Record::open(dir).unwrap().unfinished_points();
     let points = File::options().write(true).open(dir.join("points.jsonl")).unwrap();
