@@ -89,3 +89,23 @@ fn a_short_capture_is_kept_once_and_a_long_one_is_not() {
     assert_eq!(record.capture(), None);
     assert!(Record::open(home.path()).unwrap().damage.is_empty());
 }
+
+/// A damaged line is a point that was measured. A line that was not written to its end is none.
+#[test]
+fn a_point_that_cannot_be_read_was_measured() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path();
+    copied(dir);
+    let whole = Record::open(dir).unwrap();
+    let path = dir.join("points.jsonl");
+    let mut lines = fs::read(&path).unwrap();
+    lines.extend(b"{\"number\": 7, \"order");
+    fs::write(&path, &lines).unwrap();
+    let torn = Record::open(dir).unwrap();
+    assert_eq!((torn.points.len(), torn.damaged_points), (whole.points.len(), 0));
+    lines[0] = b'x';
+    fs::write(&path, &lines).unwrap();
+    let damaged = Record::open(dir).unwrap();
+    assert_eq!((damaged.points.len(), damaged.damaged_points), (whole.points.len() - 1, 1));
+    assert_eq!(damaged.unfinished_points(), whole.unfinished_points());
+}

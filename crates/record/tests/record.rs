@@ -246,7 +246,6 @@ fn a_torn_line_costs_that_line() {
     let worse = Record::open(writer.dir()).unwrap();
     assert_eq!((worse.points.len(), worse.damage.len()), (2, 2));
     assert!(worse.damage[1].starts_with("line 4 of points.jsonl was left out"), "{worse:?}");
-    assert_eq!((torn.damaged_points, worse.damaged_points), (0, 2));
 }
 
 #[test]

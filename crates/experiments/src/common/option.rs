@@ -209,7 +209,7 @@ pub(crate) use {choices, number_field, word_field};
 /// Upper bound of every count; [`crate::check`] bounds the product of several counts.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;
 
-/// A number within its bounds. Its unit decides which letters may follow its digits: see [`Kind`].
+/// A number within its bounds. Its unit decides which letters may follow its digits.
 ///
 /// # Errors
 /// What is wrong with the text, or the bounds.
