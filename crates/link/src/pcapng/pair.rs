@@ -64,8 +64,8 @@ impl TemplatePair {
         next.key == key && next.count >= next.needed
     }
 
-    /// Makes a template of a packet ([`Templates::learn`]). It displaces one with the same key,
-    /// which the queue does not know any more, or else the older one.
+    /// Makes a template of a packet. It displaces one with the same key, which the queue does not
+    /// know any more, or else the older one.
     pub fn learn(
         &self,
         key: u64,
