@@ -1,7 +1,5 @@
 //! A node that publishes and subscribes, by any protocol.
 
-use std::sync::Arc;
-
 use rdmalab_sample::Signal;
 
 use super::Endpoint;
@@ -12,35 +10,58 @@ use super::wire::{Role, Wire};
 use crate::format::FormatChoice;
 use crate::node::{Node, NodeCounts, Sink, Source, World};
 
-/// Makes the state machine of a new connection: for this role, over ipc or not.
-pub type MakeWire = dyn Fn(Role, bool) -> Box<dyn Wire> + Send + Sync;
+/// Makes the state machine of a new connection: for this role, over ipc or not, with the filter of
+/// the half.
+pub type MakeWire = fn(Role, bool, Option<&str>) -> Box<dyn Wire>;
 
 /// The node.
 pub struct PubSub {
-    /// Its name.
-    pub name: String,
-    /// The form of samples.
-    pub format: FormatChoice,
+    name: String,
+    format: FormatChoice,
     /// The signals of samples that it reads.
     pub signals: Vec<Signal>,
-    /// Where it reads.
-    pub from: Vec<Endpoint>,
-    /// Where it writes.
-    pub to: Vec<Endpoint>,
+    /// Where it reads, and with what messages must begin there.
+    from: (Vec<Endpoint>, Option<String>),
+    /// The same where it writes.
+    to: (Vec<Endpoint>, Option<String>),
     /// Samples that wait at most for each subscriber.
-    pub queuelen: usize,
+    queuelen: usize,
     /// Its protocol.
-    pub make: Arc<MakeWire>,
+    make: MakeWire,
     /// What it counts.
     pub counts: NodeCounts,
 }
 
 impl PubSub {
     fn peers(&self, role: Role, world: &World) -> Result<Peers, String> {
-        let endpoints = if role == Role::Publisher { &self.to } else { &self.from };
-        let all = self.make.clone();
-        let make = Box::new(move |is_ipc| all(role, is_ipc));
-        Peers::open(endpoints, make, &self.name, world, &self.counts)
+    /// A node of this protocol without endpoints.
+    pub fn new(name: &str, format: FormatChoice, signals: Vec<Signal>, make: MakeWire) -> Self {
+        Self {
+            name: name.to_owned(),
+            format,
+            signals,
+            from: Default::default(),
+            to: Default::default(),
+            queuelen: 1,
+            make,
+            counts: NodeCounts::default(),
+        }
+    }
+
+    /// Reads at these endpoints.
+    pub fn reads(&mut self, endpoints: Vec<Endpoint>, filter: Option<String>) {
+        self.from = (endpoints, filter);
+    }
+
+    /// Writes at these endpoints; so many samples wait at most for each subscriber.
+    pub fn writes(&mut self, endpoints: Vec<Endpoint>, filter: Option<String>, queuelen: usize) {
+        (self.to, self.queuelen) = ((endpoints, filter), queuelen);
+    }
+
+        let half = if role == Role::Publisher { &self.to } else { &self.from };
+        let (filter, make) = (half.1.clone(), self.make);
+        let make = Box::new(move |is_ipc| make(role, is_ipc, filter.as_deref()));
+        Peers::open(&half.0, make, &self.name, world, &self.counts)
     }
 }
 

@@ -5,15 +5,12 @@
 
 mod sp;
 
-use std::sync::Arc;
-
 use rdmalab_config::{At, ConfigError, OneOrMany, group};
 use sp::Sp;
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
-use crate::node::{Node, NodeCounts};
-use crate::pubsub::wire::{Role, Wire};
+use crate::node::Node;
 use crate::pubsub::{Endpoint, PubSub};
 
 group! {
@@ -69,23 +66,18 @@ impl Config {
     /// What is wrong, and where.
     pub fn node(self, name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
         let signals = signals_or_default(self.r#in.as_ref().map(|half| &half.common));
-        let (mut from, mut to, mut queuelen) = (Vec::new(), Vec::new(), 1);
-        let (mut wanted, mut prefix) = (None, None);
+        let mut node = PubSub::new(&name.value, self.format, signals, |role, is_ipc, filter| {
+            Box::new(Sp::new(role, is_ipc, filter))
+        });
         if let Some(half) = self.r#in {
-            from = Endpoint::all(half.endpoints.as_ref(), false, false)?;
-            wanted = half.filter;
+            let from = Endpoint::all(half.endpoints.as_ref(), false, false)?;
+            node.reads(from, half.filter);
         }
         if let Some(half) = self.out {
-            to = Endpoint::all(half.endpoints.as_ref(), true, false)?;
-            (prefix, queuelen) = (half.filter, half.queuelen);
+            let to = Endpoint::all(half.endpoints.as_ref(), true, false)?;
+            node.writes(to, half.filter, half.queuelen);
         }
-        let make = move |role, is_ipc| {
-            let filter = if role == Role::Publisher { &prefix } else { &wanted };
-            Box::new(Sp::new(role, is_ipc, filter.as_deref())) as Box<dyn Wire>
-        };
-        let (name, counts) = (name.value.clone(), NodeCounts::default());
-        let (format, make) = (self.format, Arc::new(make));
-        Ok(Box::new(PubSub { name, format, signals, from, to, queuelen, make, counts }))
+        Ok(Box::new(node))
     }
 }
 
@@ -94,7 +86,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use rdmalab_measure::Clock;
@@ -103,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::node::{Log, Sink, SourceState, Stop, World};
-    use crate::pubsub::wire::Heard;
+    use crate::pubsub::wire::{Heard, Role, Wire as _};
     use crate::timer::TimerKind;
 
     /// Samples that may wait.
@@ -120,20 +112,23 @@ mod tests {
     /// A node that publishes or reads at a path.
     fn node(path: &Path, binds: bool) -> PubSub {
         let position = rdmalab_config::parse("a.conf", "").unwrap().at;
+        with_room(path, binds, ROOM)
+    }
+
+    fn with_room(path: &Path, binds: bool, room: usize) -> PubSub {
         let text = At { value: format!("ipc://{}", path.display()), at: position };
         let ends = Endpoint::all(Some(&OneOrMany(vec![text])), binds, false).unwrap();
-        let (from, to) = if binds { (Vec::new(), ends) } else { (ends, Vec::new()) };
-        PubSub {
-            name: "nn".to_owned(),
-            format: FormatChoice::named("rdmalab.binary"),
-            signals: Signal::numbered(8, Kind::Float),
-            from,
-            to,
-            queuelen: ROOM,
-            make: Arc::new(|role, is_ipc| Box::new(Sp::new(role, is_ipc, None)) as Box<dyn Wire>),
-            counts: NodeCounts::default(),
+        let format = FormatChoice::named("rdmalab.binary");
+        let signals = Signal::numbered(8, Kind::Float);
+        let mut node = PubSub::new("nn", format, signals, |role, is_ipc, _| {
+            Box::new(Sp::new(role, is_ipc, None))
+        });
+        match binds {
+            true => node.writes(ends, None, room),
+            false => node.reads(ends, None),
         }
     }
+        node
 
     /// A peer that knows the protocol.
     struct Other {
@@ -295,7 +290,7 @@ mod tests {
         let mut pool = Pool::new(4, 9);
         let mut to = Vec::new();
         let mut one = sample(&mut pool);
-        let format = node.format.build();
+        let format = FormatChoice::named("rdmalab.binary").build();
         let form = rdmalab_sample::Form::Message;
         for (run, number) in [5, 5, 4, 55].into_iter().enumerate() {
             let mut body = Vec::new();

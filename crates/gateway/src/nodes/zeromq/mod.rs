@@ -5,15 +5,12 @@
 
 mod zmtp;
 
-use std::sync::Arc;
-
 use rdmalab_config::{At, ConfigError, OneOrMany, group, one_of};
 use zmtp::Zmtp;
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
-use crate::node::{Node, NodeCounts};
-use crate::pubsub::wire::{Role, Wire};
+use crate::node::Node;
 use crate::pubsub::{Endpoint, PubSub};
 
 one_of! {
@@ -87,22 +84,17 @@ impl Config {
     /// What is wrong, and where.
     pub fn node(self, name: &At<String>) -> Result<Box<dyn Node>, ConfigError> {
         let signals = signals_or_default(self.r#in.as_ref().map(|half| &half.common));
-        let (mut from, mut to, mut queuelen) = (Vec::new(), Vec::new(), 1);
-        let (mut wanted, mut envelope) = (None, None);
+        let mut node = PubSub::new(&name.value, self.format, signals, |role, _is_ipc, filter| {
+            Box::new(Zmtp::new(role, filter))
+        });
         if let Some(half) = self.r#in {
-            from = Endpoint::all(half.subscribe.as_ref(), half.bind, self.ipv6)?;
-            wanted = half.filter;
+            let from = Endpoint::all(half.subscribe.as_ref(), half.bind, self.ipv6)?;
+            node.reads(from, half.filter);
         }
         if let Some(half) = self.out {
-            to = Endpoint::all(half.publish.as_ref(), half.bind, self.ipv6)?;
-            (envelope, queuelen) = (half.filter, half.queuelen);
+            let to = Endpoint::all(half.publish.as_ref(), half.bind, self.ipv6)?;
+            node.writes(to, half.filter, half.queuelen);
         }
-        let make = move |role, _is_ipc| {
-            let filter = if role == Role::Publisher { &envelope } else { &wanted };
-            Box::new(Zmtp::new(role, filter.as_deref())) as Box<dyn Wire>
-        };
-        let (name, counts) = (name.value.clone(), NodeCounts::default());
-        let (format, make) = (self.format, Arc::new(make));
-        Ok(Box::new(PubSub { name, format, signals, from, to, queuelen, make, counts }))
+        Ok(Box::new(node))
     }
 }
