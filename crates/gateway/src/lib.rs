@@ -27,8 +27,8 @@ mod pubsub;
 mod queue;
 mod run;
 mod strftime;
+mod sockets;
 mod summary;
-mod tcp;
 pub mod timer;
 mod writer;
 

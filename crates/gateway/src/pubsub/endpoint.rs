@@ -1,16 +1,16 @@
 //! Addresses: `tcp://HOST:PORT` and `ipc://PATH`.
 
-use std::io::{ErrorKind, Result};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::io::Result;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rdmalab_config::{At, ConfigError, OneOrMany};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::tcp::notice_a_dead_peer;
+use crate::sockets::{addresses, connect_to, notice_a_dead_peer, remove_left};
 
 /// What an address must be like.
 const LIKE: &str = "it must be like \"tcp://127.0.0.1:12000\" or \"ipc:///tmp/samples\"";
@@ -101,7 +101,7 @@ impl Endpoint {
                 Ok(Listener { socket: listener.into(), file: None })
             }
             Place::Ipc(path) => {
-                remove_left(path);
+                remove_left(path, SocketType::STREAM);
                 let listener = UnixListener::bind(path)?;
                 listener.set_nonblocking(true)?;
                 Ok(Listener { socket: listener.into(), file: Some((path.clone(), identity(path))) })
@@ -116,7 +116,7 @@ impl Endpoint {
     pub fn connect(&self) -> Result<OwnedFd> {
         let address = match &self.place {
             Place::Tcp(address) => address,
-            Place::Ipc(path) => return connect_to(path),
+            Place::Ipc(path) => return connect_to(path, SocketType::STREAM),
         };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -140,14 +140,10 @@ impl Endpoint {
 
 /// The first address of a name.
 fn resolve(text: &str, binds: bool, ipv6: bool) -> std::result::Result<SocketAddr, String> {
-    let any = if ipv6 { "[::]" } else { "0.0.0.0" };
-    let full = match text.strip_prefix('*') {
-        Some(port) if binds => format!("{any}{port}"),
-        Some(_) => return Err("* is no address to connect to".to_owned()),
-        None => text.to_owned(),
-    };
-    let found: Vec<SocketAddr> =
-        full.to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    if text.starts_with('*') && !binds {
+        return Err("* is no address to connect to".to_owned());
+    }
+    let found = addresses(text, if ipv6 { "[::]" } else { "0.0.0.0" })?;
     match choose(&found, ipv6) {
         Some(address) if address.port() == 0 => Err("it has no port".to_owned()),
         Some(address) => Ok(address),
@@ -159,25 +155,6 @@ fn resolve(text: &str, binds: bool, ipv6: bool) -> std::result::Result<SocketAdd
 fn choose(found: &[SocketAddr], ipv6: bool) -> Option<SocketAddr> {
     let of_ipv4 = found.iter().find(|address| address.is_ipv4() && !ipv6);
     of_ipv4.or(found.first()).copied()
-}
-
-/// Removes the file of a socket that a killed process left: one where nobody listens. Any other
-/// file stays.
-fn remove_left(path: &Path) {
-    // A connection that waits for room in a queue would keep the start.
-    if connect_to(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-        && std::fs::metadata(path).is_ok_and(|data| data.file_type().is_socket())
-    {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Connects to the path of a socket, without waiting.
-fn connect_to(path: &Path) -> Result<OwnedFd> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
 }
 
 /// Which file a path names: its device and its number there.
@@ -236,16 +213,5 @@ mod tests {
             let error = parse(text, false).expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn only_sockets_where_nobody_listens_are_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let [file, left, used] = ["file", "left", "used"].map(|name| dir.path().join(name));
-        std::fs::write(&file, "text").unwrap();
-        drop(UnixListener::bind(&left).unwrap());
-        let _listener = UnixListener::bind(&used).unwrap();
-        [&file, &left, &used].into_iter().for_each(|path| remove_left(path));
-        assert_eq!([&file, &left, &used].map(|path| path.exists()), [true, false, true]);
     }
 }

@@ -18,7 +18,7 @@ use super::hello::HELLO_BYTES;
 use super::link::Link;
 use super::shared::Shared;
 use crate::node::{NodeCounts, Teller};
-use crate::tcp::notice_a_dead_peer;
+use crate::sockets::notice_a_dead_peer;
 
 /// How long the peer may take for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

@@ -7,8 +7,7 @@ mod datagrams;
 mod write;
 
 use std::io::{ErrorKind, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::unix::fs::FileTypeExt;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +16,13 @@ use datagrams::Datagrams;
 use rdmalab_config::{At, ConfigError, group, one_of};
 use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SocketType;
 use write::{Sender, Stream, Writing};
 
 use crate::format::FormatChoice;
 use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
 use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, Teller, World, stamp};
-use crate::tcp::notice_a_dead_peer;
+use crate::sockets::{addresses, notice_a_dead_peer, remove_left};
 
 /// The longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
@@ -112,21 +112,10 @@ impl Config {
 
 /// The first address of a name; `*` is any address of this host.
 fn resolve(text: &str) -> Result<SocketAddr, String> {
-    let full = text.strip_prefix('*').map(|rest| format!("0.0.0.0{rest}"));
-    let full = full.as_deref().unwrap_or(text);
-    let wrong = |why: String| format!("{text:?}: {why}; it must be like \"127.0.0.1:12000\"");
-    let mut all = full.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
-    all.next().ok_or_else(|| wrong("no address".to_owned()))
-}
-
-/// Removes a socket that a killed process left: one that nobody receives at. Any other file stays.
-fn remove_left(path: &str) {
-    let probe = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
-    if probe.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-        && std::fs::metadata(path).is_ok_and(|data| data.file_type().is_socket())
-    {
-        let _ = std::fs::remove_file(path);
-    }
+    let found = addresses(text, "0.0.0.0");
+    found
+        .map(|all| all[0])
+        .map_err(|why| format!("{text:?}: {why}; it must be like \"127.0.0.1:12000\""))
 }
 
 impl Socket {
@@ -143,7 +132,7 @@ impl Socket {
         let socket = if self.config.layer == Layer::Unix {
             let socket = match &here {
                 Some(path) => {
-                    remove_left(path);
+                    remove_left(path.as_ref(), SocketType::DGRAM);
                     UnixDatagram::bind(path)
                 }
                 None => UnixDatagram::unbound(),
@@ -392,7 +381,7 @@ mod tests {
 
     use super::*;
     use crate::node::Stop;
-    use crate::tcp::would_notice;
+    use crate::sockets::would_notice;
 
     fn reading(receiver: Receiver, format: &str) -> (Reading, Pool) {
         let reading = Reading {
@@ -491,18 +480,5 @@ mod tests {
         }
         let Receiver::Stream { peer: Some(peer), .. } = &reading.receiver else { panic!("a peer") };
         assert!(would_notice(peer) && stream.peer().is_some_and(would_notice));
-    }
-
-    #[test]
-    fn only_sockets_that_nobody_has_are_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name).display().to_string();
-        let (file, left, used) = (path("file"), path("left"), path("used"));
-        std::fs::write(&file, "text").unwrap();
-        drop(UnixDatagram::bind(&left).unwrap());
-        let _socket = UnixDatagram::bind(&used).unwrap();
-        [&file, &left, &used].into_iter().for_each(|path| remove_left(path));
-        let exist = [&file, &left, &used].map(|path| std::path::Path::new(path).exists());
-        assert_eq!(exist, [true, false, true]);
     }
 }

@@ -12,7 +12,7 @@ use rdmalab_sample::{Form, Format, Handle, Pool, Signal};
 
 use super::datagrams::Datagrams;
 use crate::node::{Log, NodeCounts, Sink, Teller, World};
-use crate::tcp::notice_a_dead_peer;
+use crate::sockets::notice_a_dead_peer;
 
 /// Bytes that wait for a TCP peer at most.
 const WAITING_BYTES: usize = 1 << 20;
