@@ -13,6 +13,7 @@
 
 mod config;
 mod counts;
+mod decoder;
 mod format;
 mod hooks;
 mod inherit;
@@ -26,8 +27,8 @@ mod plan;
 mod pubsub;
 mod queue;
 mod run;
-mod strftime;
 mod sockets;
+mod strftime;
 mod summary;
 pub mod timer;
 mod writer;

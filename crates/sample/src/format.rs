@@ -27,8 +27,9 @@ pub trait Format: Send + Sync {
 
     /// Reads samples of `signals` from `bytes` into `sink` until the bytes end or the sink is full,
     /// and tells how many bytes it has used. Of a message all bytes are used unless the sink is
-    /// full. Of a file, those of the last sample are left if it is not complete: they belong before
-    /// the next bytes of the file.
+    /// full; a format that reads a message as a whole, such as JSON, uses them even then. Of a
+    /// file, those of the last sample are left if it is not complete: they belong before the next
+    /// bytes of the file.
     ///
     /// # Errors
     /// At the first bytes that are no sample. Samples before them are in the sink already.

@@ -7,6 +7,7 @@ use super::peers::Peers;
 use super::publish::Publishing;
 use super::subscribe::Subscribing;
 use super::wire::{Role, Wire};
+use crate::decoder::Decoder;
 use crate::format::FormatChoice;
 use crate::node::{Node, NodeCounts, Sink, Source, World};
 
@@ -33,7 +34,6 @@ pub struct PubSub {
 }
 
 impl PubSub {
-    fn peers(&self, role: Role, world: &World) -> Result<Peers, String> {
     /// A node of this protocol without endpoints.
     pub fn new(name: &str, format: FormatChoice, signals: Vec<Signal>, make: MakeWire) -> Self {
         Self {
@@ -58,6 +58,7 @@ impl PubSub {
         (self.to, self.queuelen) = ((endpoints, filter), queuelen);
     }
 
+    fn peers(&self, role: Role, world: &World) -> Result<Peers, String> {
         let half = if role == Role::Publisher { &self.to } else { &self.from };
         let (filter, make) = (half.1.clone(), self.make);
         let make = Box::new(move |is_ipc| make(role, is_ipc, filter.as_deref()));
@@ -71,8 +72,9 @@ impl Node for PubSub {
     }
 
     fn source(&mut self, world: &World) -> Result<Box<dyn Source>, String> {
-        let (peers, format) = (self.peers(Role::Subscriber, world)?, self.format.build());
-        Ok(Box::new(Subscribing::new(peers, format, &self.signals, &self.counts)))
+        let peers = self.peers(Role::Subscriber, world)?;
+        let decoder = Decoder::new(self.format.build(), &self.signals);
+        Ok(Box::new(Subscribing::new(peers, decoder, &self.counts)))
     }
 
     fn sink(&mut self, world: &World, signals: &[Signal]) -> Result<Box<dyn Sink>, String> {

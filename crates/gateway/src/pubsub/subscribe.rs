@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use rdmalab_sample::{Collector, Format, Handle, Pool, Signal};
+use rdmalab_sample::{DecodeError, Handle, Pool};
 
 use super::peers::Peers;
 use super::wire::Heard;
+use crate::decoder::Decoder;
 use crate::keys::VECTORIZE_MAX;
 use crate::node::{NodeCounts, Source, SourceState, stamp};
 
 /// The reading half.
 pub struct Subscribing {
     peers: Peers,
-    format: Box<dyn Format>,
-    signals: Vec<Signal>,
+    decoder: Decoder,
     had_peer: bool,
     /// A publisher came after all others had gone, and its first sample has not come yet.
     is_new: bool,
@@ -24,17 +24,11 @@ pub struct Subscribing {
 }
 
 impl Subscribing {
-    /// Reads samples of these signals.
-    pub fn new(
-        peers: Peers,
-        format: Box<dyn Format>,
-        signals: &[Signal],
-        counts: &NodeCounts,
-    ) -> Self {
+    /// Reads samples.
+    pub fn new(peers: Peers, decoder: Decoder, counts: &NodeCounts) -> Self {
         Self {
             peers,
-            format,
-            signals: signals.to_vec(),
+            decoder,
             had_peer: false,
             is_new: false,
             latest: None,
@@ -45,9 +39,18 @@ impl Subscribing {
 
     /// Takes the samples that have come, not those from before and after a new connection at once.
     fn take(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> SourceState {
-        let Self { peers, format, signals, had_peer, is_new, counts, .. } = self;
+        let Self { peers, decoder, had_peer, is_new, counts, .. } = self;
         let (mut wrong, mut is_first) = (None, *is_new);
-        peers.hear(|heard, open| match heard {
+        let mut decoded = |decoded: Result<(), DecodeError>| {
+            if let Err(why) = decoded {
+                counts.garbage.add(1);
+                wrong.get_or_insert(why);
+            }
+        };
+        decoded(decoder.rest(pool, to));
+        // Samples keep their order.
+        let has_room = to.is_empty() && !decoder.has_rest();
+        let mut hear = |heard: Heard<'_>, open| match heard {
             Heard::Opened => {
                 let begins = std::mem::replace(had_peer, true) && open == 0;
                 if begins {
@@ -56,15 +59,13 @@ impl Subscribing {
                 !begins || is_first
             }
             Heard::Message(samples) => {
-                let mut into = Collector::new(pool, to, VECTORIZE_MAX);
-                if let Err(why) = into.message(&**format, samples, signals) {
-                    counts.garbage.add(1);
-                    wrong.get_or_insert(why);
-                }
-                drop(into);
-                to.len() < VECTORIZE_MAX
+                decoded(decoder.message(samples, pool, to));
+                to.len() < VECTORIZE_MAX && !decoder.has_rest()
             }
-        });
+        };
+        if has_room {
+            peers.hear(&mut hear);
+        }
         stamp(pool, to);
         if let Some(why) = wrong
             && !std::mem::replace(&mut self.has_told, true)

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use datagrams::Datagrams;
 use rdmalab_config::{At, ConfigError, group, one_of};
-use rdmalab_sample::{Collector, Form, Format, Handle, Pool, Signal};
+use rdmalab_sample::{Handle, Pool, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 use write::{Sender, Stream, Writing};
 
+use crate::decoder::Decoder;
 use crate::format::FormatChoice;
-use crate::keys::{InCommon, NodeCommon, OutCommon, VECTORIZE_MAX, signals_or_default};
+use crate::keys::{InCommon, NodeCommon, OutCommon, signals_or_default};
 use crate::node::{Log, Node, NodeCounts, Sink, Source, SourceState, Teller, World, stamp};
 use crate::sockets::{addresses, notice_a_dead_peer, remove_left};
 
@@ -170,8 +171,7 @@ impl Node for Socket {
         Ok(Box::new(Reading {
             name: self.name.clone(),
             receiver,
-            format: self.config.format.build(),
-            signals: self.signals.clone(),
+            decoder: Decoder::new(self.config.format.build(), &self.signals),
             bytes: vec![0; DATAGRAM_BYTES],
             had_peer: false,
             has_told: false,
@@ -220,8 +220,7 @@ enum Receiver {
 struct Reading {
     name: String,
     receiver: Receiver,
-    format: Box<dyn Format>,
-    signals: Vec<Signal>,
+    decoder: Decoder,
     bytes: Vec<u8>,
     had_peer: bool,
     has_told: bool,
@@ -237,8 +236,14 @@ impl Reading {
         }
     }
 
-    /// Takes one datagram; whether there was one.
+    /// Takes one datagram, or more of the last one; whether there was one.
     fn datagram(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> Result<bool, String> {
+        if self.decoder.has_rest() {
+            if let Err(why) = self.decoder.rest(pool, to) {
+                self.garbage(&why);
+            }
+            return Ok(true);
+        }
         let Receiver::Datagrams(socket) = &self.receiver else { return Ok(false) };
         let length = match socket.receive(&mut self.bytes) {
             Ok(length) => length,
@@ -251,10 +256,7 @@ impl Reading {
                 _ => return Err(error.to_string()),
             },
         };
-        let mut into = Collector::new(pool, to, VECTORIZE_MAX);
-        let decoded = into.message(&*self.format, &self.bytes[..length], &self.signals);
-        drop(into);
-        if let Err(why) = decoded {
+        if let Err(why) = self.decoder.message(&self.bytes[..length], pool, to) {
             self.garbage(&why);
         }
         Ok(true)
@@ -311,10 +313,7 @@ impl Reading {
     /// Decodes bytes of a stream; whether some were samples or garbage.
     fn decode(&mut self, pool: &mut Pool, to: &mut Vec<Handle>) -> bool {
         let Receiver::Stream { bytes, .. } = &mut self.receiver else { return false };
-        let mut into = Collector::new(pool, to, VECTORIZE_MAX);
-        let used = self.format.decode(Form::File, bytes, &self.signals, &mut into);
-        drop(into);
-        match used {
+        match self.decoder.stream(bytes, pool, to) {
             Ok(used) => {
                 bytes.drain(..used);
                 used > 0
@@ -380,6 +379,7 @@ mod tests {
     use rdmalab_testing::{LIMIT, WaitLimit};
 
     use super::*;
+    use crate::keys::VECTORIZE_MAX;
     use crate::node::Stop;
     use crate::sockets::would_notice;
 
@@ -387,8 +387,10 @@ mod tests {
         let reading = Reading {
             name: "net".to_owned(),
             receiver,
-            format: FormatChoice::named(format).build(),
-            signals: Signal::numbered(1, Kind::Float),
+            decoder: Decoder::new(
+                FormatChoice::named(format).build(),
+                &Signal::numbered(1, Kind::Float),
+            ),
             bytes: vec![0; DATAGRAM_BYTES],
             had_peer: false,
             has_told: false,
