@@ -292,6 +292,11 @@ pub trait Sink: Send {
         self.is_ready()
     }
 
+    /// Whether it holds samples that a flush may hand over soon.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
     /// Lets go what it holds back until more comes, since nothing comes now.
     ///
     /// # Errors

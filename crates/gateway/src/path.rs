@@ -21,6 +21,8 @@ use crate::timer::{Timer, TimerKind};
 
 /// The longest wait for a sample, so that a request to end is seen.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// The same while a destination holds samples, which only this thread hands over.
+const PATIENCE_BEHIND: Duration = Duration::from_millis(1);
 /// After a request to end: how long sources may be silent before they count as drained, and how
 /// long they may go on in all.
 const DRAINED: Duration = Duration::from_millis(100);
@@ -193,7 +195,11 @@ impl Path {
         let (mut looks, mut drain) = (0, Drain::default());
         while !work.ended.iter().all(|ended| *ended) {
             let is_alone = self.inputs.len() == 1 && timer.is_none();
-            let patience = if is_alone { PATIENCE } else { Duration::ZERO };
+            let patience = match is_alone {
+                true if self.outputs.iter().any(|to| to.sink.is_behind()) => PATIENCE_BEHIND,
+                true => PATIENCE,
+                false => Duration::ZERO,
+            };
             let mut any = self.read_all(&mut work, &mut arrived, patience);
             if let Some(timer) = &mut timer {
                 let tick = timer.wait(Duration::ZERO).map_err(failed)?;

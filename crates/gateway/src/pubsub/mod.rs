@@ -19,3 +19,5 @@ pub mod wire;
 
 pub use endpoint::Endpoint;
 pub use node::PubSub;
+#[cfg(test)]
+pub use publish::PEER_BYTES_MAX;

@@ -112,7 +112,7 @@ impl Peer {
     }
 
     /// Bytes that wait.
-    fn unsent(&self) -> usize {
+    pub fn unsent(&self) -> usize {
         self.out.len() - self.sent
     }
 

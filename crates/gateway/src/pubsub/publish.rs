@@ -9,6 +9,8 @@ use crate::node::Sink;
 
 /// Time from one look for peers and for what they say to the next.
 const LOOK: Duration = Duration::from_millis(1);
+/// Bytes that wait for a peer at most, however many samples may.
+pub const PEER_BYTES_MAX: usize = 16 << 20;
 /// The longest wait for peers that do not end their connection at the end.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -73,7 +75,7 @@ impl Sink for Publishing {
             if peer.waiting > 0 {
                 peer.push();
             }
-            if peer.waiting >= self.room {
+            if peer.waiting >= self.room || peer.unsent() + self.bytes.len() > PEER_BYTES_MAX {
                 full += 1;
             } else {
                 peer.send(&self.bytes);
@@ -91,6 +93,10 @@ impl Sink for Publishing {
 
     fn may_retry(&self) -> bool {
         self.is_full
+    }
+
+    fn is_behind(&self) -> bool {
+        self.peers.all.iter().any(|peer| peer.waiting > 0)
     }
 
     fn flush(&mut self) -> Result<(), String> {

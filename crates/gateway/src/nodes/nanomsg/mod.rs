@@ -95,6 +95,7 @@ mod tests {
 
     use super::*;
     use crate::node::{Log, Sink, SourceState, Stop, World};
+    use crate::pubsub::PEER_BYTES_MAX;
     use crate::pubsub::wire::{Heard, Role, Wire as _};
     use crate::timer::TimerKind;
 
@@ -111,11 +112,11 @@ mod tests {
 
     /// A node that publishes or reads at a path.
     fn node(path: &Path, binds: bool) -> PubSub {
-        let position = rdmalab_config::parse("a.conf", "").unwrap().at;
         with_room(path, binds, ROOM)
     }
 
     fn with_room(path: &Path, binds: bool, room: usize) -> PubSub {
+        let position = rdmalab_config::parse("a.conf", "").unwrap().at;
         let text = At { value: format!("ipc://{}", path.display()), at: position };
         let ends = Endpoint::all(Some(&OneOrMany(vec![text])), binds, false).unwrap();
         let format = FormatChoice::named("rdmalab.binary");
@@ -127,8 +128,8 @@ mod tests {
             true => node.writes(ends, None, room),
             false => node.reads(ends, None),
         }
-    }
         node
+    }
 
     /// A peer that knows the protocol.
     struct Other {
@@ -205,10 +206,12 @@ mod tests {
             quick.read();
         }
         assert!(sink.lost() == ROOM as u64, "those that wait for the slow one");
+        assert!(sink.is_behind());
         flushed(&mut *sink, "room", |sink| {
             slow.read();
             sink.lost() == 0
         });
+        assert!(!sink.is_behind());
         assert_eq!(sink.close(LIMIT), Ok(0));
         [&mut quick, &mut slow].into_iter().for_each(Other::read);
         assert_eq!((quick.messages, slow.messages), (taken + dropped, taken));
@@ -254,6 +257,29 @@ mod tests {
         let one = sample(&mut pool);
         while sink.write(&pool, &one).unwrap() {}
         assert_eq!(sink.close(Duration::from_millis(20)), Ok(ROOM as u64));
+    }
+
+    #[test]
+    fn what_waits_for_a_subscriber_is_bounded_in_bytes_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let mut node = with_room(&path, true, usize::MAX);
+        let mut sink = node.sink(&world().0, &node.signals.clone()).unwrap();
+        let _stuck = Other::subscribed(&path);
+        flushed(&mut *sink, "a subscriber", |sink| sink.is_ready());
+        let mut pool = Pool::new(1, 8);
+        let one = sample(&mut pool);
+        let (format, mut body, mut message) = ("rdmalab.binary", Vec::new(), Vec::new());
+        let format = FormatChoice::named(format).build();
+        let form = rdmalab_sample::Form::Message;
+        format.encode(form, &node.signals, &[pool.get(&one)], &mut body).unwrap();
+        Sp::new(Role::Publisher, true, None).frame(&body, &mut message);
+        while sink.write(&pool, &one).unwrap() {}
+        // What waits are whole messages and the rest of one.
+        let waiting = sink.lost() as usize * message.len();
+        let most = PEER_BYTES_MAX + 2 * message.len();
+        assert!((PEER_BYTES_MAX - message.len()..most).contains(&waiting), "{waiting}");
+        assert!(sink.may_retry());
     }
 
     #[test]

@@ -98,6 +98,10 @@ impl Sink for Writing {
         self.is_full
     }
 
+    fn is_behind(&self) -> bool {
+        matches!(&self.sender, Sender::Stream(stream) if !stream.waiting.is_empty())
+    }
+
     fn flush(&mut self) -> Result<(), String> {
         if self.gathered > 0 {
             self.send();
