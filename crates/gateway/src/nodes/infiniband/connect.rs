@@ -40,6 +40,8 @@ pub struct Ends {
     pub here: Option<CmAddress>,
     /// Whom it asks.
     pub there: Option<CmAddress>,
+    /// The entry of the GID table that an unreliable connection uses.
+    pub gid_index: Option<u8>,
     /// Whether it receives and sends.
     pub receives: bool,
     /// See above.

@@ -48,8 +48,9 @@ fn text(error: VerbsError) -> String {
     error.to_string()
 }
 
-/// The path by the GID of the own address, if the port has it; else by its first GID.
-fn path_of(context: &Context, here: Option<SocketAddr>) -> Path {
+/// The path by this entry of the GID table. If none is given, by that of the own address, if the
+/// port has it; else by the first one.
+fn path_of(context: &Context, index: Option<u8>, here: Option<SocketAddr>) -> Path {
     let wanted = here.map(|here| match here.ip() {
         std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         std::net::IpAddr::V6(v6) => v6,
@@ -58,7 +59,7 @@ fn path_of(context: &Context, here: Option<SocketAddr>) -> Path {
         let entry: Result<GidEntry, _> = context.query_gid_entry(1, (*index).into());
         entry.is_ok_and(|entry| Some(entry.gid) == wanted)
     };
-    Path::by_gid(1, (0..16).find(has).unwrap_or(0))
+    Path::by_gid(1, index.or_else(|| (0..16).find(has)).unwrap_or(0))
 }
 
 impl Exchanger {
@@ -75,7 +76,7 @@ impl Exchanger {
     ) -> Result<Self, String> {
         let context = device.open().map_err(text)?;
         let here = ends.here.map(socket_address).transpose()?;
-        let path = path_of(&context, here);
+        let path = path_of(&context, ends.gid_index, here);
         let mtu = context.query_port(path.port_num).map_err(text)?.active_mtu;
         let listens = ends.there.is_none() || ends.use_fallback;
         let listener = match here.filter(|_| listens) {

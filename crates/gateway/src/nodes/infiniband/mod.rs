@@ -108,6 +108,8 @@ group! {
     pub struct Config with (common: NodeCommon) {
         /// The transport.
         rdma_transport_mode: Transport = Transport::Rc;
+        /// The own entry in the GID table of port 1, for UC. If it is left out, that of in.address.
+        gid_index: Option<At<u8>>;
         /// Whether a peer must say what it sends.
         hello: HelloRule = HelloRule::Required;
         /// The reading half.
@@ -184,6 +186,10 @@ impl Config {
             Transport::Uc => QpType::Uc,
             Transport::Ud => QpType::Ud,
         };
+        if let Some(At { at, .. }) = self.gid_index.as_ref().filter(|_| transport != QpType::Uc) {
+            return Err(ConfigError::new(at, "gid_index is of UC")
+                .right("leave it out: rdma_cm chooses the GID by the address"));
+        }
         let wish = Wish {
             transport,
             receives: max_wrs - spare,
@@ -198,6 +204,7 @@ impl Config {
         let ends = Ends {
             here,
             there,
+            gid_index: self.gid_index.map(|index| index.value),
             receives: false,
             sends: false,
             use_fallback: out.is_none_or(|half| half.use_fallback),
