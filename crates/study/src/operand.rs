@@ -38,6 +38,9 @@ pub struct Operand {
     pub published: Option<String>,
     /// A constant, in the unit of the quantity.
     pub value: Option<f64>,
+    /// Takes no field from another operand, such as places that its figure does not have.
+    #[serde(default)]
+    pub alone: bool,
 }
 
 /// A statistic of a series; a figure has one number only.
@@ -134,6 +137,9 @@ impl Operand {
     #[must_use]
     pub fn with_defaults_of(&self, other: &Self) -> Self {
         let (other, mut operand) = (other.clone(), self.clone());
+        if self.alone {
+            return operand;
+        }
         // The sweep's name is not taken from another figure.
         if operand.figure.is_none() {
             operand.sweep = operand.sweep.or(other.sweep);

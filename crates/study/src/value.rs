@@ -2,7 +2,8 @@
 //! the reason why there is none.
 
 use rdmalab_record::Object;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::lookup::{SweepResult, measurements};
 use crate::measurement::{Measurement, Unit, difference, following, ratio};
@@ -21,9 +22,9 @@ pub struct Value {
     /// Our number is divided by this one. Fields that it does not name are taken from `ours`.
     #[serde(default)]
     pub over: Option<Operand>,
-    /// Instead of `over`: this number is subtracted from ours.
-    #[serde(default)]
-    pub less: Option<Operand>,
+    /// Instead of `over`: this number, or each of a list, is subtracted from ours.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub less: Vec<Operand>,
     /// The difference is divided by this: for growth per peer.
     #[serde(default)]
     pub per: Option<f64>,
@@ -119,19 +120,18 @@ pub(crate) fn check(
 impl Value {
     fn check(&self, plan: &Plan) -> Result<(), String> {
         self.ours.check_in(plan).map_err(|what| format!("ours: {what}"))?;
-        for (name, side) in [("over", &self.over), ("less", &self.less)] {
-            if let Some(side) = side {
-                let whole = side.with_defaults_of(&self.ours);
-                whole.check_in(plan).map_err(|what| format!("{name}: {what}"))?;
-            }
+        let over = self.over.iter().map(|side| ("over", side));
+        for (name, side) in over.chain(self.less.iter().map(|side| ("less", side))) {
+            let whole = side.with_defaults_of(&self.ours);
+            whole.check_in(plan).map_err(|what| format!("{name}: {what}"))?;
         }
-        if self.over.is_some() && self.less.is_some() {
+        if self.over.is_some() && !self.less.is_empty() {
             return Err("`over` and `less` cannot be combined".to_owned());
         }
         if self.form != RatioForm::Ratio && self.over.is_none() {
             return Err("`as` describes a ratio: it needs `over`".to_owned());
         }
-        if self.per.is_some() && self.less.is_none() {
+        if self.per.is_some() && self.less.is_empty() {
             return Err("`per` divides a difference: it needs `less`".to_owned());
         }
         if self.shown.as_ref().is_some_and(|why| why.trim().is_empty()) {
@@ -159,7 +159,7 @@ impl Value {
 
     /// Whether it is one of our numbers as it is, neither a ratio nor a difference.
     pub(crate) fn is_plain(&self) -> bool {
-        self.over.is_none() && self.less.is_none()
+        self.over.is_none() && self.less.is_empty()
     }
 
     /// The numbers of ours that it is made of.
@@ -177,15 +177,16 @@ impl Value {
     #[must_use]
     pub fn described(&self) -> String {
         let ours = self.ours.described();
-        match (&self.over, &self.less, self.form) {
+        match (&self.over, &self.less[..], self.form) {
             (Some(_), _, RatioForm::Ratio) => format!("ratio of two: {ours}"),
             (Some(_), _, RatioForm::Increase) => format!("by how much one is more: {ours}"),
             (Some(_), _, RatioForm::Reduction) => format!("by how much one is less: {ours}"),
-            (_, Some(_), _) => match self.per {
-                Some(per) => format!("difference of two over {per}: {ours}"),
-                None => format!("difference of two: {ours}"),
-            },
-            _ => ours,
+            (_, [], _) => ours,
+            (_, less, _) => {
+                let of = if less.len() == 1 { "two" } else { "several" };
+                let over = self.per.map_or_else(String::new, |per| format!(" over {per}"));
+                format!("difference of {of}{over}: {ours}")
+            }
         }
     }
 
@@ -196,12 +197,17 @@ impl Value {
             let over = one(parts, &over.with_defaults_of(&self.ours))?;
             return Ok(self.ratio_of(&ours, &over));
         }
-        let Some(less) = &self.less else { return Ok(ours) };
-        let less = one(parts, &less.with_defaults_of(&self.ours))?;
-        let per = self.per.unwrap_or(1.0);
-        let value = (ours.value - less.value) / per;
-        let interval = difference(&ours, &less).map(|(low, high)| (low / per, high / per));
-        Ok(following(&ours, &less, value, interval))
+        let Some(per) = (!self.less.is_empty()).then(|| self.per.unwrap_or(1.0)) else {
+            return Ok(ours);
+        };
+        let mut left = ours;
+        for less in &self.less {
+            let less = one(parts, &less.with_defaults_of(&self.ours))?;
+            let interval = difference(&left, &less);
+            left = following(&left, &less, left.value - less.value, interval);
+        }
+        let interval = left.interval.map(|(low, high)| (low / per, high / per));
+        Ok(Measurement { value: left.value / per, interval, exact: interval, ..left })
     }
 
     fn ratio_of(&self, ours: &Measurement, over: &Measurement) -> Measurement {
@@ -216,6 +222,13 @@ impl Value {
         let unit = Unit::Named("share".to_owned());
         Measurement { unit, ..following(ours, over, form(value), interval) }
     }
+}
+
+/// One operand, or a list of them.
+fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Operand>, D::Error> {
+    let value = toml::Value::deserialize(from)?;
+    let all = if let toml::Value::Array(all) = value { all } else { vec![value] };
+    all.into_iter().map(Operand::deserialize).collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
 /// The single number that an operand names.

@@ -88,6 +88,12 @@ fn what_follows_from_two_numbers_stands_beside_a_value() {
     let less = format!("less={{where={{peers=9}}}}\nper={}", 24 - 9);
     let found = value("slope", "{inline_bytes='on', peers=24}", &less);
     assert_eq!((found.standing, found.ratio), (Standing::Within, Some(1.0)));
+    // Several are subtracted, and one that stands alone takes no place from ours.
+    let less = "less=[{where={peers=9}}, {figure='f', quantity='one_way_ns', alone=true, \
+                where={inline_bytes='off'}}]";
+    let (what, number) = value("slope", "{inline_bytes='on', peers=24}", less).ours.unwrap();
+    assert_eq!(what, "difference of several: median one-way");
+    assert!(number.starts_with("-700 ns"), "{number}");
     let none = value("slope", "{inline_bytes='on', peers=24}", "less={where={peers=8}}");
     assert_eq!(none.standing, Standing::Absent("figure f has no such point".to_owned()));
     let several = value("off", "{inline_bytes='on'}", "");
