@@ -196,6 +196,15 @@ impl Part {
         }
     }
 
+    /// Marks the part as missing if its sweep limits the exit latency of idle states, and this
+    /// process may not.
+    pub fn leave_unheld(&mut self) {
+        let What::Experiment(args, _) = &self.what else { return };
+        if let Err(why) = args.how.latency.hold() {
+            self.what = What::Missing(why.to_string());
+        }
+    }
+
     /// The points that can be measured; of a program, those of its calls.
     pub fn possible(&self, limits: Option<&Limits>) -> Vec<&Point> {
         let limits = limits.map(|limits| self.conditions.limits(limits));
@@ -276,7 +285,7 @@ impl Part {
         how.repeat = self.repeat;
         how.link.profile = request.profile.clone().or(how.link.profile);
         how.condition.clone_from(&request.condition);
-        let held = request.hold_dma_latency.or(how.latency.hold_dma_latency);
+        let held = how.latency.hold_dma_latency.or(request.hold_dma_latency);
         how.latency.hold_dma_latency = held;
         how.team.clone_from(&self.team);
         how.cores = request.cores.clone().or(how.cores);
@@ -358,7 +367,8 @@ impl Part {
         line.extend(self.words.line());
         let hosts = Some(request.hosts.join(",")).filter(|hosts| !hosts.is_empty());
         let repeat = (self.repeat > 1).then(|| self.repeat.to_string());
-        let hold = request.hold_dma_latency.map(|us| us.to_string());
+        let hold = request.hold_dma_latency.filter(|_| !self.holds_latency());
+        let hold = hold.map(|us| us.to_string());
         let values = [
             Some(self.request(request).device),
             repeat,
@@ -387,11 +397,18 @@ impl Part {
         }
     }
 
+    /// Whether its sweep itself limits the exit latency of idle states.
+    fn holds_latency(&self) -> bool {
+        self.words.options.iter().any(|(name, _)| name == "hold-dma-latency")
+    }
+
     /// Restores the options with which its record was started.
     pub fn restore(&mut self, command: &[String]) {
         let mut line: Vec<String> = command.iter().skip(2).cloned().collect();
+        let holds_latency = self.holds_latency();
         let mut take = |name: &str| {
-            let at = line.iter().position(|word| word == name)?;
+            let is_own = holds_latency && name == "--hold-dma-latency";
+            let at = line.iter().position(|word| word == name && !is_own)?;
             let end = (at + 2).min(line.len());
             line.drain(at..end).nth(1)
         };
@@ -477,6 +494,14 @@ mod tests {
         let one = part("ping --size 8..64*2 --op send,write");
         assert_eq!((one.name().as_str(), one.size(None).points), ("f.s", 8));
         let more = "s --device soft0 --hosts a,b --condition quiet --cores 0,1 --profile late-ack";
+        let own = "ping --hold-dma-latency 0 --size 8";
+        let held = part(own);
+        let request_of_all = request("s", "s --device soft0 --hold-dma-latency 5", &[]);
+        let command = held.command(&request_of_all);
+        assert_eq!(command.iter().filter(|word| *word == "--hold-dma-latency").count(), 1);
+        let mut again = part(own);
+        again.restore(&command);
+        assert_eq!(again.words, held.words);
         for words in ["s --device soft0", more] {
             let request = request("s", words, &[]);
             let mut other = part("ping");
