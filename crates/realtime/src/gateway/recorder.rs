@@ -1,6 +1,7 @@
 //! A hook that keeps the latency of each sample that passes, for another thread to take.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdmalab_sample::{Hook, HookError, SampleMut, Timestamp, Verdict};
 
@@ -16,26 +17,38 @@ pub struct Arrival {
     pub ns: i64,
 }
 
-/// What arrived and was not taken yet.
+/// What arrived and was not taken yet. The path fills a list of its own, and hands it over when
+/// the other thread asks, or when the list is full.
 #[derive(Clone, Debug)]
-pub struct Arrivals(Arc<Mutex<Vec<Arrival>>>);
+pub struct Arrivals(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    handed: Mutex<Vec<Arrival>>,
+    is_asked: AtomicBool,
+}
 
 impl Arrivals {
     /// None so far.
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(room())))
+        Self(Arc::new(Shared { handed: Mutex::new(room()), is_asked: AtomicBool::new(false) }))
     }
 
-    /// Takes what arrived since the last call, into a list whose room the path fills next.
+    /// Takes what was handed over, into a list whose room is filled next, and asks for more. When
+    /// the path has ended, that is all that arrived.
     pub fn take(&self, taken: &mut Vec<Arrival>) {
         taken.clear();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut *all, taken);
+        std::mem::swap(&mut *self.handed(), taken);
+        self.0.is_asked.store(true, Ordering::Relaxed);
     }
 
     /// The hook.
     pub fn recorder(&self) -> Box<dyn Hook> {
-        Box::new(Recorder(self.clone()))
+        Box::new(Recorder { own: room(), arrivals: self.clone() })
+    }
+
+    fn handed(&self) -> MutexGuard<'_, Vec<Arrival>> {
+        self.0.handed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,7 +59,28 @@ pub fn room() -> Vec<Arrival> {
     room
 }
 
-struct Recorder(Arrivals);
+struct Recorder {
+    own: Vec<Arrival>,
+    arrivals: Arrivals,
+}
+
+impl Recorder {
+    fn hand(&mut self) {
+        self.arrivals.0.is_asked.store(false, Ordering::Relaxed);
+        let mut handed = self.arrivals.handed();
+        if handed.is_empty() {
+            std::mem::swap(&mut *handed, &mut self.own);
+        } else {
+            handed.append(&mut self.own);
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.hand();
+    }
+}
 
 impl Hook for Recorder {
     fn name(&self) -> &'static str {
@@ -61,8 +95,10 @@ impl Hook for Recorder {
         let sample = sample.as_ref();
         if let (Some(number), Some(ns)) = (sample.sequence(), sample.offset_ns()) {
             let ns = i64::try_from(ns).unwrap_or(i64::MAX);
-            let mut all = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.push(Arrival { number, ns });
+            self.own.push(Arrival { number, ns });
+            if self.own.len() >= ROOM || self.arrivals.0.is_asked.load(Ordering::Relaxed) {
+                self.hand();
+            }
         }
         Ok(Verdict::Pass)
     }
@@ -89,16 +125,40 @@ mod tests {
             sample.set_received(Timestamp::new(5, 100 + late_ns));
             assert_eq!(recorder.process(&mut sample, &now), Ok(Verdict::Pass));
         };
-        pass(7, 300);
-        pass(9, -2);
-        let found = [Arrival { number: 7, ns: 300 }, Arrival { number: 9, ns: -2 }];
         let mut taken = room();
         arrivals.take(&mut taken);
-        assert_eq!(taken, found);
+        assert!(taken.is_empty());
+        pass(7, 300);
+        arrivals.take(&mut taken);
+        assert_eq!(taken, [Arrival { number: 7, ns: 300 }], "it was asked for");
+        pass(9, -2);
         pass(9, 1);
         arrivals.take(&mut taken);
-        assert_eq!(taken, [Arrival { number: 9, ns: 1 }]);
+        assert_eq!(taken, [Arrival { number: 9, ns: -2 }], "nobody had asked for the second");
         arrivals.take(&mut taken);
         assert!(taken.is_empty() && taken.capacity() >= ROOM);
+        drop(recorder);
+        arrivals.take(&mut taken);
+        assert_eq!(taken, [Arrival { number: 9, ns: 1 }]);
+    }
+
+    #[test]
+    fn a_full_list_is_handed_over() {
+        let arrivals = Arrivals::new();
+        let mut recorder = Recorder { own: room(), arrivals: arrivals.clone() };
+        recorder.own.resize(ROOM - 1, Arrival { number: 3, ns: 3 });
+        let mut taken = Vec::new();
+        let mut pool = Pool::new(1, 1);
+        let mut one = pool.take().unwrap();
+        for sequence in [1, 2] {
+            let mut sample = pool.get_mut(&mut one);
+            sample.set_sequence(sequence);
+            sample.set_origin(Timestamp::new(5, 100));
+            sample.set_received(Timestamp::new(5, 101));
+            let passed = recorder.process(&mut sample, &|| Timestamp::new(0, 0));
+            assert_eq!(passed, Ok(Verdict::Pass));
+        }
+        arrivals.take(&mut taken);
+        assert_eq!((taken.len(), taken.last().map(|last| last.number)), (ROOM, Some(1)));
     }
 }
