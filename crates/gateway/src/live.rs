@@ -60,6 +60,12 @@ impl Live {
         Self(paths)
     }
 
+    /// Whether a path has ended, by its number.
+    #[must_use]
+    pub fn has_ended(&self, path: usize) -> bool {
+        self.0.get(path).is_some_and(|path| path.0.is_over.load(Ordering::Acquire))
+    }
+
     /// Asks all paths, and waits at most so long. Of a path that does not answer in time, or has
     /// ended, what it said last; of one that has not begun, nothing. An answer costs a path some
     /// tens of microseconds. Each with its number, from 0.

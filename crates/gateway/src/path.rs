@@ -542,6 +542,7 @@ impl Path {
             dropped: work.dropped[at],
             lost: work.lost[at],
             unread: output.counts.unread.get(),
+            garbage: output.counts.garbage.get(),
             has_failed: work.failed[at],
             connected: output.counts.connected.get(),
             disconnected: output.counts.disconnected.get(),

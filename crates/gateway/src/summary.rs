@@ -77,6 +77,8 @@ pub struct OutputReport {
     pub lost: u64,
     /// Samples that a peer that is gone had not read, as far as is known.
     pub unread: u64,
+    /// Times that a peer broke the protocol; of a node that reads too, its wrong messages besides.
+    pub garbage: u64,
     /// Whether it ended early.
     pub has_failed: bool,
     /// Peers that came.

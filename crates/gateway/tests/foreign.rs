@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -136,6 +138,26 @@ fn subscribes(nodes: &[String], dir: &Path) -> Running {
 fn lines(dir: &Path, at: usize) -> Vec<String> {
     let text = String::from_utf8(content(&dir.join(at.to_string()))).unwrap();
     text.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_stranger_at_a_publisher_is_in_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    let gateway = publishes(&format!(
+        "type = \"nanomsg\", out = {{ endpoints = \"ipc://{}\" }}",
+        path.display()
+    ));
+    let mut stranger = None;
+    gateway.until("a connection", || {
+        stranger = UnixStream::connect(&path).ok();
+        stranger.is_some()
+    });
+    stranger.unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let is_told = || gateway.told().iter().any(|line| line.contains("it does not speak SP"));
+    gateway.until("a refusal", is_told);
+    let summary = gateway.end();
+    assert_eq!(summary.paths[0].destinations[0].garbage, 1);
 }
 
 /// Receives three messages over each of two subscriptions, and checks that they are samples of a
