@@ -414,7 +414,7 @@ fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
         (&["--rate", "0"][..], "--rate 0: samples come at a rate"),
         (&["--tx-depth", "2"], "--tx-depth 2: the queues of infiniband take 4 to "),
         (&["--node", "shmem", "--buffers", "1"], "--buffers 1: the queue of shmem takes 2 to "),
-        (&["--node", "zeromq"], "\"zeromq\" is not a valid node-type: choose one of "),
+        (&["--node", "mqtt"], "\"mqtt\" is not a valid node-type: choose one of "),
         (&["--node", "shmem", "--device", "sim:ideal"], "real time only"),
         (&["--transport", "uc", "--gid-index", "0"], "UC of the gateway takes a GID by itself"),
     ] {

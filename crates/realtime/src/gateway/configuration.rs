@@ -141,6 +141,19 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
             format!(
                 "{}, out = {{ address = \"{address}:{port}\", max_wrs = {}, \
                  send_inline = {is_inline}, periodic_signaling = {every} }}",
+        (Node::Zeromq | Node::Nanomsg, part) => {
+            let [reads, writes] = match own.node {
+                Node::Zeromq => ["subscribe", "publish"],
+                _ => ["endpoints", "endpoints"],
+            };
+            // The format with all of a value's bits, as the other node-types send it.
+            let kind = format!("type = \"{}\", format = \"rdmalab.binary\"", own.node);
+            let at = format!("\"tcp://{address}:{port}\"");
+            match part {
+                Part::Target => format!("{kind}, in = {{ {reads} = {at}, {signals} }}"),
+                _ => format!("{kind}, out = {{ {writes} = {at}, queuelen = {buffers} }}"),
+            }
+        }
                 infiniband(common),
                 common.tx_depth
             )
@@ -198,7 +211,7 @@ mod tests {
         for node in [Node::Shmem, Node::Loopback] {
             let own = Gateway { node, ..own.clone() };
             let queue = text(&own, &common, Part::of(0, node), PLACE);
-            assert!(queue.contains("mode = \"polling\", queuelen = 16, "), "{queue}");
+            assert_eq!(queue.contains("queuelen = 16"), node.queue().is_some(), "{queue}");
         }
         let signal_every = Signal::Every(8);
         let inline = rdmalab_experiments::Inline::Bytes(87);

@@ -350,7 +350,7 @@ fn check(own: &Gateway, common: &Common, sent: &Sent, received: Received) -> Res
             "no sample arrived: choose --transport rc, which tells why".to_owned()
         }
         (_, Node::Socket) => "no sample arrived: does a firewall drop UDP on loopback?".to_owned(),
-        (_, Node::Shmem | Node::Loopback) => {
+        (_, Node::Shmem | Node::Loopback | Node::Zeromq | Node::Nanomsg) => {
             "no sample arrived: choose a lower --rate, or more processors".to_owned()
         }
     };

@@ -190,7 +190,7 @@ mod tests {
                 assert_eq!(own.has_effect(&common).is_ok(), is_it, "{node} {name}");
             }
             let other = Gateway { buffers: 7, ..own.clone() };
-            let has_queue = matches!(node, Node::Shmem | Node::Loopback);
+            let has_queue = !matches!(node, Node::Infiniband | Node::Socket);
             assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), has_queue, "{node}");
             let other = Gateway { prepost: false, ..own };
             assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), is_it, "{node}");

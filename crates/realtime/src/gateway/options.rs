@@ -12,7 +12,7 @@ pub struct Gateway {
     pub values: usize,
     /// How the source waits for its ticks.
     pub timer: Timer,
-    /// Samples that the queue of shmem or loopback holds at most.
+    /// Samples that the queue of the node holds at most, where it has one of its own.
     pub buffers: u32,
     /// Whether all receives are posted before the first sample.
     pub prepost: bool,
@@ -31,6 +31,10 @@ words! {
         Loopback = "loopback",
     }
 }
+        /// PUB and SUB of ZeroMQ, over TCP.
+        Zeromq = "zeromq",
+        /// PUB and SUB of nanomsg, over TCP.
+        Nanomsg = "nanomsg",
 
 words! {
     /// How the source waits for its ticks.
@@ -45,7 +49,7 @@ words! {
 impl Node {
     /// Whether its ends connect.
     pub const fn has_peers(self) -> bool {
-        matches!(self, Self::Infiniband | Self::Shmem)
+        matches!(self, Self::Infiniband | Self::Shmem | Self::Zeromq | Self::Nanomsg)
     }
 
     /// Fewest and most samples of its queue, if that is one of `--buffers`.
@@ -55,6 +59,7 @@ impl Node {
             Self::Loopback => Some(1..=16_777_216),
             Self::Infiniband | Self::Socket => None,
         }
+            Self::Zeromq | Self::Nanomsg => Some(1..=1_048_576),
     }
 }
 

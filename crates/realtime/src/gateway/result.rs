@@ -144,10 +144,7 @@ fn warn(own: &Gateway, common: &Common, sent: &Sent, outcome: &mut Outcome) {
         ));
     }
     if sent.dropped > 0 {
-        let queue = match own.node {
-            Node::Shmem | Node::Loopback => ", or more --buffers",
-            Node::Infiniband | Node::Socket => "",
-        };
+        let queue = own.node.queue().map_or("", |_| ", or more --buffers");
         outcome.warnings.push(format!(
             "{} samples found the queue of the node full: choose a lower rate{queue}",
             sent.dropped
