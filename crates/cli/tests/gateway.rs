@@ -375,14 +375,16 @@ fn measured(words: &[&str]) -> Vec<Value> {
 /// Each tick was missed or is a sample, and each sample has arrived, was dropped or is lost.
 fn adds_up(point: &Value, service: Service) {
     let count = |name: &str| point["counts"][name].as_u64().expect(name);
-    assert_eq!(count("sent") + count("missed"), 200, "{point:#}");
+    // 150 of each run, and the warm-up.
+    let ticks = 50 + 150 * point["parameters"]["runs"].as_u64().expect("runs");
+    assert_eq!(count("sent") + count("missed"), ticks, "{point:#}");
     let (arrived, lost) = (count("received") - count("duplicated"), count("lost"));
     assert_eq!(arrived + lost + count("dropped"), count("sent"), "{point:#}");
     assert_eq!((count("duplicated"), count("reordered")), (0, 0), "{point:#}");
     // All of them have room in the queues.
     assert!(service == Service::Unreliable || lost == 0, "{point:#}");
     let share = point["figures"]["missed_share"].as_f64().expect("a share");
-    assert!((share - count("missed") as f64 / 200.0).abs() < 1e-9, "{point:#}");
+    assert!((share - count("missed") as f64 / ticks as f64).abs() < 1e-9, "{point:#}");
     let series = &point["series"][0];
     assert_eq!((&series["quantity"], &series["label"]), (&"one_way_ns".into(), &"t".into()));
     let samples = ["n", "warm_up_n"].map(|name| series[name].as_u64().expect(name));
@@ -399,8 +401,16 @@ fn the_experiment_accounts_for_each_tick_on_each_node_type() {
         let service = if is_reliable { Service::Reliable } else { Service::Unreliable };
         adds_up(&point, service);
     }
-    let points = measured(&["--node", "shmem,socket,loopback", "--values", "64"]);
-    assert_eq!(points.len(), 3);
+    let nodes = "infiniband,shmem,socket,zeromq,nanomsg";
+    let points = measured(&["--node", nodes, "--ends", "1"]);
+    assert_eq!(points.len(), 5);
+    for point in points {
+        let is_socket = point["parameters"]["node"] == "socket";
+        adds_up(&point, if is_socket { Service::Unreliable } else { Service::Reliable });
+    }
+    let nodes = "shmem,socket,loopback,zeromq,nanomsg";
+    let points = measured(&["--node", nodes, "--values", "64", "--runs", "2"]);
+    assert_eq!(points.len(), 5);
     for point in points {
         let is_socket = point["parameters"]["node"] == "socket";
         let service = if is_socket { Service::Unreliable } else { Service::Reliable };
@@ -416,7 +426,7 @@ fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
         (&["--node", "shmem", "--buffers", "1"], "--buffers 1: the queue of shmem takes 2 to "),
         (&["--node", "mqtt"], "\"mqtt\" is not a valid node-type: choose one of "),
         (&["--node", "shmem", "--device", "sim:ideal"], "real time only"),
-        (&["--transport", "uc", "--gid-index", "0"], "UC of the gateway takes a GID by itself"),
+        (&["--transport", "uc", "--port", "2"], "--port 2: "),
     ] {
         let mut command = rdmalab(&["run", "gateway", "--no-record"]);
         if !words.contains(&"--device") {
@@ -427,3 +437,4 @@ fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
         assert!(ended.stderr.contains(says), "{says}: {}", ended.report());
     }
 }
+    assert!(samples[1] <= 50, "{point:#}");

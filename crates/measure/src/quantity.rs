@@ -120,6 +120,12 @@ quantities! {
         More, "bandwidth", "bandwidth_bytes_per_s", "bytes_per_s",
         "bytes per second, counted where they arrive",
     );
+    /// Bytes per second that a source of samples gives: its rate times the bytes of a sample,
+    /// without the ticks that it missed.
+    OfferedBandwidth = Facts::of(
+        More, "offered bandwidth", "offered_bytes_per_s", "bytes_per_s",
+        "bytes per second of the samples that the source makes, without the ticks that it missed",
+    );
     /// The time that a post call takes, until it returns.
     PostCost = Facts::of(
         Less, "post cost", "post_cost_ns", "ns",

@@ -33,12 +33,12 @@ pub enum Part {
 
 impl Part {
     /// What that rank does.
-    pub fn of(rank: usize, node: Node) -> Self {
-        match (node, rank) {
-            (Node::Loopback, 0) => Self::Both,
-            (Node::Loopback, _) => Self::Idle,
-            (_, 0) => Self::Source,
-            (..) => Self::Target,
+    pub fn of(rank: usize, own: &Gateway) -> Self {
+        match (own.is_alone(), rank) {
+            (true, 0) => Self::Both,
+            (true, _) => Self::Idle,
+            (false, 0) => Self::Source,
+            (false, _) => Self::Target,
         }
     }
 
@@ -52,7 +52,8 @@ impl Part {
     }
 }
 
-/// The checked configuration; `None` for a rank that is idle.
+/// The checked configuration; `None` for a rank that is idle. `processor` is that of the rank, as
+/// a bit: the only path of a rank has it.
 ///
 /// # Errors
 /// What the gateway finds wrong, in one line.
@@ -60,12 +61,14 @@ pub fn plan(
     own: &Gateway,
     common: &Common,
     part: Part,
-    place: Place,
+    (place, processor): (Place, Option<u64>),
 ) -> Result<Option<Plan>, String> {
     if part == Part::Idle {
         return Ok(None);
     }
-    let text = text(own, common, part, place);
+    // Two paths would wait for each other on one processor.
+    let processor = processor.filter(|_| part != Part::Both);
+    let text = text(own, common, part, (place, processor));
     let plan = parse("gateway", &text).and_then(|tree| Plan::check(&tree));
     let one_line = |errors: Vec<ConfigError>| {
         errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -73,8 +76,14 @@ pub fn plan(
     plan.map(Some).map_err(one_line)
 }
 
-fn text(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
+fn text(
+    own: &Gateway,
+    common: &Common,
+    part: Part,
+    (place, processor): (Place, Option<u64>),
+) -> String {
     let (mut nodes, mut paths) = (String::new(), Vec::new());
+    let affinity = processor.map_or_else(String::new, |bit| format!(", affinity = {bit}L"));
     if matches!(part, Part::Source | Part::Both) {
         let limit = common.total();
         // Writing into a string cannot fail.
@@ -84,12 +93,19 @@ fn text(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
              rate = {}.0, limit = {limit}L, timer = \"{}\" }}, ",
             own.values, common.rate_per_s, own.timer
         );
-        paths.push("{ in = \"source\", out = \"node\", connect_wait = 10.0 }");
+        paths.push(format!("{{ in = \"source\", out = \"node\", connect_wait = 10.0{affinity} }}"));
     }
+    let node = |part| node(own, common, part, place);
+    // The queue of loopback is one node. Of other types each end is one.
+    let has_two = part == Part::Both && own.node != Node::Loopback;
+    let reads = if has_two { "back" } else { "node" };
     if matches!(part, Part::Target | Part::Both) {
-        paths.push("{ in = \"node\" }");
+        paths.push(format!("{{ in = \"{reads}\"{affinity} }}"));
     }
-    let node = node(own, common, part, place);
+    if has_two {
+        let _ = write!(nodes, "back = {{ {} }}, ", node(Part::Target));
+    }
+    let node = node(if has_two { Part::Source } else { part });
     format!("nodes = {{ {nodes}node = {{ {node} }} }}, paths = ( {} )", paths.join(", "))
 }
 
@@ -125,6 +141,19 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
             let there = format!("out = {{ address = \"{address}:{port}\" }}");
             format!("type = \"socket\", layer = \"udp\", {there}")
         }
+        (Node::Zeromq | Node::Nanomsg, part) => {
+            let [reads, writes] = match own.node {
+                Node::Zeromq => ["subscribe", "publish"],
+                _ => ["endpoints", "endpoints"],
+            };
+            // The format with all of a value's bits, as the other node-types send it.
+            let kind = format!("type = \"{}\", format = \"rdmalab.binary\"", own.node);
+            let at = format!("\"tcp://{address}:{port}\"");
+            match part {
+                Part::Target => format!("{kind}, in = {{ {reads} = {at}, {signals} }}"),
+                _ => format!("{kind}, out = {{ {writes} = {at}, queuelen = {buffers} }}"),
+            }
+        }
         (Node::Infiniband, Part::Target) => format!(
             "{}, in = {{ address = \"{address}:{port}\", max_wrs = {}, buffer_subtraction = 0, \
              prepost = {}, {signals} }}",
@@ -141,19 +170,6 @@ fn node(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
             format!(
                 "{}, out = {{ address = \"{address}:{port}\", max_wrs = {}, \
                  send_inline = {is_inline}, periodic_signaling = {every} }}",
-        (Node::Zeromq | Node::Nanomsg, part) => {
-            let [reads, writes] = match own.node {
-                Node::Zeromq => ["subscribe", "publish"],
-                _ => ["endpoints", "endpoints"],
-            };
-            // The format with all of a value's bits, as the other node-types send it.
-            let kind = format!("type = \"{}\", format = \"rdmalab.binary\"", own.node);
-            let at = format!("\"tcp://{address}:{port}\"");
-            match part {
-                Part::Target => format!("{kind}, in = {{ {reads} = {at}, {signals} }}"),
-                _ => format!("{kind}, out = {{ {writes} = {at}, queuelen = {buffers} }}"),
-            }
-        }
                 infiniband(common),
                 common.tx_depth
             )
@@ -167,7 +183,10 @@ fn infiniband(common: &Common) -> String {
         Transport::Uc => "UC",
         Transport::Ud => "UD",
     };
-    format!("type = \"infiniband\", rdma_transport_mode = \"{transport}\"")
+    // The other ones are found by the address.
+    let index = common.gid_index.filter(|_| common.transport == Transport::Uc);
+    let index = index.map_or_else(String::new, |index| format!(", gid_index = {index}"));
+    format!("type = \"infiniband\", rdma_transport_mode = \"{transport}\"{index}")
 }
 
 #[cfg(test)]
@@ -181,17 +200,20 @@ mod tests {
     #[test]
     fn every_node_type_has_a_configuration_for_both_ranks() {
         for &node in Node::ALL {
-            for &transport in Transport::ALL {
-                let own = Gateway { node, ..Gateway::OWN };
-                let common = Common { transport, ..Gateway::COMMON };
-                let parts = [0, 1].map(|rank| Part::of(rank, node));
-                let plans = parts.map(|part| plan(&own, &common, part, PLACE).unwrap());
+            let with =
+                [1, 2].into_iter().flat_map(|ends| Transport::ALL.iter().map(move |t| (ends, *t)));
+            for (ends, transport) in with {
+                let gid_index = Some(2);
+                let own = Gateway { node, ends, ..Gateway::OWN };
+                let common = Common { transport, gid_index, ..Gateway::COMMON };
+                let parts = [0, 1].map(|rank| Part::of(rank, &own));
+                let plans = parts.map(|part| plan(&own, &common, part, (PLACE, None)).unwrap());
                 let there = plans.map(|plan| plan.map(|plan| plan.describe()));
                 let one = Some("1 node, 1 path".to_owned());
-                match node {
-                    Node::Loopback => {
-                        assert_eq!(there, [Some("2 nodes, 2 paths".to_owned()), None]);
-                    }
+                let both = |nodes| [Some(format!("{nodes} nodes, 2 paths")), None];
+                match (node, ends) {
+                    (Node::Loopback, _) => assert_eq!(there, both(2)),
+                    (_, 1) => assert_eq!(there, both(3)),
                     _ => assert_eq!(there, [Some("2 nodes, 1 path".to_owned()), one]),
                 }
             }
@@ -202,15 +224,16 @@ mod tests {
     fn options_become_keys() {
         let own = Gateway { buffers: 16, prepost: false, ..Gateway::OWN };
         let common = Common { tx_depth: 64, rx_depth: 32, ..Gateway::COMMON };
-        let to = text(&own, &common, Part::Target, PLACE);
+        let to = text(&own, &common, Part::Target, (PLACE, Some(8)));
         assert!(to.contains("max_wrs = 32, buffer_subtraction = 0, prepost = false"), "{to}");
-        let from = |common: &Common| text(&own, common, Part::Source, PLACE);
+        assert!(to.contains("{ in = \"node\", affinity = 8L }"), "{to}");
+        let from = |common: &Common| text(&own, common, Part::Source, (PLACE, None));
         let keys = "max_wrs = 64, send_inline = true, periodic_signaling = 32 ";
         assert!(from(&common).contains(keys), "{}", from(&common));
         assert!(from(&common).contains("limit = 10100L, timer = \"timerfd\""));
-        for node in [Node::Shmem, Node::Loopback] {
+        for &node in Node::ALL {
             let own = Gateway { node, ..own.clone() };
-            let queue = text(&own, &common, Part::of(0, node), PLACE);
+            let queue = text(&own, &common, Part::of(0, &own), (PLACE, None));
             assert_eq!(queue.contains("queuelen = 16"), node.queue().is_some(), "{queue}");
         }
         let signal_every = Signal::Every(8);

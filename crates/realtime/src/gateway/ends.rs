@@ -12,6 +12,7 @@ use rdmalab_experiments::{Common, Limits, Transport, ip_address, reaches};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::{Live, Plan, Summary};
 use rdmalab_measure::Outcome;
+use rdmalab_measure::limits::available_cores;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sample::record_bytes;
 use rdmalab_verbs::{CmAddress, Context, Device};
@@ -48,6 +49,19 @@ enum Done {
     Meetings(Vec<Arrival>, Result<(), Stopped>),
 }
 
+/// What the runs have given so far.
+#[derive(Default)]
+struct Found {
+    /// At rank 0.
+    sent: Option<Sent>,
+    /// The same of the receiver; `None` once a run was cut short.
+    received: Option<Received>,
+    arrivals: Vec<Arrival>,
+    cpu_ns: f64,
+    elapsed_ns: f64,
+    cut_short: Option<String>,
+}
+
 /// Runs the experiment at one end.
 ///
 /// # Errors
@@ -62,64 +76,111 @@ pub fn run<R: Rank + Sync>(
     if !rank.shares_clock(1 - rank.index().min(1)) {
         return Err(failed("one clock has to stamp both ends: run both ranks on one host"));
     }
+    let mut found = Found { received: Some(Received::default()), ..Found::default() };
+    // Ticks of the runs before.
+    let mut before = 0;
+    for number in 0..common.runs {
+        let warm_up = if number == 0 { common.warm_up } else { 0 };
+        let of_run = Common { warm_up, runs: 1, ..common.clone() };
+        let first = found.arrivals.len();
+        match one(own, &of_run, rank, (context, limits), &mut found) {
+            // The runs before count.
+            Err(kept @ (Stopped::Asked | Stopped::Other(_))) if number > 0 => {
+                found.cut_short = Some(kept.to_string());
+            }
+            ended => ended?,
+        }
+        found.arrivals[first..].iter_mut().for_each(|arrival| arrival.number += before);
+        before += of_run.total();
+        if found.cut_short.is_some() {
+            break;
+        }
+    }
+    let Found { sent, received, arrivals, cpu_ns, elapsed_ns, cut_short } = found;
+    let mut outcome = match sent {
+        Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrivals).map_err(failed)?,
+        None => Outcome::default(),
+    };
+    let label = format!("rank {}", rank.index());
+    outcome.push_figure(rdmalab_measure::Quantity::CpuShare, &label, cpu_ns / elapsed_ns);
+    facts(&mut outcome, (own, common), (context, limits));
+    outcome.cut_short = cut_short;
+    Ok(outcome)
+}
+
+/// One run: a gateway at each end, from its start to its end.
+fn one<R: Rank + Sync>(
+    own: &Gateway,
+    common: &Common,
+    rank: &R,
+    (context, limits): (&Context, &Limits),
+    found: &mut Found,
+) -> Result<(), Stopped> {
     let place = meet(own, common, rank, (context, limits))?;
     let end = End {
         rank,
-        part: Part::of(rank.index(), own.node),
+        part: Part::of(rank.index(), own),
         arrivals: Arrivals::new(),
         stop: Stop::default(),
         has_peers: own.node.has_peers(),
         is_over: AtomicBool::new(false),
         told: Arc::default(),
     };
-    let plan = plan(own, common, end.part, place).map_err(failed)?;
+    let plan = plan(own, common, end.part, (place, own_processor())).map_err(failed)?;
     let world = end.world(own, context)?;
     if end.part != Part::Target {
         // The target says that it is ready from its second thread.
         rank.exchange_to_end(&[])?;
     }
     let (begin, cpu) = (rank.now(), rank.cpu_time());
-    let (summary, mut arrived, ended) = end.work(plan, &world)?;
-    let cpu_ns = rank.cpu_time().since(cpu).total_ns() as f64;
-    let cpu_share = cpu_ns / rank.clock().ns_between(begin, rank.now());
+    let (summary, arrived, ended) = end.work(plan, &world)?;
+    found.cpu_ns += rank.cpu_time().since(cpu).total_ns() as f64;
+    found.elapsed_ns += rank.clock().ns_between(begin, rank.now());
     // A gateway that fails is the cause of a meeting that fails.
     let summary = summary.map_err(failed)?;
-    let mut cut_short = match ended {
+    found.arrivals.extend(arrived);
+    found.cut_short = match ended {
         Ok(()) => None,
         Err(kept @ (Stopped::Asked | Stopped::Other(_))) => Some(kept.to_string()),
         Err(failure) => return Err(failure),
     };
     let mut received = end.received(summary.as_ref());
     let mut told = end.told();
-    if cut_short.is_none() {
+    if found.cut_short.is_none() {
         let bytes = received.unwrap_or_default().to_bytes(&end.last_arrivals());
         let all = rank.exchange_to_end(&bytes)?;
         if end.part == Part::Source {
             let (there, rest) = Received::from_bytes(all.get(1).map_or(&[], Vec::as_slice));
             received = Some(there);
-            arrived.extend(rest);
+            found.arrivals.extend(rest);
         }
-        let all = rank.exchange_to_end(told.as_bytes())?;
-        told = all.iter().map(|said| String::from_utf8_lossy(said)).collect::<Vec<_>>().join("; ");
-        cut_short = rank.is_asked_to_stop().then(|| Stopped::Asked.to_string());
+        // All ranks have to know that no run follows.
+        let is_asked = u8::from(rank.is_asked_to_stop());
+        let all = rank.exchange_to_end(&[&[is_asked], told.as_bytes()].concat())?;
+        let said = |said: &Vec<u8>| Some((said.first()? > &0, said.get(1..)?.to_vec()));
+        let (are_asked, all): (Vec<bool>, Vec<Vec<u8>>) = all.iter().filter_map(said).unzip();
+        told = String::from_utf8_lossy(&all.join(&b"; "[..])).into_owned();
+        found.cut_short = are_asked.contains(&true).then(|| Stopped::Asked.to_string());
     }
-    let sent = summary.as_ref().filter(|_| rank.index() == 0).map(Sent::of);
-    if let (Some(sent), None) = (&sent, &cut_short) {
-        check(own, common, sent, received.unwrap_or_default())
+    let Some(sent) = summary.as_ref().filter(|_| rank.index() == 0).map(Sent::of) else {
+        return Ok(());
+    };
+    if found.cut_short.is_none() {
+        check(own, common, &sent, received.unwrap_or_default())
             .map_err(|why| failed(format!("{why} ({told})")))?;
     }
-    let mut outcome = match sent {
-        Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrived).map_err(failed)?,
-        None => Outcome::default(),
-    };
-    outcome.push_figure(
-        rdmalab_measure::Quantity::CpuShare,
-        &format!("rank {}", rank.index()),
-        cpu_share,
-    );
-    facts(&mut outcome, (own, common), (context, limits));
-    outcome.cut_short = cut_short;
-    Ok(outcome)
+    found.received = found.received.zip(received).map(|(so_far, more)| so_far.and(more));
+    found.sent = Some(found.sent.take().unwrap_or_default().and(sent));
+    Ok(())
+}
+
+/// The processor that this rank has for itself, if it is one, as a bit.
+fn own_processor() -> Option<u64> {
+    match available_cores().ok()?[..] {
+        // A number of a configuration has 63 bits.
+        [core @ ..63] => Some(1 << core),
+        _ => None,
+    }
 }
 
 /// Facts of the device, if samples go over it.
@@ -139,7 +200,7 @@ fn facts(
     outcome.push_fact("inline", if is_inline { "yes" } else { "no" });
 }
 
-/// Where the ranks meet, as rank 1 says.
+/// Where the ends meet, as the rank that receives says.
 fn meet<R: Rank>(
     own: &Gateway,
     common: &Common,
@@ -154,9 +215,10 @@ fn meet<R: Rank>(
     let free = TcpListener::bind((ip, 0)).and_then(|listener| listener.local_addr());
     let free = free.map_err(|why| failed(format!("{ip}: {why}")))?;
     let all = rank.exchange(free.to_string().as_bytes())?;
-    let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes));
+    let receiver = usize::from(!own.is_alone());
+    let text = all.get(receiver).map(|bytes| String::from_utf8_lossy(bytes));
     let place: Option<SocketAddr> = text.as_ref().and_then(|text| text.parse().ok());
-    let place = place.ok_or_else(|| failed("the address of rank 1 is not understood"))?;
+    let place = place.ok_or_else(|| failed("the address of the receiver is not understood"))?;
     if own.node == Node::Infiniband && common.transport != Transport::Uc && rank.index() == 0 {
         let there: CmAddress = place.to_string().parse().map_err(failed)?;
         reaches(rank, context, common, &there)?;
@@ -228,12 +290,10 @@ impl<R: Rank + Sync> End<'_, R> {
             self.stop.set();
             Done::Meetings(arrived, ended)
         });
-        // The first one has the first processor of this rank, the other one what there is else.
-        let bodies = match self.part {
-            // Two paths, which would wait for each other on one processor.
-            Part::Both => vec![meetings, gateway],
-            _ => vec![gateway, meetings],
-        };
+        // The first thread has the processor of this rank, which the path takes. What the gateway
+        // and its nodes have besides runs elsewhere.
+        let first: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(|| Done::Gateway(Ok(None)));
+        let bodies = vec![first, gateway, meetings];
         let (mut summary, mut arrived, mut ended) = (Ok(None), Vec::new(), Ok(()));
         for done in self.rank.spawn(bodies)? {
             match done {
@@ -259,7 +319,9 @@ impl<R: Rank + Sync> End<'_, R> {
         loop {
             // Nothing is sent: this waits for the end of the gateway.
             let _ = over.recv_timeout(SLICE);
-            let is_last = self.has_ended() || self.stop.is_set() || self.rank.is_asked_to_stop();
+            // Of two paths in one gateway, that of the source ends by itself.
+            let is_over = self.has_ended() || live.is_some_and(|live| live.has_ended(0));
+            let is_last = is_over || self.stop.is_set() || self.rank.is_asked_to_stop();
             if is_last {
                 self.stop.set();
                 let _ = over.recv();

@@ -14,7 +14,7 @@ mod recorder;
 mod result;
 
 use rdmalab_experiments::shared::{
-    GID_INDEX, INLINE, LINK, MESSAGES, PORT, RATE, RX_DEPTH, SIGNAL_EVERY, SIM, TRANSPORT,
+    GID_INDEX, INLINE, LINK, MESSAGES, PORT, RATE, RUNS, RX_DEPTH, SIGNAL_EVERY, SIM, TRANSPORT,
     TX_DEPTH, WARM_UP,
 };
 use rdmalab_experiments::{
@@ -27,9 +27,9 @@ use rdmalab_sample::record_bytes;
 use rdmalab_verbs::Context;
 
 pub use options::Gateway;
-use options::{BUFFERS, NODE, Node, PREPOST, QUEUE, TIMER, Timer, VALUES};
+use options::{BUFFERS, ENDS, NODE, Node, PREPOST, QUEUE, TIMER, Timer, VALUES};
 
-/// The time in which the ends connect, and what is under way arrives at the end.
+/// The time of a run in which the ends connect, and what is under way arrives at the end.
 const SET_UP_NS: f64 = 200e6;
 
 fn must(holds: bool, option: &'static str, why: String) -> Result<(), Fault> {
@@ -87,8 +87,8 @@ impl Workload for Gateway {
         one-way times, and the shares that were missed, lost and duplicate";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Own [NODE]
-        Common [TRANSPORT MESSAGES WARM_UP INLINE SIGNAL_EVERY RATE]
-        Own [BUFFERS VALUES TIMER PREPOST]
+        Common [TRANSPORT MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY RATE]
+        Own [BUFFERS VALUES TIMER PREPOST ENDS]
         // The last two for the refusal of simulated devices, which says why.
         Common [TX_DEPTH RX_DEPTH PORT GID_INDEX LINK SIM]
     };
@@ -107,6 +107,7 @@ impl Workload for Gateway {
         timer: Timer::Timerfd,
         buffers: 512,
         prepost: true,
+        ends: 2,
     };
     const WAITS: bool = false;
     const SAMPLES_EACH: bool = true;
@@ -131,33 +132,33 @@ impl Workload for Gateway {
         must(queue(common.tx_depth), "tx-depth", why())?;
         must(queue(common.rx_depth), "rx-depth", why())?;
         self.inline_fits(common, limits)?;
-        // The gateway chooses the port and the GID of an unreliable connection by itself.
+        // The gateway chooses the port of an unreliable connection by itself.
         let chooses = common.transport == Transport::Uc;
         let why = || "UC of the gateway takes port 1: choose --transport rc or ud".to_owned();
         must(!chooses || common.port == 1, "port", why())?;
-        let why = || "UC of the gateway takes a GID by itself: leave it out".to_owned();
-        must(!chooses || common.gid_index.is_none(), "gid-index", why())?;
         let (bytes, mtu) = (record_bytes(self.values), limits.active_mtu_bytes as usize);
         let why = format!("a datagram has at most {mtu} bytes, and a sample {bytes}");
         must(common.transport != Transport::Ud || bytes <= mtu, "values", why)
     }
 
     fn quantities(&self, _: &Common) -> Vec<Quantity> {
-        use Quantity::{DuplicateShare, LostShare, MissedShare, OneWay};
-        vec![OneWay, MissedShare, LostShare, DuplicateShare]
+        use Quantity::{DuplicateShare, LostShare, MissedShare, OfferedBandwidth, OneWay};
+        vec![OneWay, MissedShare, OfferedBandwidth, LostShare, DuplicateShare]
     }
 
     fn results(&self, _: &Common) -> &'static [ResultShape] {
         &[
             (Quantity::OneWay, "t", ResultKind::OfMessages),
             (Quantity::MissedShare, "", ResultKind::Figure),
+            (Quantity::OfferedBandwidth, "", ResultKind::Figure),
             (Quantity::LostShare, "", ResultKind::Figure),
             (Quantity::DuplicateShare, "", ResultKind::Figure),
         ]
     }
 
     fn message_ns(&self, common: &Common) -> f64 {
-        1e9 / common.rate_per_s.max(1) as f64 + SET_UP_NS / common.total().max(1) as f64
+        let set_up_ns = SET_UP_NS * common.runs as f64;
+        1e9 / common.rate_per_s.max(1) as f64 + set_up_ns / common.total().max(1) as f64
     }
 
     fn run<R: Rank + Sync>(

@@ -16,6 +16,8 @@ pub struct Gateway {
     pub buffers: u32,
     /// Whether all receives are posted before the first sample.
     pub prepost: bool,
+    /// Gateways that samples go through: 1 or 2.
+    pub ends: u8,
 }
 
 words! {
@@ -29,12 +31,12 @@ words! {
         Socket = "socket",
         /// A queue between two paths of one process.
         Loopback = "loopback",
-    }
-}
         /// PUB and SUB of ZeroMQ, over TCP.
         Zeromq = "zeromq",
         /// PUB and SUB of nanomsg, over TCP.
         Nanomsg = "nanomsg",
+    }
+}
 
 words! {
     /// How the source waits for its ticks.
@@ -57,9 +59,16 @@ impl Node {
         match self {
             Self::Shmem => Some(2..=1_048_576),
             Self::Loopback => Some(1..=16_777_216),
+            Self::Zeromq | Self::Nanomsg => Some(1..=1_048_576),
             Self::Infiniband | Self::Socket => None,
         }
-            Self::Zeromq | Self::Nanomsg => Some(1..=1_048_576),
+    }
+}
+
+impl Gateway {
+    /// Whether one gateway has both paths.
+    pub fn is_alone(&self) -> bool {
+        self.ends == 1 || self.node == Node::Loopback
     }
 }
 
@@ -93,6 +102,11 @@ pub const TIMER: Field<Gateway> = word_field!(
 pub const BUFFERS: Field<Gateway> = number_field!(
     "buffers", None, buffers: u32, 1..=u32::MAX, "N", "",
     "buffers that the messages use in turns: the number of messages in flight"
+);
+pub const ENDS: Field<Gateway> = number_field!(
+    "ends", None, ends: u8, 1..=2u64, "N", "",
+    "gateways that samples go through: of 1, which rank 0 has, both paths are in one process; \
+     loopback has only 1"
 );
 pub const PREPOST: Field<Gateway> = Field {
     opt: Opt {

@@ -4,6 +4,7 @@ use rdmalab_experiments::Common;
 use rdmalab_gateway::{PathReport, Summary};
 use rdmalab_measure::quantity::MISSED_MAX;
 use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_sample::record_bytes;
 
 use super::options::{Gateway, Node};
 use super::recorder::Arrival;
@@ -38,6 +39,19 @@ impl Sent {
         let PathReport { samples, missed, dropped, .. } = *path;
         Self { samples, missed, dropped, connected, disconnected, clock_steps, failed }
     }
+
+    /// With what another run has sent.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            samples: self.samples + other.samples,
+            missed: self.missed + other.missed,
+            dropped: self.dropped + other.dropped,
+            connected: self.connected + other.connected,
+            disconnected: self.disconnected + other.disconnected,
+            clock_steps: self.clock_steps + other.clock_steps,
+            failed: self.failed.or(other.failed),
+        }
+    }
 }
 
 /// What the receiver has counted.
@@ -56,6 +70,15 @@ impl Received {
     pub fn of(path: &PathReport) -> Self {
         let PathReport { samples, duplicate, reordered, .. } = *path;
         Self { samples, duplicate, reordered }
+    }
+
+    /// With what was received in another run.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            samples: self.samples + other.samples,
+            duplicate: self.duplicate + other.duplicate,
+            reordered: self.reordered + other.reordered,
+        }
     }
 
     /// With arrivals, for the other rank.
@@ -99,6 +122,9 @@ pub fn outcome(
     outcome.push_series(Quantity::OneWay, "t", warm_up.count(), all.collect());
     let ticks = sent.samples + sent.missed;
     share(&mut outcome, Quantity::MissedShare, sent.missed, ticks);
+    let bytes_per_s = common.rate_per_s as f64 * record_bytes(own.values) as f64;
+    let made = sent.samples as f64 / ticks.max(1) as f64;
+    outcome.push_figure(Quantity::OfferedBandwidth, "", made * bytes_per_s);
     let mut counts =
         vec![("sent", sent.samples), ("missed", sent.missed), ("dropped", sent.dropped)];
     warn(own, common, sent, &mut outcome);
@@ -202,6 +228,8 @@ mod tests {
         assert_eq!(share(&outcome, Quantity::MissedShare), Some(0.2));
         assert_eq!(share(&outcome, Quantity::LostShare), Some(0.25));
         assert_eq!(share(&outcome, Quantity::DuplicateShare), Some(0.25));
+        // 88 bytes of each tick at 1 kHz that was not missed.
+        assert_eq!(share(&outcome, Quantity::OfferedBandwidth), Some(0.8 * 88e3));
         assert_eq!((count(&outcome, "lost"), count(&outcome, "dropped")), (Some(2), Some(1)));
         for (at, says) in [
             "missed 20 % of the ticks",
