@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::{Process, rdmalab, said, signal};
 use serde_json::Value;
@@ -62,6 +63,15 @@ fn rows(path: &Path) -> usize {
 
 fn out(dir: &TempDir) -> PathBuf {
     dir.path().join("out.csv")
+}
+
+/// When the last sample of a file was made, since the epoch.
+fn last_origin(path: &Path) -> Option<Duration> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (whole, _) = text.rsplit_once('\n')?;
+    let mut columns = whole.lines().last()?.split(',');
+    let seconds = columns.next()?.parse().ok()?;
+    Some(Duration::new(seconds, columns.next()?.parse().ok()?))
 }
 
 /// How samples go from source to target.
@@ -217,6 +227,31 @@ fn samples_arrive_in_shared_memory() {
     }
 }
 
+/// How often a gateway is killed.
+fn kills() -> u64 {
+    let wanted = std::env::var("RDMALAB_KILLS").ok();
+    wanted.map_or(3, |kills| kills.parse().expect("RDMALAB_KILLS is a number"))
+}
+
+/// A source that is killed and comes back: samples of the new one arrive.
+fn is_replaced(to: &str, from: &str, more: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut there = gateway(&dir, "target", &target(&dir, to), more);
+    for _ in 0..=kills() {
+        // The source before is dead, so what has a later origin is of this one.
+        let begin = UNIX_EPOCH.elapsed().unwrap();
+        let mut here = gateway(&dir, "source", &source(&dir, from, 1 << 40), more);
+        there.brings("samples", || (last_origin(&out(&dir))? > begin).then_some(()));
+        assert!(!here.has_ended());
+        here.kill();
+    }
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let link = &summary(&dir, "target")["paths"][0]["sources"][0];
+    assert_eq!(link["connected"].as_u64(), Some(kills() + 1), "{link:#}");
+}
+
 /// A target that is killed and comes back: told once each, and samples arrive again.
 fn comes_back(to: &str, from: &str, more: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
@@ -224,7 +259,7 @@ fn comes_back(to: &str, from: &str, more: &[&str]) {
     let mut there = gateway(&dir, "target", &text, more);
     let mut here = gateway(&dir, "source", &source(&dir, from, 1 << 40), more);
     there.brings("samples", || (rows(&out(&dir)) > 50).then_some(()));
-    for _ in 0..3 {
+    for _ in 0..kills() {
         there.kill();
         let _ = std::fs::remove_file(out(&dir));
         there = gateway(&dir, "target", &text, more);
@@ -239,29 +274,40 @@ fn comes_back(to: &str, from: &str, more: &[&str]) {
     assert!(ended.succeeded(), "{}", ended.report());
     let path = &summary(&dir, "source")["paths"][0];
     let link = &path["destinations"][0];
-    assert_eq!((&link["connected"], &link["disconnected"]), (&4.into(), &3.into()), "{path:#}");
+    let peers = ["connected", "disconnected"].map(|name| link[name].as_u64().unwrap());
+    assert_eq!(peers, [kills() + 1, kills()], "{path:#}");
     assert_eq!(path["destinations"][1]["dropped"], 0, "the other destination goes on: {path:#}");
 }
 
-#[test]
-fn a_killed_target_comes_back() {
+/// Runs this with nodes of each type that connects: those of the target, and of the source.
+fn with_each_node_type(name: &str, run: impl Fn(&str, &str, &[&str])) {
     let (to, from) = infiniband("RC", rdmalab_testing::free_port(), "");
-    comes_back(&to, &from, &["--device", "soft0"]);
-    let name = format!("/cli-{}-back", std::process::id());
+    run(&to, &from, &["--device", "soft0"]);
+    let name = format!("/cli-{}-{name}", std::process::id());
     let node = |here: &str, there: &str| {
         format!(
             "type = \"shmem\", in = {{ name = \"{name}{here}\", signals = \"8f\" }}, \
              out = {{ name = \"{name}{there}\" }}"
         )
     };
-    comes_back(&node("a", "b"), &node("b", "a"), &[]);
+    run(&node("a", "b"), &node("b", "a"), &[]);
     for (kind, to, from) in
         [("zeromq", "subscribe", "publish"), ("nanomsg", "endpoints", "endpoints")]
     {
         let at = format!("\"tcp://127.0.0.1:{}\"", rdmalab_testing::free_port());
         let to = format!("type = \"{kind}\", in = {{ {to} = {at}, signals = \"8f\" }}");
-        comes_back(&to, &format!("type = \"{kind}\", out = {{ {from} = {at} }}"), &[]);
+        run(&to, &format!("type = \"{kind}\", out = {{ {from} = {at} }}"), &[]);
     }
+}
+
+#[test]
+fn a_killed_target_comes_back() {
+    with_each_node_type("target", comes_back);
+}
+
+#[test]
+fn a_killed_source_is_replaced() {
+    with_each_node_type("source", is_replaced);
 }
 
 #[test]
@@ -389,6 +435,7 @@ fn adds_up(point: &Value, service: Service) {
     assert_eq!((&series["quantity"], &series["label"]), (&"one_way_ns".into(), &"t".into()));
     let samples = ["n", "warm_up_n"].map(|name| series[name].as_u64().expect(name));
     assert_eq!(samples.iter().sum::<u64>(), count("received"), "{point:#}");
+    assert!(samples[1] <= 50, "{point:#}");
     assert!(point["cut_short"].is_null(), "{point:#}");
 }
 
@@ -437,4 +484,3 @@ fn what_the_experiment_cannot_measure_is_refused_before_it_starts() {
         assert!(ended.stderr.contains(says), "{says}: {}", ended.report());
     }
 }
-    assert!(samples[1] <= 50, "{point:#}");
