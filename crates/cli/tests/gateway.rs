@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use common::{Process, rdmalab, said, signal};
@@ -308,6 +309,66 @@ fn a_killed_target_comes_back() {
 #[test]
 fn a_killed_source_is_replaced() {
     with_each_node_type("source", is_replaced);
+}
+
+/// Sends three samples in VILLASnode's layout: number, origin, values.
+const PYVERBS: &str = r#"
+import struct, sys, time
+import pyverbs.cm_enums as ce, pyverbs.enums as e
+from pyverbs.cmid import CMID, AddrInfo
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QPInitAttr, QPCap
+info = AddrInfo(dst='127.0.0.1', dst_service=sys.argv[1], port_space=ce.RDMA_PS_TCP, flags=0)
+while True:
+    init = QPInitAttr(qp_type=e.IBV_QPT_RC, cap=QPCap(max_send_wr=8, max_recv_wr=1))
+    peer = CMID(creator=info, qp_init_attr=init)
+    try:
+        peer.connect()
+        break
+    except PyverbsError:
+        # The gateway does not listen yet.
+        peer.close()
+        time.sleep(0.1)
+message = peer.reg_msgs(48)
+for n in range(3):
+    message.write(struct.pack('=QqQ3d', 7 + n, 1466498424, 100 + n, 1.5, -2.0, n), 48)
+    peer.post_send(message, length=48)
+    peer.get_send_comp()
+peer.disconnect()
+"#;
+
+#[test]
+fn a_peer_of_pyverbs_sends_samples() {
+    // Debian's package is of its own Python.
+    let python = "/usr/bin/python3";
+    let has_it = Command::new(python).args(["-c", "import pyverbs.cmid"]).output();
+    if !has_it.is_ok_and(|it| it.status.success()) {
+        let why = "there is no pyverbs: apt-get install python3-pyverbs";
+        return rdmalab_testing::skipped("a_peer_of_pyverbs_sends_samples", why);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let port = rdmalab_testing::free_port();
+    let node = format!(
+        "type = \"infiniband\", hello = \"optional\", in = {{ \
+         address = \"127.0.0.1:{port}\", signals = {{ count = 3, type = \"float\" }} }}"
+    );
+    let mut there = gateway(&dir, "target", &target(&dir, &node), &["--device", "soft0"]);
+    let mut peer = rdmalab(&["exec", "--", python, "-c", PYVERBS, &port.to_string()]);
+    let mut peer = Process::start(&mut peer);
+    there.brings("samples", || (peer.has_ended() || rows(&out(&dir)) >= 3).then_some(()));
+    let ended = peer.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    there.brings("samples", || (rows(&out(&dir)) >= 3).then_some(()));
+    signal("-TERM", there.id());
+    let ended = there.end();
+    assert!(ended.succeeded(), "{}", ended.report());
+    let text = std::fs::read_to_string(out(&dir)).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    for (n, line) in lines.iter().enumerate() {
+        let begin = format!("1466498424,{:09},{},1.5", 100 + n, 7 + n);
+        assert!(line.starts_with(&begin), "{begin}: {text}");
+    }
+    assert_eq!(lines.len(), 3, "{text}");
 }
 
 #[test]
