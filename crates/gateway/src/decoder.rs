@@ -1,32 +1,35 @@
 //! Bytes of peers as samples. A message may have more samples than a read takes.
 
-use rdmalab_sample::{Collector, DecodeError, Form, Format, Handle, Pool, Signal};
+use rdmalab_sample::{Collector, DecodeError, Form, Format, Handle, Pool, Signal, Timestamp};
 
 use crate::keys::VECTORIZE_MAX;
+use crate::node::{stamp_at, wall_time};
 
 /// Decodes by a format, and keeps what a read does not take of a message.
 pub struct Decoder {
     format: Box<dyn Format>,
     signals: Vec<Signal>,
-    /// A message that has further samples; empty if there is none.
-    rest: Vec<u8>,
-    /// Samples at the beginning of `rest` that were taken already.
-    taken: usize,
+    /// The last message of which a read took a part, and its first byte that is not taken.
+    long: Vec<u8>,
+    at: usize,
+    /// When that message arrived.
+    arrived: Timestamp,
 }
 
 impl Decoder {
     /// A decoder for samples of these signals.
     pub fn new(format: Box<dyn Format>, signals: &[Signal]) -> Self {
-        Self { format, signals: signals.to_vec(), rest: Vec::new(), taken: 0 }
+        let (signals, arrived) = (signals.to_vec(), Timestamp::default());
+        Self { format, signals, long: Vec::new(), at: 0, arrived }
     }
 
     /// Whether a message has further samples: [`Decoder::rest`] takes them, before another message.
     pub fn has_rest(&self) -> bool {
-        !self.rest.is_empty()
+        self.at < self.long.len()
     }
 
-    /// Takes the samples of a message, or none if one of them is wrong. Of many, it takes as many
-    /// as a read may.
+    /// Takes the samples of a message that arrives now, or none if one of them is wrong. Of many,
+    /// it takes as many as a read may.
     ///
     /// # Errors
     /// Those of [`Format::decode`].
@@ -36,15 +39,18 @@ impl Decoder {
         pool: &mut Pool,
         to: &mut Vec<Handle>,
     ) -> Result<(), DecodeError> {
-        if let Some((used, taken)) = self.part(bytes, 0, pool, to)? {
-            self.rest.extend_from_slice(&bytes[used..]);
-            self.taken = taken;
+        let mut into = Collector::new(pool, to, VECTORIZE_MAX);
+        let used = into.message(&*self.format, Form::Message, bytes, &self.signals)?;
+        if used < bytes.len() {
+            self.long.clear();
+            self.long.extend_from_slice(bytes);
+            (self.at, self.arrived) = (used, wall_time());
         }
         Ok(())
     }
 
-    /// Takes further samples of the last message, as many as a read may. If one of those is wrong,
-    /// the rest of the message is given up.
+    /// Takes further samples of the last message, as many as a read may, into an empty list, and
+    /// stamps them with its arrival. If one of those is wrong, the rest of the message is given up.
     ///
     /// # Errors
     /// Those of [`Format::decode`].
@@ -52,33 +58,13 @@ impl Decoder {
         if !self.has_rest() {
             return Ok(());
         }
-        let mut bytes = std::mem::take(&mut self.rest);
-        if let Some((used, taken)) = self.part(&bytes, self.taken, pool, to)? {
-            bytes.drain(..used);
-            (self.rest, self.taken) = (bytes, taken);
-        }
-        Ok(())
-    }
-
-    /// Takes samples of a message after the first `skip` ones. If there are more: where these
-    /// begin, and how many samples from there on were taken already.
-    fn part(
-        &self,
-        bytes: &[u8],
-        skip: usize,
-        pool: &mut Pool,
-        to: &mut Vec<Handle>,
-    ) -> Result<Option<(usize, usize)>, DecodeError> {
-        let before = to.len();
-        let mut into = Collector::new(pool, to, VECTORIZE_MAX).after(skip);
-        let used = into.message(&*self.format, bytes, &self.signals)?;
-        let is_short = into.is_short();
+        let mut into = Collector::new(pool, to, VECTORIZE_MAX);
+        let rest = &self.long[self.at..];
+        let used = into.message(&*self.format, Form::MessageRest, rest, &self.signals);
         drop(into);
-        Ok(is_short.then(|| match used {
-            // Such as JSON: the message is read as a whole each time.
-            _ if used == bytes.len() => (0, skip + to.len() - before),
-            _ => (used, 0),
-        }))
+        self.at = used.as_ref().map_or(self.long.len(), |used| self.at + used);
+        stamp_at(self.arrived, pool, to);
+        used.map(drop)
     }
 
     /// Takes samples of a stream. Returns how many bytes they have.
@@ -110,6 +96,10 @@ mod tests {
         let (mut reads, mut to) = (Vec::new(), Vec::new());
         let mut taken = decoder.message(bytes, &mut pool, &mut to);
         loop {
+            let stamps: Vec<_> = to.iter().map(|one| pool.get(one).received()).collect();
+            // Those of the first read are left to the caller.
+            let is_stamped = stamps.iter().all(|stamp| *stamp == stamps[0] && stamp.is_some());
+            assert_eq!(is_stamped, !reads.is_empty() || to.is_empty(), "{stamps:?}");
             let numbers = to.iter().filter_map(|one| pool.get(one).sequence()).collect();
             reads.push(numbers);
             to.drain(..).for_each(|one| pool.give(one));

@@ -158,9 +158,13 @@ pub fn wall_time() -> Timestamp {
 /// The samples have arrived now.
 pub(crate) fn stamp(pool: &mut Pool, samples: &mut [Handle]) {
     if !samples.is_empty() {
-        let now = wall_time();
-        samples.iter_mut().for_each(|sample| pool.get_mut(sample).set_received(now));
+        stamp_at(wall_time(), pool, samples);
     }
+}
+
+/// The samples have arrived then.
+pub(crate) fn stamp_at(arrived: Timestamp, pool: &mut Pool, samples: &mut [Handle]) {
+    samples.iter_mut().for_each(|sample| pool.get_mut(sample).set_received(arrived));
 }
 
 /// What a path counts of a node's samples, while another node shows it.

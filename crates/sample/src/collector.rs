@@ -8,9 +8,6 @@ pub struct Collector<'a> {
     pool: &'a mut Pool,
     samples: &'a mut Vec<Handle>,
     room: usize,
-    /// Samples that are read and not kept, before all others.
-    skip: usize,
-    is_short: bool,
     /// The sample that is being filled.
     next: Option<Handle>,
 }
@@ -20,35 +17,23 @@ impl<'a> Collector<'a> {
     /// is not reallocated.
     #[must_use]
     pub fn new(pool: &'a mut Pool, samples: &'a mut Vec<Handle>, room: usize) -> Self {
-        Self { pool, samples, room, skip: 0, is_short: false, next: None }
+        Self { pool, samples, room, next: None }
     }
 
-    /// The same without the first `skip` samples.
-    #[must_use]
-    pub fn after(mut self, skip: usize) -> Self {
-        self.skip = skip;
-        self
-    }
-
-    /// Whether there was a sample for which there was no room.
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        self.is_short
-    }
-
-    /// Decodes `bytes` as a message, all or nothing: after an error, the samples that were read
-    /// before it are back in the pool.
+    /// Decodes `bytes` as a message or its rest, all or nothing: after an error, the samples that
+    /// were read before it are back in the pool.
     ///
     /// # Errors
     /// Those of [`Format::decode`].
     pub fn message(
         &mut self,
         format: &dyn Format,
+        form: Form,
         bytes: &[u8],
         signals: &[Signal],
     ) -> Result<usize, DecodeError> {
         let before = self.samples.len();
-        let used = format.decode(Form::Message, bytes, signals, self);
+        let used = format.decode(form, bytes, signals, self);
         if used.is_err() {
             self.room += self.samples.len() - before;
             self.samples.drain(before..).for_each(|sample| self.pool.give(sample));
@@ -59,19 +44,19 @@ impl<'a> Collector<'a> {
 
 impl Sink for Collector<'_> {
     fn sample(&mut self) -> Option<SampleMut<'_>> {
-        if self.next.is_none() && self.room > 0 {
+        if self.room == 0 {
+            return None;
+        }
+        if self.next.is_none() {
             self.next = self.pool.take();
         }
-        self.is_short |= self.next.is_none();
         let mut sample = self.pool.get_mut(self.next.as_mut()?);
         sample.clear();
         Some(sample)
     }
 
     fn done(&mut self) {
-        if self.skip > 0 {
-            self.skip -= 1;
-        } else if let Some(sample) = self.next.take() {
+        if let Some(sample) = self.next.take() {
             self.room -= 1;
             self.samples.push(sample);
         }

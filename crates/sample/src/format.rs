@@ -27,9 +27,8 @@ pub trait Format: Send + Sync {
 
     /// Reads samples of `signals` from `bytes` into `sink` until the bytes end or the sink is full,
     /// and tells how many bytes it has used. Of a message all bytes are used unless the sink is
-    /// full; a format that reads a message as a whole, such as JSON, uses them even then. Of a
-    /// file, those of the last sample are left if it is not complete: they belong before the next
-    /// bytes of the file.
+    /// full: those that are left are a [`Form::MessageRest`]. Of a file, those of the last sample
+    /// are left if it is not complete: they belong before the next bytes of the file.
     ///
     /// # Errors
     /// At the first bytes that are no sample. Samples before them are in the sink already.
@@ -47,6 +46,8 @@ pub trait Format: Send + Sync {
 pub enum Form {
     /// A whole message, such as a datagram.
     Message,
+    /// The bytes of a message that were left, because the sink was full.
+    MessageRest,
     /// A piece of a file that is not its start.
     File,
     /// The start of a file, perhaps all of it.
@@ -54,10 +55,10 @@ pub enum Form {
 }
 
 impl Form {
-    /// Whether the bytes are a message.
+    /// Whether the bytes are a message, or its rest.
     #[must_use]
     pub const fn is_message(self) -> bool {
-        matches!(self, Self::Message)
+        matches!(self, Self::Message | Self::MessageRest)
     }
 }
 

@@ -65,8 +65,8 @@ impl Subscribing {
         };
         if has_room {
             peers.hear(&mut hear);
+            stamp(pool, to);
         }
-        stamp(pool, to);
         if let Some(why) = wrong
             && !std::mem::replace(&mut self.has_told, true)
         {

@@ -291,7 +291,7 @@ impl Format for JsonFormat {
         sink: &mut dyn Sink,
     ) -> Result<usize, DecodeError> {
         if form.is_message() {
-            return decode_message(bytes, signals, sink);
+            return decode_message(form == Form::MessageRest, bytes, signals, sink);
         }
         let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Json>();
         loop {
@@ -310,7 +310,9 @@ impl Format for JsonFormat {
     }
 }
 
+/// Reads a message one sample after the other. A rest begins with the comma before its first one.
 fn decode_message(
+    is_rest: bool,
     bytes: &[u8],
     signals: &[Signal],
     sink: &mut dyn Sink,
@@ -318,16 +320,38 @@ fn decode_message(
     if bytes.is_empty() {
         return Ok(0);
     }
-    let value: Json =
-        serde_json::from_slice(bytes).map_err(|error| DecodeError::new(0, error.to_string()))?;
-    let Json::Array(samples) = value else {
-        return Err(DecodeError::new(0, "a message is an array of samples: [{\"data\": [1.0]}]"));
-    };
-    for (i, value) in samples.iter().enumerate() {
-        let Some(mut sample) = sink.sample() else { break };
-        let read = read_sample(value, signals, &mut sample);
-        read.map_err(|what| DecodeError::new(0, format!("sample {i}: {what}")))?;
+    let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    let past_blanks =
+        |at: usize| at + bytes.get(at..).unwrap_or_default().iter().take_while(is_blank).count();
+    let wrong = |at| DecodeError::new(at, "a message is an array of samples: [{\"data\": [1.0]}]");
+    let mut at = past_blanks(0);
+    if !(bytes.get(at) == Some(&b'[') || is_rest && bytes.get(at) == Some(&b',')) {
+        return Err(wrong(at));
+    }
+    let first = past_blanks(at + 1);
+    if bytes[at] == b'[' && bytes.get(first) == Some(&b']') {
+        at = first;
+    }
+    while bytes.get(at) != Some(&b']') {
+        if !matches!(bytes.get(at), Some(b',' | b'[')) {
+            return Err(wrong(at));
+        }
+        let begin = past_blanks(at + 1);
+        let rest = bytes.get(begin..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Json>();
+        let value = values.next().ok_or_else(|| wrong(begin))?;
+        let value = value.map_err(|error| DecodeError::new(begin, error.to_string()))?;
+        let Some(mut sample) = sink.sample() else { return Ok(at) };
+        let read = read_sample(&value, signals, &mut sample);
+        read.map_err(|what| DecodeError::new(begin, what))?;
         sink.done();
+        at = past_blanks(begin + values.byte_offset());
+        if bytes.get(at) == Some(&b'[') {
+            return Err(wrong(at));
+        }
+    }
+    if past_blanks(at + 1) < bytes.len() {
+        return Err(DecodeError::new(at + 1, "something follows the array of samples"));
     }
     Ok(bytes.len())
 }
@@ -406,5 +430,37 @@ const fn expected(kind: Kind) -> &'static str {
         Kind::Integer => "an integer: a number without a point or an exponent",
         Kind::Boolean => "a boolean: true or false",
         Kind::Complex => "complex: {\"real\": 1.0, \"imag\": 0.0}",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Collector, Pool};
+
+    #[test]
+    fn a_message_is_one_array_and_its_rest_begins_with_a_comma() {
+        let signals = Signal::numbered(1, Kind::Float);
+        let decoded = |form, text: &str, room: usize| {
+            let (mut pool, mut samples) = (Pool::new(9, 1), Vec::new());
+            let mut into = Collector::new(&mut pool, &mut samples, room);
+            let format = JsonFormat::new(Options::default()).unwrap();
+            let used = format.decode(form, text.as_bytes(), &signals, &mut into);
+            drop(into);
+            (used.ok(), samples.len())
+        };
+        let three = r#" [ {"data":[1.5]} , {"data":[2.5]},{"data":[3.5]} ] "#;
+        assert_eq!(decoded(Form::Message, three, 9), (Some(three.len()), 3));
+        let (used, taken) = decoded(Form::Message, three, 1);
+        assert_eq!(taken, 1);
+        let rest = &three[used.unwrap()..];
+        assert_eq!(decoded(Form::MessageRest, rest, 9), (Some(rest.len()), 2));
+        assert_eq!(decoded(Form::Message, rest, 9).0, None);
+        assert_eq!(decoded(Form::Message, "[]", 9), (Some(2), 0));
+        let wrong =
+            ["[", "[{}", "[{},", "[{},]", "[,{}]", "[{}{}]", "[{}[{}]", "[{}]x", "{}", "]", "[]]"];
+        for text in wrong.map(|text| text.replace("{}", r#"{"data":[1.5]}"#)) {
+            assert_eq!(decoded(Form::Message, &text, 9).0, None, "{text}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub fn keeps_all(pool: &mut Pool, samples: &[Handle], signals: &[Signal]) {
     format.encode(Form::Message, signals, &refs, &mut out).expect("any sample");
     let (mut copies, mut handles) = (Pool::new(samples.len(), pool.values()), Vec::new());
     let mut sink = Collector::new(&mut copies, &mut handles, samples.len());
-    assert_eq!(sink.message(&*format, &out, signals), Ok(out.len()));
+    assert_eq!(sink.message(&*format, Form::Message, &out, signals), Ok(out.len()));
     drop(sink);
     for (sample, copy) in refs.iter().zip(&handles) {
         assert_equal(sample, &copies.get(copy), signals);

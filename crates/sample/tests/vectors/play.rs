@@ -31,7 +31,7 @@ pub fn decode(
     let mut samples = Samples { pool: Pool::new(512, 80), handles: Vec::new() };
     let mut sink = Collector::new(&mut samples.pool, &mut samples.handles, room);
     let used = match form {
-        Form::Message => sink.message(format, bytes, signals),
+        Form::Message | Form::MessageRest => sink.message(format, form, bytes, signals),
         _ => format.decode(form, bytes, signals, &mut sink),
     };
     drop(sink);

@@ -259,6 +259,7 @@ impl Reading {
         if let Err(why) = self.decoder.message(&self.bytes[..length], pool, to) {
             self.garbage(&why);
         }
+        stamp(pool, to);
         Ok(true)
     }
 
@@ -347,7 +348,10 @@ impl Source for Reading {
                         }
                     }
                 }
-                Receiver::Stream { .. } => state = self.stream(pool, to),
+                Receiver::Stream { .. } => {
+                    state = self.stream(pool, to);
+                    stamp(pool, to);
+                }
             }
             if !to.is_empty() || waited || state != SourceState::Open {
                 break;
@@ -366,7 +370,6 @@ impl Source for Reading {
             }
             waited = true;
         }
-        stamp(pool, to);
         Ok(state)
     }
 }
