@@ -76,6 +76,10 @@ impl Exchanger {
     ) -> Result<Self, String> {
         let context = device.open().map_err(text)?;
         let here = ends.here.map(socket_address).transpose()?;
+        if let Some(index) = ends.gid_index {
+            let failed = |error| format!("gid_index {index}: port 1 has no such entry: {error}");
+            context.query_gid_entry(1, index.into()).map_err(failed)?;
+        }
         let path = path_of(&context, ends.gid_index, here);
         let mtu = context.query_port(path.port_num).map_err(text)?.active_mtu;
         let listens = ends.there.is_none() || ends.use_fallback;
