@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use rdmalab_measure::limits::{Pin, pin_to};
 use rdmalab_rank::realtime;
 use rdmalab_sample::hooks::stats::Stats;
 use rdmalab_sample::{Flags, Handle, Hook, Pool, Signal, Value};
@@ -21,7 +22,8 @@ use crate::timer::{Timer, TimerKind};
 
 /// The longest wait for a sample, so that a request to end is seen.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The same while a destination holds samples, which only this thread hands over.
+/// The same while a destination holds samples, which only this thread hands over: at first. While
+/// nothing comes, each wait is twice as long as the one before.
 const PATIENCE_BEHIND: Duration = Duration::from_millis(1);
 /// After a request to end: how long sources may be silent before they count as drained, and how
 /// long they may go on in all.
@@ -141,6 +143,8 @@ pub struct Path {
     pub rate_hz: Option<f64>,
     /// Processors of its thread.
     pub affinity: Option<u64>,
+    /// The only processor of its thread, in place of those.
+    pub processor: Option<usize>,
     /// Priority of its thread.
     pub priority: Option<u8>,
     /// Who asks what it has done so far.
@@ -192,11 +196,15 @@ impl Path {
             None => None,
         };
         let mut arrived = Vec::with_capacity(64);
-        let (mut looks, mut drain) = (0, Drain::default());
+        let (mut looks, mut drain, mut behind) = (0, Drain::default(), PATIENCE_BEHIND);
         while !work.ended.iter().all(|ended| *ended) {
             let is_alone = self.inputs.len() == 1 && timer.is_none();
             let patience = match is_alone {
-                true if self.outputs.iter().any(|to| to.sink.is_behind()) => PATIENCE_BEHIND,
+                true if self.outputs.iter().any(|to| to.sink.is_behind()) => {
+                    let wait = behind;
+                    behind = PATIENCE.min(2 * wait);
+                    wait
+                }
                 true => PATIENCE,
                 false => Duration::ZERO,
             };
@@ -214,6 +222,7 @@ impl Path {
             }
             looks = if any { 0 } else { looks + 1 };
             if any {
+                behind = PATIENCE_BEHIND;
                 continue;
             }
             self.flush(&mut work);
@@ -229,7 +238,10 @@ impl Path {
 
     /// Asks the scheduler for what the configuration wants.
     fn take_its_place(&self) {
-        let affinity = self.affinity.map(realtime::run_on);
+        let affinity = match self.processor {
+            Some(core) => Some(pin_to(core).map(Pin::keep).map_err(|why| why.to_string())),
+            None => self.affinity.map(realtime::run_on),
+        };
         let priority = self.priority.map(realtime::run_first);
         for why in [affinity, priority].into_iter().flatten().filter_map(Result::err) {
             self.world.log.say(format_args!("{}: {why}", self.name));

@@ -30,6 +30,8 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub affinity: Option<u64>,
+    /// The processor of all paths, in place of any affinity.
+    pub processor: Option<usize>,
     pub priority: Option<u8>,
     pub locks_memory: bool,
     pub timer: crate::timer::TimerKind,
@@ -144,6 +146,7 @@ impl Plan {
         }
         let settings = Settings {
             affinity: gateway.affinity,
+            processor: None,
             priority: gateway.priority,
             locks_memory: gateway.hugepages > 0
                 || gateway.priority.is_some_and(|priority| priority > 0),
@@ -162,6 +165,11 @@ impl Plan {
     #[must_use]
     pub fn live(&self) -> Live {
         Live::of(self.paths.iter().map(|path| path.live.clone()).collect())
+    }
+
+    /// Binds all paths to this processor.
+    pub fn pin(&mut self, processor: usize) {
+        self.gateway.processor = Some(processor);
     }
 
     /// Lets a hook see the samples of a path, by its number from 0, behind the path's own hooks. A

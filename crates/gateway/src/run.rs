@@ -148,6 +148,7 @@ impl Plan {
             connect_wait: Duration::from_secs_f64(config.connect_wait),
             rate_hz: (config.rate > 0.0).then_some(config.rate),
             affinity: config.affinity.or(self.gateway.affinity).filter(|bits| *bits > 0),
+            processor: self.gateway.processor,
             live: planned.live,
             priority: config.priority.or(self.gateway.priority).filter(|p| *p > 0),
             world: world.clone(),

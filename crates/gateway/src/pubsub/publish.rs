@@ -9,7 +9,8 @@ use crate::node::Sink;
 
 /// Time from one look for peers and for what they say to the next.
 const LOOK: Duration = Duration::from_millis(1);
-/// Bytes that wait for a peer at most, however many samples may.
+/// Bytes that wait for a peer at most, however many samples may. Their list takes up to four times
+/// as much memory: it keeps as many bytes that were sent, and doubles when it grows.
 pub const PEER_BYTES_MAX: usize = 16 << 20;
 /// The longest wait for peers that do not end their connection at the end.
 const FAREWELL: Duration = Duration::from_millis(500);

@@ -52,8 +52,7 @@ impl Part {
     }
 }
 
-/// The checked configuration; `None` for a rank that is idle. `processor` is that of the rank, as
-/// a bit: the only path of a rank has it.
+/// The checked configuration; `None` for a rank that is idle.
 ///
 /// # Errors
 /// What the gateway finds wrong, in one line.
@@ -61,14 +60,12 @@ pub fn plan(
     own: &Gateway,
     common: &Common,
     part: Part,
-    (place, processor): (Place, Option<u64>),
+    place: Place,
 ) -> Result<Option<Plan>, String> {
     if part == Part::Idle {
         return Ok(None);
     }
-    // Two paths would wait for each other on one processor.
-    let processor = processor.filter(|_| part != Part::Both);
-    let text = text(own, common, part, (place, processor));
+    let text = text(own, common, part, place);
     let plan = parse("gateway", &text).and_then(|tree| Plan::check(&tree));
     let one_line = |errors: Vec<ConfigError>| {
         errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -76,14 +73,8 @@ pub fn plan(
     plan.map(Some).map_err(one_line)
 }
 
-fn text(
-    own: &Gateway,
-    common: &Common,
-    part: Part,
-    (place, processor): (Place, Option<u64>),
-) -> String {
+fn text(own: &Gateway, common: &Common, part: Part, place: Place) -> String {
     let (mut nodes, mut paths) = (String::new(), Vec::new());
-    let affinity = processor.map_or_else(String::new, |bit| format!(", affinity = {bit}L"));
     if matches!(part, Part::Source | Part::Both) {
         let limit = common.total();
         // Writing into a string cannot fail.
@@ -93,14 +84,14 @@ fn text(
              rate = {}.0, limit = {limit}L, timer = \"{}\" }}, ",
             own.values, common.rate_per_s, own.timer
         );
-        paths.push(format!("{{ in = \"source\", out = \"node\", connect_wait = 10.0{affinity} }}"));
+        paths.push("{ in = \"source\", out = \"node\", connect_wait = 10.0 }".to_owned());
     }
     let node = |part| node(own, common, part, place);
     // The queue of loopback is one node. Of other types each end is one.
     let has_two = part == Part::Both && own.node != Node::Loopback;
     let reads = if has_two { "back" } else { "node" };
     if matches!(part, Part::Target | Part::Both) {
-        paths.push(format!("{{ in = \"{reads}\"{affinity} }}"));
+        paths.push(format!("{{ in = \"{reads}\" }}"));
     }
     if has_two {
         let _ = write!(nodes, "back = {{ {} }}, ", node(Part::Target));
@@ -207,7 +198,7 @@ mod tests {
                 let own = Gateway { node, ends, ..Gateway::OWN };
                 let common = Common { transport, gid_index, ..Gateway::COMMON };
                 let parts = [0, 1].map(|rank| Part::of(rank, &own));
-                let plans = parts.map(|part| plan(&own, &common, part, (PLACE, None)).unwrap());
+                let plans = parts.map(|part| plan(&own, &common, part, PLACE).unwrap());
                 let there = plans.map(|plan| plan.map(|plan| plan.describe()));
                 let one = Some("1 node, 1 path".to_owned());
                 let both = |nodes| [Some(format!("{nodes} nodes, 2 paths")), None];
@@ -224,16 +215,15 @@ mod tests {
     fn options_become_keys() {
         let own = Gateway { buffers: 16, prepost: false, ..Gateway::OWN };
         let common = Common { tx_depth: 64, rx_depth: 32, ..Gateway::COMMON };
-        let to = text(&own, &common, Part::Target, (PLACE, Some(8)));
+        let to = text(&own, &common, Part::Target, PLACE);
         assert!(to.contains("max_wrs = 32, buffer_subtraction = 0, prepost = false"), "{to}");
-        assert!(to.contains("{ in = \"node\", affinity = 8L }"), "{to}");
-        let from = |common: &Common| text(&own, common, Part::Source, (PLACE, None));
+        let from = |common: &Common| text(&own, common, Part::Source, PLACE);
         let keys = "max_wrs = 64, send_inline = true, periodic_signaling = 32 ";
         assert!(from(&common).contains(keys), "{}", from(&common));
         assert!(from(&common).contains("limit = 10100L, timer = \"timerfd\""));
         for &node in Node::ALL {
             let own = Gateway { node, ..own.clone() };
-            let queue = text(&own, &common, Part::of(0, &own), (PLACE, None));
+            let queue = text(&own, &common, Part::of(0, &own), PLACE);
             assert_eq!(queue.contains("queuelen = 16"), node.queue().is_some(), "{queue}");
         }
         let signal_every = Signal::Every(8);

@@ -36,6 +36,8 @@ struct End<'a, R> {
     stop: Stop,
     /// Whether the node has to connect.
     has_peers: bool,
+    /// Whether rank 0 has a path that reads, and that does not end with its source.
+    goes_on: bool,
     /// Whether its gateway has ended.
     is_over: AtomicBool,
     /// What the gateway told.
@@ -123,10 +125,11 @@ fn one<R: Rank + Sync>(
         arrivals: Arrivals::new(),
         stop: Stop::default(),
         has_peers: own.node.has_peers(),
+        goes_on: own.is_alone() && own.node != Node::Loopback,
         is_over: AtomicBool::new(false),
         told: Arc::default(),
     };
-    let plan = plan(own, common, end.part, (place, own_processor())).map_err(failed)?;
+    let plan = bound(plan(own, common, end.part, place).map_err(failed)?, end.part);
     let world = end.world(own, context)?;
     if end.part != Part::Target {
         // The target says that it is ready from its second thread.
@@ -174,13 +177,14 @@ fn one<R: Rank + Sync>(
     Ok(())
 }
 
-/// The processor that this rank has for itself, if it is one, as a bit.
-fn own_processor() -> Option<u64> {
-    match available_cores().ok()?[..] {
-        // A number of a configuration has 63 bits.
-        [core @ ..63] => Some(1 << core),
-        _ => None,
+/// The plan with its path on the processor that this rank is bound to, if it is one. Two paths
+/// would wait for each other there.
+fn bound(mut plan: Option<Plan>, part: Part) -> Option<Plan> {
+    let cores = available_cores().unwrap_or_default();
+    if let (Some(plan), [core], true) = (&mut plan, &cores[..], part != Part::Both) {
+        plan.pin(*core);
     }
+    plan
 }
 
 /// Facts of the device, if samples go over it.
@@ -290,8 +294,8 @@ impl<R: Rank + Sync> End<'_, R> {
             self.stop.set();
             Done::Meetings(arrived, ended)
         });
-        // The first thread has the processor of this rank, which the path takes. What the gateway
-        // and its nodes have besides runs elsewhere.
+        // The first thread is bound to the processor of this rank, and only the path shall be.
+        // Other threads of the gateway begin with the affinity of the one that makes them.
         let first: Box<dyn FnOnce() -> Done + Send + '_> = Box::new(|| Done::Gateway(Ok(None)));
         let bodies = vec![first, gateway, meetings];
         let (mut summary, mut arrived, mut ended) = (Ok(None), Vec::new(), Ok(()));
@@ -319,8 +323,8 @@ impl<R: Rank + Sync> End<'_, R> {
         loop {
             // Nothing is sent: this waits for the end of the gateway.
             let _ = over.recv_timeout(SLICE);
-            // Of two paths in one gateway, that of the source ends by itself.
-            let is_over = self.has_ended() || live.is_some_and(|live| live.has_ended(0));
+            let has_sent = live.is_some_and(|live| self.goes_on && live.has_ended(0));
+            let is_over = self.has_ended() || has_sent;
             let is_last = is_over || self.stop.is_set() || self.rank.is_asked_to_stop();
             if is_last {
                 self.stop.set();

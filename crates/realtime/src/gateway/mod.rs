@@ -42,6 +42,8 @@ impl Gateway {
         let why = || format!("--node {} has nothing that it changes: leave it out", self.node);
         let is_default = self.buffers == Self::OWN.buffers;
         must(self.node.queue().is_some() || is_default, "buffers", why())?;
+        let is_default = self.ends == Self::OWN.ends;
+        must(self.node != Node::Loopback || is_default, "ends", why())?;
         if self.node == Node::Infiniband {
             return Ok(());
         }
@@ -193,6 +195,12 @@ mod tests {
             let other = Gateway { buffers: 7, ..own.clone() };
             let has_queue = !matches!(node, Node::Infiniband | Node::Socket);
             assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), has_queue, "{node}");
+            let other = Gateway { ends: 1, ..own.clone() };
+            assert_eq!(
+                other.has_effect(&Gateway::COMMON).is_ok(),
+                node != Node::Loopback,
+                "{node}"
+            );
             let other = Gateway { prepost: false, ..own };
             assert_eq!(other.has_effect(&Gateway::COMMON).is_ok(), is_it, "{node}");
         }

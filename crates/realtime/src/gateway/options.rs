@@ -105,8 +105,8 @@ pub const BUFFERS: Field<Gateway> = number_field!(
 );
 pub const ENDS: Field<Gateway> = number_field!(
     "ends", None, ends: u8, 1..=2u64, "N", "",
-    "gateways that samples go through: of 1, which rank 0 has, both paths are in one process; \
-     loopback has only 1"
+    "2: a gateway for each rank; 1: both paths in the process of rank 0, as loopback always has \
+     them"
 );
 pub const PREPOST: Field<Gateway> = Field {
     opt: Opt {

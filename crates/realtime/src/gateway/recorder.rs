@@ -34,8 +34,8 @@ impl Arrivals {
         Self(Arc::new(Shared { handed: Mutex::new(room()), is_asked: AtomicBool::new(false) }))
     }
 
-    /// Takes what was handed over, into a list whose room is filled next, and asks for more. When
-    /// the path has ended, that is all that arrived.
+    /// Takes what was handed over since the call before, which had asked for it, into a list whose
+    /// room is filled next. When the path has ended, that is all that arrived.
     pub fn take(&self, taken: &mut Vec<Arrival>) {
         taken.clear();
         std::mem::swap(&mut *self.handed(), taken);
