@@ -14,7 +14,7 @@ use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
 use crate::page::{caution, figures_of, figures_table, messages_table, setup, table, whole};
 use crate::published::PublishedValue;
 use crate::side_by_side::side_by_side;
-use crate::study_terms::{behind, condition_of, record};
+use crate::study_terms::{ADVICE_HEADS, advice_rows, behind, condition_of, record};
 use crate::study_values;
 use crate::table::{Quantiles, cells_of, heads_of, parameter_cells, parameter_heads};
 
@@ -48,6 +48,7 @@ pub fn study_page(
         @for (i, figure) in study.plan.figures.iter().enumerate() {
             (one_figure(study, figure, parts, beside, i))
         }
+        (advice(study, evaluation))
         @if let Some(record) = records.first() { (setup(&Model::of(record))) }
         (repeat(parts))
     };
@@ -381,6 +382,20 @@ fn rates_table(model: &Model) -> Markup {
         @if let Some(table) = messages_table(model) {
             h4 { "Messages" }
             (table)
+        }
+    }
+}
+
+/// What the study advises, with what was seen of it here.
+fn advice(study: &Study, evaluation: &Evaluation) -> Markup {
+    let heads = ADVICE_HEADS.map(str::to_owned);
+    html! {
+        @if !study.advice.is_empty() {
+            section #advice {
+                h2 { "What the study advises" }
+                p.meaning { "In our words, each with the claim of the study that bears it." }
+                (table("Advice", &heads, 2, advice_rows(study, evaluation)))
+            }
         }
     }
 }
