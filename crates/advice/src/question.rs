@@ -67,11 +67,19 @@ const FLOOD: (&str, &str) = ("messages", "50000");
 const SMALL_FLOOD: (&str, &str) = ("messages", "10000");
 const ONCE: (&str, &str) = ("runs", "1");
 
+/// The send queue, of which a completion or a list covers a part.
+const SEND_QUEUE: (&str, &str) = ("tx-depth", "128");
+
 type Options = &'static [(&'static str, &'static str)];
 
 /// Round trips, which measure times.
 const fn trips(options: Options, quick: Options) -> Sweep {
     Sweep { method: Method::RoundTrips, goals: TIMES, options, quick }
+}
+
+/// Round trips over a receive queue.
+const fn receives(options: Options, quick: Options) -> Sweep {
+    Sweep { method: Method::ReceiveQueue, goals: TIMES, options, quick }
 }
 
 /// Messages sent at the highest rate.
@@ -80,7 +88,8 @@ const fn floods(options: Options, quick: Options) -> Sweep {
 }
 
 /// All questions, in the order of the answers.
-pub const QUESTIONS: &[Question] = &[OPCODE, TRANSPORT, INLINE, SIGNALS, BUFFERS, DEPTH, POLLING];
+pub const QUESTIONS: &[Question] =
+    &[OPCODE, TRANSPORT, INLINE, SIGNALS, LIST, BUFFERS, DEPTH, QUEUE, RETURN, POLLING];
 
 const OPCODE: Question = Question {
     key: "opcode",
@@ -148,10 +157,23 @@ const SIGNALS: Question = Question {
     sweeps: &[
         trips(&[("signal-every", "1,4,16,64"), TRIPS], &[("signal-every", "1,16"), FEW_TRIPS]),
         floods(
-            &[("signal-every", "1,4,16,64"), FLOOD, ONCE],
-            &[("signal-every", "1,4,16,64"), SMALL_FLOOD, ONCE],
+            &[("signal-every", "1,4,16,64"), SEND_QUEUE, FLOOD, ONCE],
+            &[("signal-every", "1,4,16,64"), SEND_QUEUE, SMALL_FLOOD, ONCE],
         ),
     ],
+    note: Some((FLOODS, "64 is half of the send queue, which holds 128")),
+};
+
+const LIST: Question = Question {
+    key: "list",
+    asks: "How many sends in one post?",
+    parameters: &["list"],
+    options: &["list"],
+    pick: Pick::Least,
+    sweeps: &[floods(
+        &[("list", "1,4,16,64"), SEND_QUEUE, FLOOD, ONCE],
+        &[("list", "1,4,16"), SEND_QUEUE, SMALL_FLOOD, ONCE],
+    )],
     note: None,
 };
 
@@ -179,6 +201,32 @@ const DEPTH: Question = Question {
         &[("rx-depth", "16,64,512"), SMALL_FLOOD, ONCE],
     )],
     note: None,
+};
+
+const QUEUE: Question = Question {
+    key: "queue",
+    asks: "A receive queue of its own or a shared one, for how many scatter entries?",
+    parameters: &["queue", "max_sge"],
+    options: &["queue", "max-sge"],
+    pick: Pick::Any,
+    sweeps: &[receives(
+        &[("queue", "own,srq"), ("max-sge", "1,8"), TRIPS],
+        &[("queue", "own,srq"), ("max-sge", "1,8"), FEW_TRIPS],
+    )],
+    note: Some((&Goal::ALL, "each receive uses one entry")),
+};
+
+const RETURN: Question = Question {
+    key: "return",
+    asks: "When to post receives again: after each message, or in bulk?",
+    parameters: &["return", "return_when"],
+    options: &["return", "return-when"],
+    pick: Pick::Any,
+    sweeps: &[receives(
+        &[("return", "1,half,all"), ("return-when", "before,after"), TRIPS],
+        &[("return", "1,all"), ("return-when", "before,after"), FEW_TRIPS],
+    )],
+    note: Some((&Goal::ALL, "before or after the answer, of a queue of 32")),
 };
 
 const POLLING: Question = Question {

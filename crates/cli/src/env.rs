@@ -87,4 +87,4 @@ fn docker(directory: &Path) {
 }
 
 /// The oldest C library on which a binary built on Debian 12 runs.
-const GLIBC: &str = "2.34";
+const GLIBC: &str = "2.35";

@@ -46,20 +46,9 @@ struct Root {
 impl Root {
     /// `None`, with the reason printed, if this machine does not allow it.
     fn new(test: &str) -> Option<Self> {
+        let root = Self::empty(test)?;
         let mut programs = vec![PathBuf::from("/bin/sh")];
-        for name in PROGRAMS {
-            let path = Path::new("/usr/bin").join(name);
-            if !path.is_file() {
-                skipped(test, format!("no {name} (apt install ibverbs-utils perftest)"));
-                return None;
-            }
-            programs.push(path);
-        }
-        let Some(enter) = way_in() else {
-            skipped(test, "not root, and no user namespaces: nobody can change the root directory");
-            return None;
-        };
-        let root = Self { directory: tempfile::tempdir().unwrap(), enter };
+        programs.extend(PROGRAMS.map(|name| Path::new("/usr/bin").join(name)));
         programs.push(assert_cmd::cargo::cargo_bin("rdmalab"));
         let libraries: BTreeSet<PathBuf> = programs.iter().flat_map(|p| linked_to(p)).collect();
         programs.pop();
@@ -70,6 +59,19 @@ impl Root {
             std::fs::create_dir(root.path().join(directory)).unwrap();
         }
         Some(root)
+    }
+
+    /// The same without a single file, if [`PROGRAMS`] are here to be put into it.
+    fn empty(test: &str) -> Option<Self> {
+        if !PROGRAMS.iter().all(|name| Path::new("/usr/bin").join(name).is_file()) {
+            skipped(test, "no ibverbs-utils or perftest (apt install)");
+            return None;
+        }
+        let Some(enter) = way_in() else {
+            skipped(test, "not root, and no user namespaces: nobody can change the root directory");
+            return None;
+        };
+        Some(Self { directory: tempfile::tempdir().unwrap(), enter })
     }
 
     fn path(&self) -> &Path {
@@ -164,10 +166,15 @@ fn is_embedded(test: &str) -> bool {
 }
 
 /// Runs `packaging/make` on the binary of these tests; returns the package.
-fn packaged(kind: &str, out: &Path) -> PathBuf {
+fn packaged(arguments: &[&str], out: &Path) -> PathBuf {
     let mut command = Command::new(repository().join("packaging/make"));
     command.arg("--binary").arg(assert_cmd::cargo::cargo_bin("rdmalab"));
-    PathBuf::from(run(command.arg("--out").arg(out).arg(kind)).trim())
+    PathBuf::from(run(command.arg("--out").arg(out).args(arguments)).trim())
+}
+
+/// All files, links and directories below a directory.
+fn content(directory: &Path) -> BTreeSet<String> {
+    run(Command::new("find").arg(directory)).lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -198,9 +205,10 @@ fn the_debian_package() {
     }
     let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
     let out = tempfile::tempdir().unwrap();
-    let package = packaged("deb", out.path());
+    let package = packaged(&["deb"], out.path());
     let fields = run(Command::new("dpkg-deb").arg("-f").arg(&package).arg("Depends"));
-    assert_eq!(fields.trim(), "libc6 (>= 2.34), libgcc-s1");
+    let (major, minor) = needed_glibc(&assert_cmd::cargo::cargo_bin("rdmalab"));
+    assert_eq!(fields.trim(), format!("libc6 (>= {major}.{minor}), libgcc-s1"));
     run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(root.path()));
     for file in [
         "usr/lib/rdmalab/libibverbs.so.1",
@@ -220,19 +228,145 @@ fn the_archive_where_it_is_unpacked_and_where_it_is_installed() {
     let test = "the_archive_where_it_is_unpacked_and_where_it_is_installed";
     let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
     let out = tempfile::tempdir().unwrap();
-    let archive = packaged("tar", out.path());
+    let archive = packaged(&["tar"], out.path());
     let unpacked = root.path().join("somewhere");
     std::fs::create_dir(&unpacked).unwrap();
     let mut tar = Command::new("tar");
     run(tar.arg("-xzf").arg(&archive).args(["--strip-components=1", "-C"]).arg(&unpacked));
     root.works("/somewhere/bin/rdmalab");
-    let prefix = root.path().join("opt/lab");
+    // A directory that was there stays, although it is empty.
+    let opt = root.path().join("opt");
+    std::fs::create_dir_all(opt.join("lab/share")).unwrap();
+    let before = content(&opt);
     let script = unpacked.join("install.sh");
-    run(Command::new(&script).arg(&prefix));
+    run(Command::new(&script).arg("lab").current_dir(&opt));
     root.works("/opt/lab/bin/rdmalab");
-    run(Command::new(&script).arg("--uninstall").arg(&prefix));
-    let left = run(Command::new("find").arg(&prefix).args(["-type", "f"]));
-    assert_eq!(left, "");
+    run(Command::new(&script).arg(opt.join("lab"))); // Once more, as an update does.
+    run(Command::new(&script).arg("--uninstall").arg(opt.join("lab")));
+    assert_eq!(content(&opt), before);
+    // Directories above the prefix are made, and removed, too.
+    run(Command::new(&script).arg(opt.join("a/b")));
+    std::fs::write(opt.join("a/b/share/mine"), "mine").unwrap();
+    run(Command::new(&script).arg("--uninstall").arg(opt.join("a/b")));
+    let left: Vec<String> = content(&opt).difference(&before).cloned().collect();
+    let kept = ["a", "a/b", "a/b/share", "a/b/share/mine"];
+    assert_eq!(left, kept.map(|name| opt.join(name).display().to_string()));
+}
+
+/// A `docker build` of the recipe does the same two steps: it unpacks the archive into an empty
+/// root, and the image starts the entry point.
+#[test]
+fn the_image_that_the_containerfile_describes() {
+    let test = "the_image_that_the_containerfile_describes";
+    let Some(root) = Root::empty(test).filter(|_| is_embedded(test)) else { return };
+    let out = tempfile::tempdir().unwrap();
+    let with: Vec<&str> = PROGRAMS.iter().flat_map(|name| ["--with", name]).collect();
+    let image = packaged(&[&with[..], &["image"]].concat(), out.path());
+    let recipe = std::fs::read_to_string(image.join("Containerfile")).unwrap();
+    let steps: Vec<&str> = recipe.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = ["FROM scratch", "ADD root.tar /", r#"ENTRYPOINT ["/usr/bin/rdmalab"]"#];
+    assert_eq!(steps, expected);
+    run(Command::new("tar").arg("-xf").arg(image.join("root.tar")).arg("-C").arg(root.path()));
+    root.works("/usr/bin/rdmalab");
+    assert_eq!(run(&mut root.command(&["sh", "-c", "echo here"])), "here\n");
+}
+
+/// The newest version of glibc's symbols that an object needs.
+fn needed_glibc(object: &Path) -> (u32, u32) {
+    let symbols = run(Command::new("objdump").arg("-T").arg(object));
+    let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
+        let (major, rest) = rest.split_once('.')?;
+        let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    });
+    versions.max().unwrap_or_default()
+}
+
+/// A Python that can make an environment, and has a pip that installs into another one (22.3).
+fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let mut pip = Command::new(python);
+        pip.args(["-m", "pip", "--python", python, "--version"]);
+        pip.output().is_ok_and(|output| output.status.success())
+    })
+}
+
+/// Prints the rows of a record, once with and once without pandas.
+const READ: &str = "\
+import sys, rdmalab
+table = rdmalab.read(sys.argv[1])
+kind = type(table).__name__
+sys.modules['pandas'] = None
+rows = rdmalab.read(sys.argv[1])
+if kind == 'DataFrame':
+    assert len(table) == len(rows) and list(table.columns) == list(rows[0]), table
+    assert table.n.tolist() == [row['n'] for row in rows], table
+print(rows[0]['experiment'], rows[0]['size_bytes'], rows[0]['n'], rows[0]['median_ns'] > 0)
+print(rdmalab.binary())
+try: rdmalab.rows('/proc')
+except ValueError as error: print(error)
+";
+
+#[test]
+fn the_wheel_in_an_environment_of_python() {
+    let test = "the_wheel_in_an_environment_of_python";
+    let Some(python) = python() else {
+        return skipped(test, "no python3 with pip (apt install python3-pip)");
+    };
+    if !is_embedded(test) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let [venv, out] = ["venv", "out"].map(|name| scratch.path().join(name));
+    let wheel = packaged(&["wheel"], &out);
+    let library = scratch.path().join("library");
+    let binary = assert_cmd::cargo::cargo_bin("rdmalab");
+    let mut extract = Command::new(&binary);
+    run(extract.env_remove("RDMALAB_LIBDIR").args(["env", "--dir"]).arg(&library));
+    let objects = [binary, library.join("libibverbs.so.1")];
+    let (major, minor) = objects.iter().map(|object| needed_glibc(object)).max().unwrap();
+    let tag = format!("-py3-none-manylinux_{major}_{minor}_x86_64.whl");
+    assert!(wheel.to_str().unwrap().ends_with(&tag), "{wheel:?} needs {tag}");
+
+    let venv_options = ["-m", "venv", "--without-pip", "--system-site-packages"];
+    run(Command::new(python).args(venv_options).arg(&venv));
+    let before = content(&venv);
+    let own_python = venv.join("bin/python");
+    let pip = |arguments: &[&str]| {
+        let mut command = Command::new(python);
+        command.args(["-m", "pip", "--disable-pip-version-check", "--python"]).arg(&own_python);
+        run(command.args(arguments).env("PIP_ROOT_USER_ACTION", "ignore"))
+    };
+    pip(&["install", "--no-index", "--no-cache-dir", wheel.to_str().unwrap()]);
+    let temporary = scratch.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let rdmalab = venv.join("bin/rdmalab");
+    let command = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).env("TMPDIR", &temporary).env("XDG_RUNTIME_DIR", &temporary);
+        command.env_remove("RDMALAB_LIBDIR").env_remove("PYTHONPATH").current_dir(scratch.path());
+        command
+    };
+    let record = scratch.path().join("record");
+    let record = record.to_str().unwrap();
+    let points = ["--size", "64", "--messages", "100", "--out", record];
+    run(&mut command(&rdmalab, &[&["run", "ping"][..], &points].concat()));
+    if Path::new("/usr/bin/ibv_devices").is_file() {
+        let devices = run(&mut command(&rdmalab, &["exec", "--", "ibv_devices"]));
+        assert!(devices.contains("soft0"), "{devices}");
+    }
+    let text = run(&mut command(&own_python, &["-c", READ, record]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "ping 64 100 True", "{text}");
+    assert_eq!(lines[1], rdmalab.to_str().unwrap(), "{text}");
+    assert!(lines[2].contains("/proc"), "{text}");
+
+    // To uninstall: as README.md says.
+    run(&mut command(&rdmalab, &["clean", "--all"]));
+    pip(&["uninstall", "--yes", "rdmalab"]);
+    let left: Vec<String> = content(&venv).difference(&before).cloned().collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(content(&temporary).len(), 1, "only the directory itself is left");
 }
 
 #[test]

@@ -7,11 +7,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
 
 use common::{Ended, Process, only, rdmalab, said, study};
 use rdmalab_experiments::{Experiment, Point, ResultKind, ResultShape};
 use rdmalab_measure::Quantity;
 use rdmalab_record::{self as record, Record, word};
+use rdmalab_testing::{again_while, find, skipped};
 use tempfile::TempDir;
 
 /// One study at a time, because each has two ends that spin.
@@ -33,6 +35,10 @@ fn in_quick_form(key: &str) -> (Vec<Record>, String) {
     let page = fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(page.contains("Numbers of this host, not of an adapter"));
     assert!(!page.contains("within the tolerance"), "a soft number is no adapter's");
+    assert!(page.len() <= MAX_PAGE_BYTES, "{key}: the page has {} bytes", page.len());
+    if let Some(sheets) = sheets(&dir.join("report.html"), out.path()) {
+        assert!((1..=MAX_SHEETS).contains(&sheets), "{key}: {sheets} pages on paper");
+    }
     let entries = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path());
     let records: Vec<Record> = entries.filter_map(|path| Record::open(&path).ok()).collect();
     assert!(!records.is_empty());
@@ -47,6 +53,36 @@ fn in_quick_form(key: &str) -> (Vec<Record>, String) {
         }
     }
     (records, page)
+}
+
+/// Most bytes of a study's page, and most pages of paper when it is printed.
+const MAX_PAGE_BYTES: usize = 1_500_000;
+const MAX_SHEETS: usize = 20;
+/// After this time the browser counts as hung.
+const BROWSER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pages of paper of a study's page, as a browser prints it; `None` without a browser.
+fn sheets(page: &Path, scratch: &Path) -> Option<usize> {
+    let Some(browser) = find("chromium") else {
+        skipped("a_study_on_paper", "no chromium: apt-get install chromium");
+        return None;
+    };
+    let [profile, printed] = ["profile", "printed.pdf"].map(|name| scratch.join(name));
+    let mut command = Command::new(browser);
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
+    command.args(["--no-first-run", "--disable-background-networking", "--disable-sync"]);
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command.arg(format!("--print-to-pdf={}", printed.display()));
+    command.arg(format!("file://{}", page.display()));
+    // Started anew, since the browser sometimes hangs or dies.
+    let why = "the browser did not print";
+    let print = || {
+        Process::start(&mut command).end_by(Instant::now() + BROWSER_LIMIT);
+        fs::read(&printed).ok()
+    };
+    let pdf = again_while(why, print, Option::is_none).expect("the browser prints");
+    let is_page = |end: &[u8]| end.strip_prefix(b"/Type /Page").is_some_and(|r| r[0] != b's');
+    Some(pdf.windows(12).filter(|end| is_page(end)).count())
 }
 
 /// The results that a study relies on, of an experiment or of a program of perftest.
@@ -267,6 +303,7 @@ fn a_study_is_reported_again() {
     let Ended { code, stdout, stderr, .. } = report(&[]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("1 confirmed, 1 refuted, 1 cannot be seen here"), "{stdout}");
+    assert!(stdout.contains("Do that.  not judged"), "{stdout}");
     assert_eq!(fs::read_to_string(&page).unwrap(), before);
     let other = out.path().join("other.html").display().to_string();
     assert_eq!(report(&["--html", &other]).code, Some(0));
@@ -274,6 +311,8 @@ fn a_study_is_reported_again() {
     let json: serde_json::Value =
         serde_json::from_str(&report(&["--format", "json"]).stdout).unwrap();
     assert_eq!(json["claims"][0]["verdict"], "confirmed", "{json:#}");
+    assert_eq!(json["advice"][0]["verdict"], "confirmed", "{json:#}");
+    assert_eq!(json["advice"][1]["verdict"], "not judged", "{json:#}");
     assert_eq!(json["parts"][0]["record"]["points"].as_array().unwrap().len(), 16);
     assert_eq!(json["parts"][1]["state"], "not available");
     let csv = report(&["--format", "csv"]).stdout;
@@ -281,6 +320,8 @@ fn a_study_is_reported_again() {
     assert_eq!(csv.lines().filter(|line| line.starts_with("f,,ping,soft0,")).count(), 16, "{csv}");
     let markdown = report(&["--format", "markdown"]).stdout;
     assert!(markdown.contains("| A wrong one. | refuted | "), "{markdown}");
+    assert!(markdown.contains("| Do so. | A claim of ours. | confirmed |"), "{markdown}");
+    assert!(before.contains("What the study advises"), "{before}");
     assert!(markdown.contains("## ping on soft0") && markdown.contains("Not available: there is"));
     assert_eq!(report(&["--expect", "round trip median<1ns"]).code, Some(1));
     let Ended { code, stderr, .. } = report(&[&dir.join("f").display().to_string()]);
@@ -302,7 +343,9 @@ const CLAIMS: &str = "[[claim]]\nkey = 'grows'\nsays = 'A claim of ours.'\nrelat
     [[claim]]\nkey = 'unseen'\nsays = 'Another.'\nrelation = '<'\n\
     left = { figure = 'g', quantity = 'round_trip_ns' }\nright = { value = 1 }\nsource = 'p. 2'\n\
     [[claim]]\nkey = 'wrong'\nsays = 'A wrong one.'\nrelation = '<'\n\
-    left = { figure = 'f', quantity = 'round_trip_ns' }\nright = { value = 1 }\nsource = 'p. 3'\n";
+    left = { figure = 'f', quantity = 'round_trip_ns' }\nright = { value = 1 }\nsource = 'p. 3'\n\
+    [[advice]]\nsays = 'Do so.'\nclaim = 'grows'\n\
+    [[advice]]\nsays = 'Do that.'\nbecause = 'nobody measured it'\n";
 
 /// A study made by this test: three claims with three different verdicts, without any code.
 fn own_study() -> TempDir {

@@ -8,9 +8,11 @@ pub enum Method {
     RoundTrips,
     /// Messages sent as fast as possible, which measure rates.
     Flood,
+    /// Round trips over a receive queue of a chosen kind, which is refilled in a chosen way.
+    ReceiveQueue,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::RoundTrips, Self::Flood];
+    pub const ALL: [Self; 3] = [Self::RoundTrips, Self::Flood, Self::ReceiveQueue];
 }

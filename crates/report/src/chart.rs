@@ -51,6 +51,8 @@ pub struct Scope<'a> {
     pub is_brief: bool,
     /// Whether bars go from the 10 % to the 90 % quantile instead of showing the median's interval.
     pub has_deciles: bool,
+    /// A value in the unit of the samples: the share of samples above it is drawn.
+    pub above: Option<u64>,
     /// Published values.
     pub published: &'a [PublishedValue<'a>],
 }

@@ -10,7 +10,7 @@ use crate::curves;
 use crate::histograms::histograms;
 use crate::model::{Group, Merged, Model, NINTH, PAGE, PEER, Row, TAIL, TENTH, group_name};
 use crate::published::PlacedValue;
-use crate::ranking::{figure_ranking, median_ranking};
+use crate::ranking::{figure_ranking, median_ranking, share_above};
 use crate::svg::{Line, Mark, Rule};
 use crate::value::{finding_value, heading, percentile};
 
@@ -81,10 +81,15 @@ pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Ch
     if group.label.starts_with(PAGE) {
         return done::of_pages(model, group, id, scope);
     }
+    let mut charts = match scope.above {
+        Some(bound) => share_above(model, group, bound, &format!("{id}-a"), scope),
+        None => Vec::new(),
+    };
     if scope.is_brief {
-        return compared(model, group, id, scope);
+        charts.extend(compared(model, group, id, scope));
+        return charts;
     }
-    let mut charts = curves::patterns(model, group, &format!("{id}-p"), scope);
+    charts.extend(curves::patterns(model, group, &format!("{id}-p"), scope));
     let shapes = curves::distributions(model, group, &format!("{id}-d"), scope);
     let bars = histograms(model, group, &format!("{id}-h"), scope).into_iter();
     let details = if let Some(x) = along(model, &["interval", "size", "buffers"]) {

@@ -26,7 +26,7 @@ const TAIL_FROM: f64 = 0.9;
 const MAX_CURVES: usize = 24;
 
 /// Columns of a chart over time: each shows the least, the middle and the largest of its samples.
-const COLUMNS: usize = 160;
+pub const COLUMNS: usize = 160;
 
 /// From this many values of two parameters on, a heat map is drawn.
 const MIN_HEAT: usize = 3;
@@ -117,11 +117,11 @@ fn cumulative(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &
             let text = format!("{:.1} % up to {}", share * 100.0, group.quantity.format(value));
             Mark { x: value, y: share, interval: None, text }
         };
-        Line { name: name.clone(), marks: (0..=MARKS).map(at).collect() }
+        Line { name: name.clone(), marks: without_middles((0..=MARKS).map(at).collect()) }
     };
     let lines: Vec<Line> = all.iter().map(line).collect();
     let y = svg::linear_axis("Share of samples", (0.0, 1.0), 5, |v| format!("{:.0} %", v * 100.0));
-    let title = format!("Share of samples up to a value, to 99 %{which}");
+    let title = format!("{}: share of samples up to a value, to 99 %{which}", name_of(group));
     let printed = beside(all, |_, share| (share <= BODY).then_some(share));
     curve(group, &title, id, ends, &y, (&lines, &printed))
 }
@@ -144,7 +144,7 @@ fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -
         };
         let mut marks: Vec<Mark> = (0..=MARKS).map(at).collect();
         marks.dedup_by(|a, b| a.y == b.y);
-        Line { name: name.clone(), marks }
+        Line { name: name.clone(), marks: without_middles(marks) }
     };
     let lines: Vec<Line> = all.iter().map(line).collect();
     let rarest = |shape: &Shape| 1.0 / shape.sorted.len() as f64;
@@ -155,13 +155,28 @@ fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -
         let digits = (-percent.log10().floor()).max(0.0) as usize;
         format!("{percent:.digits$} %")
     });
-    let title = format!("Share of samples at or above a value{which}");
+    let title = format!("{}: share of samples at or above a value{which}", name_of(group));
     // The other chart shows the body. The largest sample has a share of one in all.
     let printed = beside(all, |shape, share| {
         let beyond = if share == 1.0 { rarest(shape) } else { 1.0 - share };
         (share >= TAIL_FROM && beyond >= least).then_some(beyond)
     });
     curve(group, &title, id, ends, &y, (&lines, &printed))
+}
+
+/// The name of a group at the start of a sentence.
+fn name_of(group: &Group) -> String {
+    sentence(&group_name(group.quantity, group.label))
+}
+
+/// The marks without those whose neighbours have the same value: they lie on a line that the
+/// neighbours draw.
+fn without_middles(marks: Vec<Mark>) -> Vec<Mark> {
+    let values: Vec<f64> = marks.iter().map(|mark| mark.x).collect();
+    let is_middle = |i: usize| {
+        i > 0 && i + 1 < values.len() && values[i - 1] == values[i] && values[i] == values[i + 1]
+    };
+    marks.into_iter().enumerate().filter(|(i, _)| !is_middle(*i)).map(|(_, mark)| mark).collect()
 }
 
 fn curve(
@@ -174,17 +189,16 @@ fn curve(
 ) -> Chart {
     let quantity = group.quantity;
     let text = |v: f64| value_text(quantity, v);
-    let name = sentence(&group_name(quantity, group.label));
+    let name = name_of(group);
     let others = printed.iter().map(|one| one.ends.0).filter(|v| *v > 0.0);
     let x = svg::value_axis(&name, svg::reaching(ends, others, svg::is_wide), text);
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
     let texts: Vec<&str> = printed.iter().map(|one| one.text.as_str()).collect();
-    let description = format!(
-        "{title}, of {}: {}.{}",
-        quantity.name(),
-        names.join("; "),
-        published::beside_sentence(&texts)
-    );
+    let lines_are = match names.as_slice() {
+        [""] => String::new(),
+        names => format!(" The lines: {}.", names.join("; ")),
+    };
+    let description = format!("{title}.{lines_are}{}", published::beside_sentence(&texts));
     let labels = Labels { id: id.to_owned(), title: title.to_owned(), description };
     Chart::new(title.to_owned(), svg::lines(&labels, &x, y, lines, &[], printed))
 }
@@ -339,12 +353,12 @@ fn row_in_time(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Char
     let low = marks.iter().map(|m| m.interval.map_or(m.y, |i| i.0)).fold(f64::INFINITY, f64::min);
     let high = marks.iter().map(|m| m.interval.map_or(m.y, |i| i.1)).fold(0.0, f64::max);
     let text = |v: f64| value_text(quantity, v);
-    let name = sentence(&group_name(quantity, group.label));
+    let name = name_of(group);
     let y = value_or_linear(&name, (low, high), text);
     let x = counted("Sample", samples.len());
     let title = match model.varying.is_empty() {
-        true => "In the order of measurement".to_owned(),
-        false => format!("In the order of measurement, at {}", place(model, row)),
+        true => format!("{name}: in the order of measurement"),
+        false => format!("{name}: in the order of measurement, at {}", place(model, row)),
     };
     let description =
         format!("{} samples; least, median and largest of each {each}.", samples.len());
@@ -412,11 +426,12 @@ fn unfolded(
         there().enumerate().filter(|(_, (i, _))| is_peak(*i)).map(|(at, _)| at).collect();
     let values = || marks.iter().map(|m| m.y);
     let ends = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-    let name = sentence(&group_name(quantity, group.label));
+    let name = name_of(group);
     let y = value_or_linear(&name, ends, |v| value_text(quantity, v));
     let x = counted("Sample", shown.len());
     let title = format!(
-        "The first {periods} periods of {}{place}: the places that stand out most are diamonds",
+        "{name}: the first {periods} periods of {}{place}; the places that stand out most are \
+         diamonds",
         found.period
     );
     let description = format!(
@@ -455,9 +470,11 @@ fn folded(
         marks.iter().enumerate().filter(|(_, m)| is_peak(m)).map(|(i, _)| i).collect();
     let text = |v: f64| value_text(quantity, v);
     let low = marks.iter().filter_map(|m| m.interval).map(|i| i.0).fold(high, f64::min);
-    let y = value_or_linear(&sentence(&group_name(quantity, group.label)), (low, high), text);
+    let name = name_of(group);
+    let y = value_or_linear(&name, (low, high), text);
     let x = counted("Place in the period", found.period);
-    let title = format!("Every {} samples{at}: places that stand out are diamonds", found.period);
+    let title =
+        format!("{name}: every {} samples{at}; places that stand out are diamonds", found.period);
     let description = format!(
         "Median and 10 % to 90 % of each place of a period of {} samples; {} places stand out; by \
          chance with probability {:.1e}.",

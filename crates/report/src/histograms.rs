@@ -77,8 +77,8 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
     let bins: Vec<Bin> = histogram.edges.windows(2).zip(&histogram.counts).map(bin).collect();
     let rules = rules(quantity, summary, (body, beyond));
     let title = match model.varying.is_empty() {
-        true => "Distribution".to_owned(),
-        false => format!("Distribution at {}", place(model, row)),
+        true => format!("{name}: distribution"),
+        false => format!("{name}: distribution at {}", place(model, row)),
     };
     let described: Vec<&str> = rules.iter().map(|r| r.name.as_str()).collect();
     let beside: Vec<&str> = printed.iter().map(|one| one.text.as_str()).collect();

@@ -30,6 +30,7 @@ mod published;
 mod ranking;
 mod side_by_side;
 mod study;
+mod study_sweep;
 mod study_terms;
 mod study_text;
 mod study_values;

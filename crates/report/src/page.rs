@@ -1,5 +1,6 @@
 //! A record as one HTML file without network or script, in light and dark, also for print.
 
+use std::borrow::Borrow;
 use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -361,11 +362,11 @@ pub fn messages_table(model: &Model) -> Option<Markup> {
     Some(table("Messages", &heads, model.varying.len(), rows.into_iter()))
 }
 
-pub fn figures_of(charts: &[Chart]) -> Markup {
+pub fn figures_of<C: Borrow<Chart>>(charts: &[C]) -> Markup {
     html! {
         @if !charts.is_empty() {
             div.charts {
-                @for chart in charts {
+                @for chart in charts.iter().map(<C as Borrow<Chart>>::borrow) {
                     figure {
                         figcaption { (chart.caption) }
                         (PreEscaped(&chart.svg))

@@ -2,7 +2,7 @@
 
 use rdmalab_measure::Quantity;
 
-use crate::chart::{Chart, Scope, family, sentence};
+use crate::chart::{Chart, Scope, family, samples, sentence, tick};
 use crate::model::{Group, Model, Row, group_name};
 use crate::published;
 use crate::svg::{self, Bar, Labels};
@@ -26,6 +26,27 @@ pub fn median_ranking(model: &Model, group: &Group, id: &str, scope: &Scope) -> 
     let title = format!("Median {}", group_name(group.quantity, group.label));
     let bars = with_theirs(each.collect(), group.quantity, group.label, scope, Some("median"));
     rank(id, title, bars, scope)
+}
+
+/// Bars of the share of samples above a value, over all runs of each row.
+pub fn share_above(
+    model: &Model,
+    group: &Group,
+    bound: u64,
+    id: &str,
+    scope: &Scope,
+) -> Vec<Chart> {
+    let each = group.rows.iter().filter_map(|(row, _)| {
+        let runs = row.points.iter().filter_map(|p| p.series(group.quantity, group.label));
+        let all: Vec<f64> = runs.filter_map(|one| samples(model.record, one)).flatten().collect();
+        let above = all.iter().filter(|sample| **sample > bound as f64).count();
+        let value = (!all.is_empty()).then(|| above as f64 / all.len() as f64)?;
+        let text = tick(&format!("{:.3} %", value * 100.0));
+        Some(Bar { name: named(model, row, ""), class: 0, value, text, marks: Vec::new() })
+    });
+    let name = sentence(&group_name(group.quantity, group.label));
+    let title = format!("{name}: share above {}", group.quantity.format(bound as f64));
+    rank(id, title, each.collect(), scope)
 }
 
 /// Bars of a figure, with a colour for each label.

@@ -158,7 +158,7 @@ fn lines(sides: &[SweepColumn], common: &[&str], id: &str) -> Vec<Chart> {
     });
     let lines: Vec<Line> = each.collect();
     let quantity = sides[0].group.quantity;
-    let title = format!("Medians side by side over {}", heading(x));
+    let title = format!("Median {} side by side over {}", quantity.name(), heading(x));
     let how = "medians with 95 % intervals";
     let over = LineChart { x, quantity, how, rules: Vec::new(), published: Vec::new() };
     if lines.is_empty() { Vec::new() } else { charts::several(id, &title, &over, &lines) }

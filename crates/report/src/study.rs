@@ -4,27 +4,24 @@ use maud::{Markup, html};
 use rdmalab_measure::text::count_of;
 use rdmalab_record::{DeviceKind, Object, Record, Samples, shell_word};
 use rdmalab_study::{
-    Bars, Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult, SweepState,
-    Verdict,
+    Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult, SweepState, Verdict,
 };
 
-use crate::chart::{Chart, Scope, sentence};
-use crate::charts;
-use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
-use crate::page::{caution, figures_of, figures_table, messages_table, setup, table, whole};
-use crate::published::PublishedValue;
+use crate::chart::sentence;
+use crate::curves::COLUMNS;
+use crate::model::Model;
+use crate::page::{caution, setup, table, whole};
 use crate::side_by_side::side_by_side;
-use crate::study_terms::{behind, condition_of, record};
+use crate::study_sweep::{Shown, share};
+use crate::study_terms::{ADVICE_HEADS, advice_rows, behind, condition_of, record};
 use crate::study_values;
-use crate::table::{Quantiles, cells_of, heads_of, parameter_cells, parameter_heads};
 
-/// Most charts of one sweep that are visible at once: the others are folded below them.
-const MAX_MAIN: usize = 12;
+/// Most bytes of what a page shows of sweeps, together with all else that is in it but the style:
+/// a page has at most 1.5 MB.
+const MAX_BYTES: usize = 1_400_000;
 
-/// Most series of one sweep that have all kinds of charts: others have only charts that compare.
-const MAX_GROUPS: usize = 4;
-/// Most peers that have their own table.
-const MAX_PEERS: usize = 8;
+/// Most pairs of numbers of a claim in its table.
+const MAX_EVIDENCE: usize = 60;
 
 /// The page of a study. Samples of its charts are read from the records' directories.
 #[must_use]
@@ -39,17 +36,40 @@ pub fn study_page(
         Some(record) => format!("{} on {}", study.plan.key, record.header.device.title()),
         None => study.plan.key.clone(),
     };
-    let content = html! {
+    let start = html! {
         (head(study, &title, &records))
         (counts(evaluation))
         (conditions(evaluation, &records, beside))
         (claims(evaluation))
         (study_values::section(study, evaluation))
-        @for (i, figure) in study.plan.figures.iter().enumerate() {
-            (one_figure(study, figure, parts, beside, i))
-        }
+    };
+    let end = html! {
+        (advice(study, evaluation))
         @if let Some(record) = records.first() { (setup(&Model::of(record))) }
         (repeat(parts))
+    };
+    let sides: Vec<Markup> = study
+        .plan
+        .figures
+        .iter()
+        .enumerate()
+        .map(|(i, f)| sides(f, parts, &format!("b{i}")))
+        .collect();
+    let shown: Vec<Vec<Shown>> = parts
+        .iter()
+        .enumerate()
+        .map(|(i, part)| shown(study, part, beside, &format!("p{i}")))
+        .collect();
+    let fixed =
+        [&start, &end].into_iter().chain(&sides).map(|markup| markup.0.len()).sum::<usize>();
+    let sizes: Vec<usize> = shown.iter().flatten().map(Shown::bytes).collect();
+    let most = share(&sizes, MAX_BYTES.saturating_sub(fixed));
+    let content = html! {
+        (start)
+        @for (figure, sides) in study.plan.figures.iter().zip(&sides) {
+            (one_figure(figure, sides, parts.iter().zip(&shown), most))
+        }
+        (end)
     };
     whole(&title, content)
 }
@@ -134,6 +154,10 @@ fn head(study: &Study, title: &str, records: &[&Record]) -> Markup {
             p.meta { (plan.source) ". Measured there on " (plan.hardware) "." }
             @if let Some(record) = records.first() { (caution(&record.header.device)) }
             @else { p.banner { "Nothing of it was measured." } }
+            p.paper {
+                "On paper: the first three charts of each sweep, without details. The page in a \
+                 browser has all of them, and the numbers."
+            }
         }
     }
 }
@@ -195,6 +219,12 @@ fn one_claim(judged: &JudgedClaim) -> Markup {
                 details {
                     summary { (count_of(judged.evidence.len(), "pair")) " of numbers" }
                     (evidence(judged))
+                    @if judged.evidence.len() > MAX_EVIDENCE {
+                        p.at {
+                            "The first " (MAX_EVIDENCE) " are shown; "
+                            code { "rdmalab report --format json" } " has all."
+                        }
+                    }
                 }
             }
         }
@@ -230,24 +260,22 @@ fn evidence(judged: &JudgedClaim) -> Markup {
             .to_owned(),
         ]
     };
-    table(&judged.claim.says, &heads, 1, judged.evidence.iter().map(row))
+    table(&judged.claim.says, &heads, 1, judged.evidence.iter().take(MAX_EVIDENCE).map(row))
 }
 
-fn one_figure(
-    study: &Study,
+fn one_figure<'a>(
     figure: &Figure,
-    parts: &[SweepResult],
-    beside: &[OtherCondition],
-    index: usize,
+    sides: &Markup,
+    parts: impl Iterator<Item = (&'a SweepResult, &'a Vec<Shown>)>,
+    most: usize,
 ) -> Markup {
-    let of_it = parts.iter().enumerate().filter(|(_, part)| part.figure == figure.key);
     html! {
         section {
             h2 { "Figure " (figure.key) ": " (figure.title) }
             @if !figure.note.is_empty() { p.meaning { (figure.note) } }
-            (sides(figure, parts, &format!("s{index}b")))
-            @for (i, part) in of_it {
-                (one_part((study, figure), part, beside, &format!("s{index}p{i}")))
+            (sides)
+            @for (part, shown) in parts.filter(|(part, _)| part.figure == figure.key) {
+                (one_part(part, shown, most))
             }
         }
     }
@@ -263,31 +291,34 @@ fn sides(figure: &Figure, parts: &[SweepResult], id: &str) -> Markup {
     side_by_side(&records, id)
 }
 
-fn one_part(
-    about: (&Study, &Figure),
-    part: &SweepResult,
-    beside: &[OtherCondition],
-    id: &str,
-) -> Markup {
+/// What the page shows of a sweep, with other conditions beside it if there are any.
+fn shown(study: &Study, part: &SweepResult, beside: &[OtherCondition], id: &str) -> Vec<Shown> {
+    let (Some(own), Some(figure)) = (record(part), study.plan.figure(&part.figure)) else {
+        return Vec::new();
+    };
     let same = |other: &&SweepResult| other.figure == part.figure && other.sweep == part.sweep;
     let others = beside
         .iter()
         .filter_map(|other| Some((other.name.as_str(), record(other.parts.iter().find(same)?)?)));
     let others: Vec<(&str, &Record)> = others.collect();
-    let all = record(part).filter(|_| !others.is_empty());
-    let all = all.map(|own| all_conditions(own, &others));
+    let about = (study, figure);
+    if others.is_empty() {
+        return vec![Shown::of(about, part, own, id, String::new())];
+    }
+    let all = all_conditions(own, &others);
+    let title = "Conditions side by side".to_owned();
+    vec![
+        Shown::of(about, part, &all, &format!("{id}c"), title),
+        Shown::of(about, part, own, id, sentence(&condition(own))),
+    ]
+}
+
+fn one_part(part: &SweepResult, shown: &[Shown], most: usize) -> Markup {
     let words: Vec<String> = part.line.iter().map(|word| shell_word(word)).collect();
     html! {
         @if !part.sweep.is_empty() { h3 { (sentence(&part.sweep)) } }
         @match &part.state {
-            SweepState::Measured(record) => {
-                @if let Some(all) = &all {
-                    h4 { "Conditions side by side" }
-                    (measured(about, part, all, &format!("{id}c")))
-                    h4 { (sentence(&condition(record))) }
-                }
-                (measured(about, part, record, id))
-            }
+            SweepState::Measured(_) => @for one in shown { (one.within(most)) },
             SweepState::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
             SweepState::NotAsked => p.meaning { "Left out of this run." }
         }
@@ -295,92 +326,16 @@ fn one_part(
     }
 }
 
-fn measured(
-    (study, figure): (&Study, &Figure),
-    part: &SweepResult,
-    record: &Record,
-    id: &str,
-) -> Markup {
-    let model = Model::of(record);
-    let groups = model.groups();
-    let published = PublishedValue::of(study, part, &model);
-    let has_deciles = figure.bars == Bars::Deciles;
-    let scope = Scope { is_whole: true, is_brief: false, has_deciles, published: &published };
-    let (peers, groups): (Vec<Group>, Vec<Group>) =
-        groups.into_iter().partition(|group| group.label.starts_with(PEER));
-    let mut charts = Vec::new();
-    for (i, group) in groups.iter().enumerate() {
-        let scope = Scope { is_brief: i >= MAX_GROUPS, ..scope };
-        charts.extend(charts::of_group(&model, group, &format!("{id}g{i}"), &scope));
-    }
-    charts.extend(charts::of_peers(&model, &peers, &format!("{id}peers"), &scope));
-    charts.extend(charts::of_figures(&model, id, &scope));
-    let (mut main, mut rest): (Vec<Chart>, Vec<Chart>) =
-        charts.into_iter().partition(|chart| chart.is_main);
-    let more = main.split_off(main.len().min(MAX_MAIN));
-    rest.splice(0..0, more);
-    let missing = record.unfinished_points();
+/// What the study advises, with what was seen of it here.
+fn advice(study: &Study, evaluation: &Evaluation) -> Markup {
+    let heads = ADVICE_HEADS.map(str::to_owned);
     html! {
-        (figures_of(&main))
-        @if !rest.is_empty() {
-            details {
-                summary { (count_of(rest.len(), "more chart")) ": each line by itself" }
-                (figures_of(&rest))
+        @if !study.advice.is_empty() {
+            section #advice {
+                h2 { "What the study advises" }
+                p.meaning { "In our words, each with the claim of the study that bears it." }
+                (table("Advice", &heads, 2, advice_rows(study, evaluation)))
             }
-        }
-        details {
-            summary { "The numbers, of " (record.points.len()) " measurements" }
-            @for group in groups.iter().chain(peers.iter().take(MAX_PEERS)) {
-                @let name = sentence(&group_name(group.quantity, group.label));
-                h4 { (name) }
-                (times_table(&model, group, &name))
-            }
-            (rates_table(&model))
-            @if peers.len() > MAX_PEERS {
-                p.meaning {
-                    "Of " (peers.len()) " peers the first " (MAX_PEERS) " have a table here; "
-                    code { "rdmalab report --format csv" } " has all of them."
-                }
-            }
-        }
-        @if missing > 0 {
-            p.meaning { (missing) " planned measurements are missing: the run was ended early." }
-        }
-        @if !record.skipped.is_empty() {
-            details {
-                summary { (count_of(record.skipped.len(), "point")) " impossible here" }
-                ul { @for s in &record.skipped {
-                    li { (model.skipped_place(s)) ": " (s.reason) }
-                } }
-            }
-        }
-    }
-}
-
-fn times_table(model: &Model, group: &Group, caption: &str) -> Markup {
-    // A quantile that no record has gets no column.
-    let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
-    let body: Vec<f64> = [TENTH, NINTH].into_iter().filter(is_there).collect();
-    let mut heads = parameter_heads(model);
-    let parameters = heads.len();
-    heads.extend(heads_of(group, Quantiles::with(&body)));
-    let rows = group.rows.iter().map(|(row, merged)| {
-        let mut cells = parameter_cells(model, row);
-        cells.extend(cells_of(group, merged, Quantiles::with(&body)));
-        cells
-    });
-    table(caption, &heads, parameters, rows)
-}
-
-fn rates_table(model: &Model) -> Markup {
-    html! {
-        @if let Some(table) = figures_table(model) {
-            h4 { "Rates and processor time" }
-            (table)
-        }
-        @if let Some(table) = messages_table(model) {
-            h4 { "Messages" }
-            (table)
         }
     }
 }
@@ -393,7 +348,11 @@ fn repeat(parts: &[SweepResult]) -> Markup {
     html! {
         section {
             h2 { "Measure it again" }
-            p.meaning { "Each sweep alone, as it was measured:" }
+            p.meaning {
+                "Charts over time show the least, the median and the largest sample of equal parts \
+                 of a run, " (COLUMNS) " at most; the records have each sample. Each sweep alone, \
+                 as it was measured:"
+            }
             pre tabindex="0" { code { (commands.collect::<Vec<_>>().join("\n")) } }
         }
     }

@@ -1,7 +1,9 @@
 //! Texts that all forms of a study share.
 
 use rdmalab_record::Record;
-use rdmalab_study::{Claim, ComparedValue, Range, Relation, Standing, SweepResult, SweepState};
+use rdmalab_study::{
+    Claim, ComparedValue, Evaluation, Range, Relation, Standing, Study, SweepResult, SweepState,
+};
 
 /// The record of a sweep, if it was measured.
 pub fn record(part: &SweepResult) -> Option<&Record> {
@@ -31,6 +33,17 @@ pub fn condition_of(claim: &Claim) -> String {
         text.push("at every point".to_owned());
     }
     text.join(", ")
+}
+
+/// The heads of a table of advice, of which [`advice_rows`] are the rows.
+pub const ADVICE_HEADS: [&str; 3] = ["advice", "follows from", "seen here"];
+
+/// What a study advises: each sentence, the claim that bears it, and the verdict on that claim.
+pub fn advice_rows(study: &Study, evaluation: &Evaluation) -> impl Iterator<Item = Vec<String>> {
+    study.advice.iter().map(|advice| {
+        let verdict = evaluation.verdict_on(advice.claim.as_deref()).to_owned();
+        vec![advice.says.clone(), advice.borne_by(&study.claims).to_owned(), verdict]
+    })
 }
 
 /// Numbers of samples and runs behind a number: `8000, 3`; `-` if it was not measured.

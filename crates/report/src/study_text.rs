@@ -2,7 +2,8 @@
 
 use rdmalab_record::Object;
 use rdmalab_study::{
-    Decision, Evaluation, Evidence, JudgedClaim, Measurement, Study, SweepResult, SweepState,
+    Advice, Decision, Evaluation, Evidence, JudgedClaim, Measurement, Study, SweepResult,
+    SweepState,
 };
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::chart::sentence;
 use crate::csv_text::{lines, rows};
 use crate::json::document;
 use crate::markdown::{self, plain};
-use crate::study_terms::{condition_of, record};
+use crate::study_terms::{ADVICE_HEADS, advice_rows, condition_of, record};
 use crate::study_values::{self, value};
 
 /// The version of the JSON document's form; it rises when a field is changed or removed.
@@ -37,6 +38,11 @@ pub fn study_markdown(study: &Study, parts: &[SweepResult], evaluation: &Evaluat
     let heads = ["claim", "verdict", "why", "judged by", "source"].map(str::to_owned);
     out += &markdown::table(&heads, 5, claims);
     out += &study_values::in_markdown(study, evaluation);
+    if !study.advice.is_empty() {
+        out += "\n## What the study advises\n\n";
+        let heads = ADVICE_HEADS.map(str::to_owned);
+        out += &markdown::table(&heads, 3, advice_rows(study, evaluation));
+    }
     for figure in &plan.figures {
         out += &format!("\n# Figure {}: {}\n", figure.key, plain(&figure.title));
         for part in parts.iter().filter(|part| part.figure == figure.key) {
@@ -67,6 +73,7 @@ pub fn study_json(study: &Study, parts: &[SweepResult], evaluation: &Evaluation)
         "hardware": plan.hardware,
         "device_kind": evaluation.kind.map(|kind| kind.name()),
         "claims": evaluation.claims.iter().map(claim).collect::<Vec<_>>(),
+        "advice": study.advice.iter().map(|it| advice(study, evaluation, it)).collect::<Vec<_>>(),
         "values_are": evaluation.origin(&plan.hardware),
         "value_verdicts": study_values::counts(evaluation),
         "values": evaluation.values.iter().map(|it| value(evaluation, it)).collect::<Vec<_>>(),
@@ -88,6 +95,15 @@ fn claim(judged: &JudgedClaim) -> Value {
         "verdict": judged.verdict.name(),
         "why": judged.verdict.why(),
         "evidence": judged.evidence.iter().map(evidence).collect::<Vec<_>>(),
+    })
+}
+
+fn advice(study: &Study, evaluation: &Evaluation, advice: &Advice) -> Value {
+    json!({
+        "says": advice.says,
+        "claim": advice.claim,
+        "follows_from": advice.borne_by(&study.claims),
+        "verdict": evaluation.verdict_on(advice.claim.as_deref()),
     })
 }
 

@@ -183,28 +183,37 @@ pub fn bars(
 }
 
 /// Samples over time: for each mark a line from its least to its largest, and a dot at its middle.
-/// The `picked` marks are diamonds of another colour.
+/// The `picked` marks are diamonds of another colour, with their text. All others are drawn as one
+/// element: an element for each makes a page of many charts several times as large.
 pub fn columns(labels: &Labels, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
     let frame = Frame { x, y, right: RIGHT, top: TOP };
     let mut out = begin_svg(labels, HEIGHT);
     frame.axes(&mut out);
+    let (mut ranges, mut dots) = ([String::new(), String::new()], String::new());
+    let mut diamonds = String::new();
     for (i, mark) in marks.iter().enumerate() {
         let (x, y) = (frame.x(mark.x), frame.y(mark.y));
         let is_picked = picked.contains(&i);
-        let class = if is_picked { "c1" } else { "c0" };
-        put(&mut out, format_args!("<g class='line {class}'>"));
         if let Some((low, high)) = mark.interval {
             let (low, high) = (frame.y(low), frame.y(high));
-            put(&mut out, format_args!("<path class='range' d='M{x:.1} {low:.1}V{high:.1}'/>"));
+            put(&mut ranges[usize::from(is_picked)], format_args!("M{x:.1} {low:.1}V{high:.1}"));
         }
-        let dot = if is_picked {
-            format!("<path d='M{x:.1} {:.1}l3.4 3.4l-3.4 3.4l-3.4 -3.4z'/>", y - 3.4)
+        if is_picked {
+            let diamond = format!("M{x:.1} {:.1}l3.4 3.4l-3.4 3.4l-3.4 -3.4z", y - 3.4);
+            let text = escape(&mark.text);
+            put(&mut diamonds, format_args!("<path d='{diamond}'><title>{text}</title></path>"));
         } else {
-            format!("<circle cx='{x:.1}' cy='{y:.1}' r='1.4'/>")
-        };
-        put(&mut out, format_args!("{dot}<title>{}</title></g>", escape(&mark.text)));
+            put(&mut dots, format_args!("M{x:.1} {y:.1}h0"));
+        }
     }
-    out + "</svg>"
+    let path = |class: &str, d: &str| match d {
+        "" => String::new(),
+        d => format!("<path class='{class}' d='{d}'/>"),
+    };
+    let [others, own] = ranges.map(|d| path("range", &d));
+    let dots = path("dots", &dots);
+    put(&mut out, format_args!("<g class='line c0'>{others}{dots}</g>"));
+    out + &format!("<g class='line c1'>{own}{diamonds}</g></svg>")
 }
 
 /// A bar with its name above.

@@ -11,7 +11,7 @@ use rdmalab_record::Record;
 use rdmalab_testing::Process;
 
 /// Widths of the frames that hold a page.
-const WIDTHS: [u32; 4] = [360, 390, 900, 1600];
+const WIDTHS: [u32; 5] = [360, 390, 800, 1400, 1600];
 
 /// After this time the browser counts as hung and is killed.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -42,6 +42,11 @@ for (const width of WIDTHS) {
       if (box.width > 0 && (box.right > right + 1 || box.left < start - 1))
         found.push(width + ': ' + e.tagName + ' ' + (e.textContent || '').slice(0, 30)
           + ' ' + Math.round(box.left) + '..' + Math.round(box.right) + ' of ' + right);
+    }
+    for (const head of root.querySelectorAll('th')) {
+      const right = head.getBoundingClientRect().right;
+      if (width >= 1400 && head.textContent === 'verdict' && right > seen)
+        found.push(width + ': the verdicts end at ' + right);
     }
     found.push(width + ': looked at ' + root.querySelectorAll('body *').length
       + ', fetched ' + frame.contentWindow.performance.getEntriesByType('resource').length);

@@ -25,7 +25,7 @@ fn uprights<'a>(chart: &'a str, title: &str) -> Vec<&'a str> {
 #[test]
 fn a_printed_value_is_a_line_in_a_histogram() {
     let text = page(common::words().1, PRINTED, &round_trips());
-    let histogram = chart(&text, "Distribution at transport rc, op send");
+    let histogram = chart(&text, "Round trip: distribution at transport rc, op send");
     for (title, label) in [
         ("published: the usual: 0.45 us (calibration, p. 1)", "published median 450 ns"),
         ("published: ninety of a hundred: 0.6 us (context, p. 2)", "published p90 600 ns"),
@@ -44,15 +44,17 @@ fn a_printed_value_is_a_line_in_a_histogram() {
     }
     assert!(histogram.contains(" Beside: published: the usual"), "for who cannot see it");
     // The value belongs to this row only. Shares and ratios are no values of this axis.
-    assert!(!chart(&text, "Distribution at transport uc, op send").contains("published"));
+    assert!(
+        !chart(&text, "Round trip: distribution at transport uc, op send").contains("published")
+    );
     assert!(!histogram.contains("above 600 ns") && !histogram.contains("what it saves"));
 }
 
 #[test]
 fn a_printed_quantile_lies_at_its_share_of_the_samples() {
     let text = page(common::words().1, PRINTED, &round_trips());
-    let body = chart(&text, "Share of samples up to a value");
-    let tail = chart(&text, "Share of samples at or above a value");
+    let body = chart(&text, "Round trip: share of samples up to a value");
+    let tail = chart(&text, "Round trip: share of samples at or above a value");
     let height = |chart: &str, title: &str| -> f64 {
         let found = uprights(chart, title);
         assert_eq!(found.len(), 1, "{title}: {chart}");

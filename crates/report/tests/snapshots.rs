@@ -311,16 +311,17 @@ fn seven_lines_are_two_even_charts_over_the_same_axes() {
 fn a_found_pattern_is_marked() {
     let (_dir, record) = common::patterned();
     let pictures = rdmalab_report::pictures(&record);
-    let chart = pictures.iter().find(|p| p.name.starts_with("01-every-32-samples"));
+    let chart =
+        pictures.iter().find(|p| p.name.starts_with("01-round-trip-rank-0-every-32-samples"));
     let chart = chart.unwrap_or_else(|| panic!("{:?}", pictures.iter().map(|p| &p.name)));
-    assert_eq!(chart.svg.matches("<g class='line c0'>").count(), 30, "the others");
-    assert_eq!(chart.svg.matches("<g class='line c1'>").count(), 2, "the peaks");
+    let dots = |svg: &str| svg.split("class='dots' d='").nth(1).map(|d| d.matches("h0").count());
+    assert_eq!(dots(&chart.svg), Some(30), "the others");
     // The marks differ from others not only by colour.
     assert_eq!(chart.svg.matches("l3.4 3.4l-3.4 3.4l-3.4 -3.4z").count(), 2, "diamonds");
-    let unfolded = pictures.iter().find(|p| p.name.starts_with("02-the-first-8-periods-of-32"));
+    let unfolded = pictures.iter().find(|p| p.name.starts_with("02-round-trip-rank-0-the-first-8"));
     let unfolded = unfolded.expect("the samples themselves");
-    assert_eq!(unfolded.svg.matches("<g class='line c1'>").count(), 2 * 8, "the peaks");
-    assert_eq!(unfolded.svg.matches("<g class='line c0'>").count(), 30 * 8, "the others");
+    assert_eq!(unfolded.svg.matches("l3.4 3.4l-3.4 3.4l").count(), 2 * 8, "the peaks");
+    assert_eq!(dots(&unfolded.svg), Some(30 * 8), "the others");
     assert!(chart.svg.contains("place 31: median 4."), "{}", chart.svg);
 }
 
@@ -437,8 +438,12 @@ fn a_study_has_the_charts_that_its_figure_needs() {
     };
     let words = common::study_of(common::words().1, "");
     assert!(open(&words, "Median round trip").contains("<g class='bars"));
-    assert!(open(&words, "Share of samples up to a value").contains("99"));
-    open(&words, "Share of samples at or above a value");
+    assert!(open(&words, "Round trip: share of samples up to a value").contains("99"));
+    open(&words, "Round trip: share of samples at or above a value");
+    assert!(!words.contains("share above"));
+    let above = common::study_of(common::words().1, "above=1");
+    let shares = open(&above, "Round trip: share above 1.00 ns");
+    assert!(shares.contains("<g class='bars") && shares.contains(">100 %</text>"), "{shares}");
     assert!(open(&common::study_of(common::grid().1, ""), "Median").contains("<svg"));
     let grid = common::study_of(common::grid().1, "");
     assert!(figures(&grid).iter().any(|(folded, f)| !folded && f.contains("class='heat'")));
@@ -496,7 +501,7 @@ fn sweeps_stand_side_by_side() {
     let half = ratio(rows[0]);
     assert!(half.starts_with("0.50 (0."), "{half}");
     assert_eq!(ratio(rows[1]), "-", "there is none of 64 bytes: {}", rows[1]);
-    let caption = "<figcaption>Medians side by side over size</figcaption>";
+    let caption = " side by side over size</figcaption>";
     let chart = text.split(caption).nth(1).unwrap().split("</figure>").next().unwrap();
     for name in ["send ours", "send other", "write ours"] {
         assert!(chart.contains(&format!(">{name}</text>")), "{name}: {chart}");

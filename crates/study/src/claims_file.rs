@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 
+use crate::advice::Advice;
 use crate::claim::Claim;
 use crate::error::{self, Error};
 use crate::plan::Plan;
@@ -21,6 +22,8 @@ pub(crate) struct ClaimsFile {
     pub absent: Vec<Because>,
     #[serde(default)]
     pub contested: Vec<Because>,
+    #[serde(default)]
+    pub advice: Vec<Advice>,
 }
 
 impl ClaimsFile {
@@ -38,6 +41,10 @@ impl ClaimsFile {
                 return Err(at("this key is used twice".to_owned()));
             }
             claim.check(plan, published).map_err(at)?;
+        }
+        for advice in &found.advice {
+            let at = |what: String| wrong(format!("advice {:?}: {what}", advice.says));
+            advice.check(&found.claims).map_err(at)?;
         }
         let reasons = (&*found.absent, &*found.contested);
         value::check(&found.values, reasons, plan, published).map_err(wrong)?;
@@ -178,6 +185,14 @@ mod tests {
             ("[[contested]]\nmetrics=['m']\nbecause='b'".to_owned(), "no such contested metric"),
         ] {
             let found = parse(&text).expect_err(said);
+            assert!(found.contains(said), "{found}");
+        }
+        for (rest, said) in [
+            ("claim='c'", "advice \"s\": there is no claim \"c\""),
+            ("", "it needs a `claim`, or `because`"),
+            ("claim='c'\nbecause='b'", "there is no claim"),
+        ] {
+            let found = parse(&format!("[[advice]]\nsays='s'\n{rest}\n")).expect_err(said);
             assert!(found.contains(said), "{found}");
         }
         let fine = [

@@ -20,7 +20,8 @@ pub(crate) fn judge(
 ) -> (Verdict, Vec<Evidence>) {
     let unseen = |why: String| (Verdict::CannotBeSeen(why), Vec::new());
     if let Some(kind) = kind.filter(|kind| !claim.on.is_empty() && !claim.on.contains(kind)) {
-        return unseen(format!("not on a device of kind {kind}: {}", claim.because));
+        let because = &claim.because;
+        return unseen(format!("not on a device of kind {kind}: {because}; {}", shown_by(claim)));
     }
     let left = match measurements(parts, &claim.left, claim.range.as_ref()) {
         Ok(found) => found,
@@ -60,6 +61,17 @@ pub(crate) fn judge(
         _ => verdict(claim, &evidence, runs, is_exact),
     };
     (verdict, evidence)
+}
+
+/// What would show a claim that is about some kinds of devices.
+fn shown_by(claim: &Claim) -> String {
+    let device = |kind: &DeviceKind| match kind {
+        DeviceKind::System => "an adapter",
+        DeviceKind::Soft => "the soft device",
+        DeviceKind::Sim => "a model (--device sim)",
+    };
+    let all: Vec<&str> = claim.on.iter().map(device).collect();
+    format!("{} would show it", all.join(" or "))
 }
 
 /// Parameters that set how much is measured, and do not change the measured number.

@@ -12,6 +12,7 @@
 //! ([`Study::read_all`]). This crate runs no experiment: [`evaluate`] takes records.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod calibration;
 mod claim;
 mod claims_file;
@@ -34,6 +35,7 @@ mod undecided;
 mod value;
 mod value_verdict;
 
+pub use advice::Advice;
 pub use calibration::Calibration;
 pub use claim::{Claim, Relation};
 pub use error::Error;

@@ -48,6 +48,9 @@ pub struct Figure {
     /// The meaning of the bars at its medians.
     #[serde(default)]
     pub bars: Bars,
+    /// A value in the unit of the samples: the share of samples above it is drawn, too.
+    #[serde(default)]
+    pub above: Option<u64>,
     /// Published values by which options of its sweeps were chosen, on the model of the study's
     /// adapter. So that model does not predict them.
     #[serde(default)]

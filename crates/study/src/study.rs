@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::advice::Advice;
 use crate::claim::Claim;
 use crate::claims_file::ClaimsFile;
 use crate::error::Error;
@@ -27,6 +28,8 @@ pub struct Study {
     pub absent: Vec<Because>,
     /// Why values are contested.
     pub contested: Vec<Because>,
+    /// What it advises.
+    pub advice: Vec<Advice>,
 }
 
 impl Study {
@@ -51,9 +54,9 @@ impl Study {
                 return Err(Error { file, what });
             }
         }
-        let ClaimsFile { claims, values, absent, contested } =
+        let ClaimsFile { claims, values, absent, contested, advice } =
             ClaimsFile::parse(&file("claims.toml"), claims, &plan, &published)?;
-        Ok(Self { plan, published, claims, values, absent, contested })
+        Ok(Self { plan, published, claims, values, absent, contested, advice })
     }
 
     /// The studies that are part of this program.
@@ -124,6 +127,7 @@ mod tests {
             assert!(!study.plan.figures.is_empty(), "{key}");
             assert!(!study.published.is_empty(), "{key}");
             assert!(!study.claims.is_empty(), "{key}");
+            assert!(!study.advice.is_empty(), "{key}");
             for value in study.published.iter().filter(|p| p.kind == Reliability::Contested) {
                 let has_why = study.contested.iter().any(|entry| entry.names(&value.metric));
                 assert!(

@@ -110,6 +110,14 @@ impl ComparedValue {
 }
 
 impl Evaluation {
+    /// The name of the verdict on a claim.
+    #[must_use]
+    pub fn verdict_on(&self, claim: Option<&str>) -> &'static str {
+        let mut all = self.claims.iter();
+        let judged = all.find(|judged| Some(judged.claim.key.as_str()) == claim);
+        judged.map_or("not judged", |judged| judged.verdict.name())
+    }
+
     /// The name of a value's verdict. Only a model of the study's adapter predicts.
     #[must_use]
     pub fn named(&self, verdict: ValueVerdict) -> &'static str {

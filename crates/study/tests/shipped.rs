@@ -419,3 +419,20 @@ fn lines_of_viertel_cross_and_others_do_not() {
         }
     }
 }
+
+#[test]
+fn the_book_has_the_advice_of_each_study() {
+    let page = include_str!("../../../docs/book/src/study-advice.md");
+    let studies = Study::shipped().expect("the shipped studies can be read");
+    let mut rows = 0;
+    for study in &studies {
+        assert!(page.contains(&format!("\n## {}: ", study.plan.key)), "{}", study.plan.key);
+        for advice in &study.advice {
+            let row = format!("\n| {} | {} | ", advice.says, advice.borne_by(&study.claims));
+            assert!(page.contains(&row), "{}: no line {row}", study.plan.key);
+            rows += 1;
+        }
+    }
+    let shown = page.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| advice")).count();
+    assert_eq!(shown, rows, "a line that no study has");
+}

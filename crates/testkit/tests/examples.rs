@@ -2,6 +2,7 @@
 //! record is tested beside the records (`record/tests/pandas.rs`).
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rdmalab_testing::example;
@@ -84,6 +85,42 @@ fn a_fault_is_survived_and_seen_in_the_capture() {
     for what in ["SEND: b received \"a message\"", "repeated"] {
         assert!(ended.stdout.contains(what), "{what}: {}", ended.report());
     }
+}
+
+#[test]
+fn a_program_in_python_sends() {
+    // Debian's packages are seen by Debian's Python only.
+    let python = Path::new("/usr/bin/python3");
+    if !Path::new("/usr/lib/python3/dist-packages/pyverbs").is_dir() {
+        return programs::skipped("examples/python", "python3-pyverbs is not installed");
+    }
+    let program = root().join("examples/python/loopback.py");
+    let ended = run(python, &[program.to_str().expect("a path in UTF-8")], &[]);
+    assert_eq!(ended.stdout, "soft0 received 'a message'\n", "{}", ended.report());
+}
+
+/// Cargo starts the tests of the crate by `rdmalab exec`, as its configuration says.
+#[test]
+fn the_tests_of_a_crate_run_on_the_soft_device() {
+    if programs::find("ibv_devices").is_none() {
+        return programs::skipped("examples/rust", "ibverbs-utils is not installed");
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    for file in ["Cargo.toml", ".cargo/config.toml", "tests/devices.rs"] {
+        let to = scratch.path().join(file);
+        std::fs::create_dir_all(to.parent().expect("a directory")).expect("a directory");
+        std::fs::copy(root().join("examples/rust").join(file), to).expect("a copy");
+    }
+    let directory = programs::rdmalab().parent().expect("a directory");
+    let path = std::env::var("PATH").expect("a path for programs");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--offline"]).current_dir(scratch.path());
+    cargo.env("PATH", format!("{}:{path}", directory.display()));
+    cargo.env("CARGO_TARGET_DIR", scratch.path().join("target")).stdin(Stdio::null());
+    let output = cargo.output().expect("cargo starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("finds_the_soft_device ... ok"), "{text}\n{errors}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::run::args::HowArgs;
 /// Advise which way of sending is best here, with the evidence
 ///
 /// Measures each way several times, in turns and in random order, and says for each goal which
-/// opcode, transport, inline size, signalling interval, number of buffers, queue depth and way
+/// opcode, transport, inline size, signalling interval, list, number of buffers, queues and way
 /// of polling is best, by how much and with what certainty; or that there is no difference, or
 /// that it cannot tell. With directories it answers from what was measured before, and says
 /// what is missing.

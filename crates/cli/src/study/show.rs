@@ -126,6 +126,15 @@ pub fn verdicts(study: &Study, evaluation: &Evaluation, request: &Request) {
         count("refuted"),
         count("cannot be seen")
     );
+    if !study.advice.is_empty() {
+        outln!("\nwhat the study advises");
+        let mut rows = Rows::new(&["advice", "seen here"], 2);
+        for advice in &study.advice {
+            let verdict = evaluation.verdict_on(advice.claim.as_deref()).to_owned();
+            rows.push(&[advice.says.clone(), verdict]);
+        }
+        out!("{}", rows.text());
+    }
     values(study, evaluation);
 }
 

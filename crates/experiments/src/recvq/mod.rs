@@ -13,7 +13,7 @@ mod check;
 mod options;
 mod trips;
 
-use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_measure::{Method, Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
@@ -44,6 +44,7 @@ impl Workload for Recvq {
         Own [REGIONS REGIONS_BY MISSING RETURN RETURN_WHEN]
         Common [SEED LINK SIM]
     };
+    const METHOD: Option<Method> = Some(Method::ReceiveQueue);
     /// As mordkovich2013 has it; an RNR NAK asks for 10 us, and does not hide all else.
     const COMMON: Common = Common {
         size_bytes: 128,
