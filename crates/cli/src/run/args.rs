@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use rdmalab_experiments::{Experiment, Opt, Point, options};
 use rdmalab_report::expect::Expectation;
 
+use super::under::Condition;
 use super::until::Goal;
 
 use crate::format::Format;
@@ -70,6 +71,11 @@ pub struct HowArgs {
     /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub condition: Option<String>,
+    /// Measure under this condition, which the command makes: quiet='', loaded='...'; given for
+    /// each condition. They take turns, as often as --repeat says, and are compared
+    #[arg(long, value_name = "NAME=COMMAND",
+        conflicts_with_all = ["condition", "until", "expect", "timeline", "capture"])]
+    pub under: Vec<Condition>,
     /// How many ranks take part, each a process, or simulated: up to 256, or 1024 [default: as few
     /// as the experiment takes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -12,6 +12,7 @@ pub mod probe;
 mod progress;
 pub mod session;
 mod starved;
+pub mod under;
 pub mod until;
 
 use std::collections::VecDeque;
@@ -47,6 +48,10 @@ pub fn run(args: &RunArgs) -> Outcome {
     let points = sweep(args.experiment, &options).map_err(usage)?;
     if args.how.until.is_none() {
         crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
+    }
+    if !args.how.under.is_empty() && !args.how.plan {
+        under::check(ends.launched())?;
+        return under::run(args, &points);
     }
     // If the call is wrong, each process that mpirun or srun started has said so.
     if let Some(followed) = ends.follow_unless(args.how.plan) {
