@@ -140,6 +140,7 @@ fn records_in_a_directory_are_named_before_they_are_shown() {
 fn conditions_take_turns_and_are_compared() {
     let home = tempfile::tempdir().unwrap();
     let run = |conditions: &[&str]| {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = rdmalab(&["run", "ping", "--device", "sim:ideal", "--messages", "50"]);
         command.args(["--repeat", "3", "--out", "records"]).current_dir(home.path());
         said(command.args(conditions.iter().flat_map(|one| ["--under", one])))
@@ -159,8 +160,10 @@ fn conditions_take_turns_and_are_compared() {
     let records = rdmalab_record::Record::open(&dir.join("two-3")).unwrap();
     assert_eq!(records.header.condition.as_deref(), Some("two"));
     assert_eq!(dir.read_dir().unwrap().count(), 6);
+    assert_eq!(records.points[0].repetition, 2, "each round draws anew");
     for (conditions, code, part) in [
         (&["one=true", "two=exit 7"][..], 1, "--under two: `exit 7` failed: exit status: 7"),
+        (&["one=exit 3", "two=exit 4"], 1, "failed: exit status"),
         (&["one=true"], 2, "give two"),
         (&["one=true", "one=false"], 2, "its own name"),
         (&["one", "two=true"], 2, "write NAME=COMMAND"),
@@ -169,4 +172,7 @@ fn conditions_take_turns_and_are_compared() {
         assert_eq!(wrong.code, Some(code), "{}", wrong.stderr);
         assert!(wrong.stderr.contains(part), "{}", wrong.stderr);
     }
+    // Where nothing was measured, nothing is left.
+    let left = home.path().join("records").read_dir().unwrap().flatten();
+    assert!(left.into_iter().all(|dir| dir.path().read_dir().unwrap().count() > 0));
 }

@@ -91,7 +91,7 @@ fn dma_latency(root: &Path) -> Setting {
     Setting::new("exit latency held", file, value)
 }
 
-/// The processors of each interrupt of the adapter.
+/// The processors of the adapter's interrupts. Which has which may change all the time.
 fn interrupts(root: &Path, device: &str) -> Setting {
     // A device's name comes from the command line.
     let is_name = !device.is_empty() && !device.contains(['/', '.']);
@@ -99,11 +99,10 @@ fn interrupts(root: &Path, device: &str) -> Setting {
     let numbers = if is_name { names(&dir) } else { Vec::new() };
     let of = |number: &String| {
         let file = |of: &str| text(&root.join(format!("proc/irq/{number}/{of}")));
-        let cpus = file("effective_affinity_list").or_else(|| file("smp_affinity_list"))?;
-        Some(format!("{number} on {cpus}"))
+        file("effective_affinity_list").or_else(|| file("smp_affinity_list"))
     };
-    let each: Vec<String> = numbers.iter().filter_map(of).collect();
-    let value = (!each.is_empty()).then(|| each.join(", "));
+    let each: BTreeSet<String> = numbers.iter().filter_map(of).collect();
+    let value = (!each.is_empty()).then(|| each.into_iter().collect::<Vec<_>>().join("; "));
     Setting::new("processors of the adapter's IRQs", "proc/irq/*/effective_affinity_list", value)
 }
 
@@ -127,7 +126,11 @@ fn cpuset(root: &Path) -> [Setting; 2] {
     let (dir, path, suffix) = found.unwrap_or(("sys/fs/cgroup", String::new(), ".effective"));
     [("processors of the cpuset", "cpus"), ("memory nodes of the cpuset", "mems")].map(
         |(name, what)| {
-            let value = text(&root.join(dir).join(&path).join(format!("cpuset.{what}{suffix}")));
+            // A group without the file has what the next group above has.
+            let file = |group: &Path| {
+                text(&root.join(dir).join(group).join(format!("cpuset.{what}{suffix}")))
+            };
+            let value = Path::new(&path).ancestors().find_map(file);
             Setting::new(name, &format!("{dir}/{CGROUP}/cpuset.{what}{suffix}"), value)
         },
     )
@@ -213,7 +216,8 @@ mod tests {
             ("proc/irq/9/effective_affinity_list", b"2\n"),
             ("proc/irq/10/smp_affinity_list", b"0-3\n"),
             ("proc/self/cgroup", b"0::/user.slice/user-7.slice\n"),
-            ("sys/fs/cgroup/user.slice/user-7.slice/cpuset.cpus.effective", b"0-1\n"),
+            ("sys/fs/cgroup/user.slice/cpuset.cpus.effective", b"0-1\n"),
+            ("sys/fs/cgroup/cpuset.cpus.effective", b"0-7\n"),
             ("sys/fs/cgroup/user.slice/user-7.slice/cpuset.mems.effective", b"0\n"),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", b"64\n"),
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", b"0\n"),
@@ -230,7 +234,7 @@ mod tests {
             ("PCIe ASPM policy", "default [performance] powersave"),
             ("tuned profile", "network-latency"),
             ("exit latency held", "3 us"),
-            ("processors of the adapter's IRQs", "9 on 2, 10 on 0-3"),
+            ("processors of the adapter's IRQs", "0-3; 2"),
             ("processors of the cpuset", "0-1"),
             ("memory nodes of the cpuset", "0"),
             ("huge pages of 2048kB", "64"),

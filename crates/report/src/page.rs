@@ -464,12 +464,12 @@ pub fn setup(model: &Model) -> Markup {
     }
 }
 
-/// The settings; the file of each shows when the mouse points at it.
+/// The settings, each with its file.
 fn setting_list(settings: &[Setting]) -> Markup {
     html! {
         dl {
             @for Setting { name, value, file } in settings {
-                div title=(file) { dt { (name) } dd { (value) } }
+                div { dt { (name) } dd { (value) " (" code { (file) } ")" } }
             }
         }
     }

@@ -33,9 +33,6 @@ impl Process {
         if let Some(udp) = UdpIo::of(self) {
             udp.send_delayed();
         }
-        if self.hooks.is_some() {
-            deferred::release_before_sleep(self);
-        }
         let progress_thread = &self.progress_thread;
         if progress_thread.callers_block.load(Ordering::Relaxed) {
             return;
@@ -64,7 +61,10 @@ impl Process {
             udp.send_delayed();
         }
         if self.hooks.is_some() {
-            deferred::release_before_sleep(self);
+            deferred::release_before_sleep(self, || match UdpIo::of(self) {
+                Some(udp) => udp.poll().unwrap_or(0),
+                None => 0,
+            });
         }
         let progress_thread = &self.progress_thread;
         progress_thread.note_caller();

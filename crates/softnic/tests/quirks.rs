@@ -150,6 +150,6 @@ fn brief(_stage: Topology) {
 }
 
 #[test]
-fn a_brief_delay_is_never_shorter_and_what_is_late_is_counted() {
+fn a_brief_delay_is_never_shorter_and_what_arrives_soon_is_not_late() {
     Processes::start(&[("brief", &[])]).finish();
 }

@@ -71,8 +71,9 @@ pub struct HowArgs {
     /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub condition: Option<String>,
-    /// Measure under this condition, which the command makes: quiet='', loaded='...'; given for
-    /// each condition. They take turns, as often as --repeat says, and are compared
+    /// Measure under this condition, which the command makes on this machine before each turn; give
+    /// one for each condition. A command undoes what those of the other conditions did:
+    /// --under on='echo 1 >FILE' --under off='echo 0 >FILE'. --repeat says how many turns each has
     #[arg(long, value_name = "NAME=COMMAND",
         conflicts_with_all = ["condition", "until", "expect", "timeline", "capture"])]
     pub under: Vec<Condition>,
@@ -117,6 +118,9 @@ pub struct HowArgs {
     /// The part of a study that this is: nothing is printed, and its record goes on.
     #[arg(skip)]
     pub part: Option<PartOf>,
+    /// The repetition that the first run of each point is: what is drawn differs between them.
+    #[arg(skip)]
+    pub first_repetition: usize,
     /// The processes that mpirun or srun started, if all parts of a study share them.
     #[arg(skip)]
     pub team: Option<Team>,

@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering;
 
 use rdmalab_measure::Outcome;
-use rdmalab_measure::unit::fmt_bytes;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
     Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpState, QpType, Wc, WcStatus,
@@ -195,7 +194,8 @@ fn news(passed_ns: f64, told_ns: &mut f64, (done, bytes): (usize, usize)) -> Opt
     }
     *told_ns = passed_ns;
     let percent = done as f64 / bytes as f64 * 100.0;
-    Some(format!("prepares {} of memory: {percent:.0} % done", fmt_bytes(bytes as u64)))
+    let gib = bytes as f64 / f64::from(1 << 30);
+    Some(format!("prepares {gib:.1} GiB of memory: {percent:.0} % done"))
 }
 
 /// Adds the facts that are known without a connection.
@@ -215,9 +215,9 @@ mod tests {
             news(seconds * 1e9, &mut told_ns, (gib << 30, 4 << 30)).unwrap_or_default()
         };
         assert_eq!(after(0.9, 1), "");
-        assert_eq!(after(1.5, 1), "prepares 4 GiB of memory: 25 % done");
+        assert_eq!(after(1.5, 1), "prepares 4.0 GiB of memory: 25 % done");
         assert_eq!(after(2.4, 2), "");
-        assert_eq!(after(2.5, 3), "prepares 4 GiB of memory: 75 % done");
+        assert_eq!(after(2.5, 3), "prepares 4.0 GiB of memory: 75 % done");
         assert_eq!(after(9.0, 4), "", "it is ready");
     }
 }

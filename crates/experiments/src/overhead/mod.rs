@@ -400,6 +400,7 @@ impl<R: Rank> Calls<'_, R> {
             let received: u64 = found.parts.iter().map(|part| part.messages).sum();
             outcome.push_count("received", received);
             outcome.push_count("lost", self.sent.saturating_sub(received));
+            // One that comes twice stands for one that is lost.
             outcome.push_count("duplicated", received.saturating_sub(self.sent));
             outcome.push_count("reordered", found.reordered);
         }

@@ -73,11 +73,15 @@ pub fn differing(
 
 /// Adds what differs between the machines.
 fn machines(records: [&[Record]; 2], found: &mut Differences) {
+    let has_settings = |record: &Record| !machine::settings(&record.environment).is_empty();
+    let all_have = records.iter().all(|side| side.iter().all(has_settings));
     let of = |record: &Record| -> BTreeMap<String, String> {
         let properties = machine::properties(&record.environment);
         // What was measured of the clock differs from run to run.
         let lasting = properties.into_iter().filter(|(name, _)| !name.starts_with("clock "));
         let settings = machine::settings(&record.environment).into_iter();
+        // Older records have none, which is no difference of the machines.
+        let settings = settings.filter(|_| all_have);
         lasting.chain(settings.map(|setting| (setting.name, setting.value))).collect()
     };
     let sides = records.map(|side| side.iter().map(of).collect::<Vec<_>>());

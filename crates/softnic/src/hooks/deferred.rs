@@ -115,10 +115,9 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// A packet leaves. Returns how long after it was due, ns.
+    /// A packet has left. Returns how long after it was due, ns.
     fn count(&self, due_ns: u64, now_ns: u64) -> u64 {
         let late_ns = now_ns.saturating_sub(due_ns);
-        self.left.fetch_add(1, Ordering::Relaxed);
         if late_ns > LATE_NS {
             self.late.fetch_add(1, Ordering::Relaxed);
             self.late_ns.fetch_add(late_ns, Ordering::Relaxed);
@@ -234,12 +233,13 @@ pub(crate) fn release_due(process: &Process) {
 }
 
 /// A caller is about to sleep. Sends the packets that are due so soon that the thread might wake up
-/// too late for them, unless messages arrive meanwhile.
-pub(crate) fn release_before_sleep(process: &Process) {
+/// too late for them, unless messages arrive meanwhile. `poll_network` takes packets of the network
+/// and returns how many.
+pub(crate) fn release_before_sleep(process: &Process, poll_network: impl Fn() -> u32) {
     let Some(deferred) = deferred_packets() else { return };
     let until_ns = now_ns().saturating_add(LEAD_NS);
     while deferred.release(process).is_some_and(|next_ns| next_ns < until_ns)
-        && process.poll_rings() == 0
+        && process.poll_rings() + poll_network() == 0
         && now_ns() < until_ns
     {
         std::hint::spin_loop();
@@ -317,7 +317,9 @@ impl DeferredPackets {
                 continue;
             }
             drop(waiting);
-            if first_ns.is_some_and(|first_ns| first_ns > now) {
+            let is_early = first_ns.is_some_and(|first_ns| first_ns > now);
+            // Another thread that sends may wait for this processor.
+            if is_early || self.releasing.is_locked() {
                 std::thread::yield_now();
                 self.waiting.lock().watch.yielded(now, now_ns());
             } else if let Some(process) = process {
@@ -347,14 +349,20 @@ impl DeferredPackets {
                 return waiting.packets.next_ns();
             };
             drop(waiting);
+            // Counted before the receiver can have it.
+            let left = &self.lateness.left;
+            let delayed = u64::from(due_ns.is_some());
+            left.fetch_add(delayed, Ordering::Relaxed);
             match send(process, packet) {
                 None => {
-                    let late_ns = due_ns.map_or(0, |due_ns| self.lateness.count(due_ns, now));
+                    let count = |due_ns| self.lateness.count(due_ns, now_ns());
+                    let late_ns = due_ns.map_or(0, count);
                     if late_ns > GRACE_NS {
                         self.waiting.lock().was_overdue = true;
                     }
                 }
                 Some(packet) => {
+                    left.fetch_sub(delayed, Ordering::Relaxed);
                     let (bytes, again_ns) = (packet.bytes(), now + FULL_AGAIN_NS);
                     let held = Held { due_ns, packet };
                     let packets = &mut self.waiting.lock().packets;
@@ -424,5 +432,24 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
 extern "C" fn at_exit() {
     if let (Some(deferred), Some(process)) = (deferred_packets(), Process::existing()) {
         deferred.close(process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_later_than_it_may_is_late() {
+        let lateness = Lateness::default();
+        for (now_ns, late_ns) in [(999, 0), (1_000, 0), (1_000 + LATE_NS, LATE_NS)] {
+            assert_eq!(lateness.count(1_000, now_ns), late_ns);
+        }
+        let before = lateness.counts();
+        assert_eq!((before.late, before.late_ns), (0, 0));
+        lateness.count(1_000, 1_001 + LATE_NS);
+        lateness.count(1_000, 3_001 + LATE_NS);
+        let late = lateness.counts().since(&before);
+        assert_eq!((late.late, late.late_ns), (2, 2_002 + 2 * LATE_NS));
     }
 }
