@@ -134,3 +134,45 @@ fn records_in_a_directory_are_named_before_they_are_shown() {
     assert_eq!(none.code, Some(2), "{none:?}");
     assert!(none.stderr.contains("has no record"), "{none:?}");
 }
+
+/// In virtual time, so that nothing but the commands decides.
+#[test]
+fn conditions_take_turns_and_are_compared() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |conditions: &[&str]| {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut command = rdmalab(&["run", "ping", "--device", "sim:ideal", "--messages", "50"]);
+        command.args(["--repeat", "3", "--out", "records"]).current_dir(home.path());
+        said(command.args(conditions.iter().flat_map(|one| ["--under", one])))
+    };
+    let found = run(&["one=echo one >>turns", "two=echo said; echo two >>turns"]);
+    assert_eq!(found.code, Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains("turn 6 of 6: "), "{}", found.stderr);
+    assert!(!found.stdout.contains("said") && found.stderr.contains("said"), "{found:?}");
+    let turns = std::fs::read_to_string(home.path().join("turns")).unwrap();
+    let turns: Vec<&str> = turns.lines().collect();
+    assert_eq!(turns.len(), 6);
+    for round in turns.chunks(2) {
+        assert!(round.contains(&"one") && round.contains(&"two"), "{turns:?}");
+    }
+    assert!(found.stdout.contains("A  one") && found.stdout.contains("B  two"), "{}", found.stdout);
+    let dir = common::only(&home.path().join("records"));
+    let records = rdmalab_record::Record::open(&dir.join("two-3")).unwrap();
+    assert_eq!(records.header.condition.as_deref(), Some("two"));
+    assert_eq!(dir.read_dir().unwrap().count(), 6);
+    assert_eq!(records.points[0].repetition, 2, "each round draws anew");
+    for (conditions, code, part) in [
+        (&["one=true", "two=exit 7"][..], 1, "--under two: `exit 7` failed: exit status: 7"),
+        (&["one=exit 3", "two=exit 4"], 1, "failed: exit status"),
+        (&["one=true"], 2, "give two"),
+        (&["one=true", "one=false"], 2, "its own name"),
+        (&["one", "two=true"], 2, "write NAME=COMMAND"),
+    ] {
+        let wrong = run(conditions);
+        assert_eq!(wrong.code, Some(code), "{}", wrong.stderr);
+        assert!(wrong.stderr.contains(part), "{}", wrong.stderr);
+    }
+    // Where nothing was measured, nothing is left.
+    let left = home.path().join("records").read_dir().unwrap().flatten();
+    assert!(left.into_iter().all(|dir| dir.path().read_dir().unwrap().count() > 0));
+}

@@ -282,7 +282,7 @@ fn a_line_without_an_end_ends() {
     let endless = write(&directory, "endless", &"1".repeat((1 << 20) + (1 << 16)));
     let ended = gateway(&directory, &["convert"], Some(&endless));
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("byte 0: 1048576 bytes are no sample"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("byte 0: 1048576 bytes are not a sample"), "{}", ended.stderr);
 }
 
 /// A child that must end, whatever the test finds.

@@ -368,3 +368,23 @@ fn a_sample_costs_eight_bytes_on_the_disk() {
         assert!(series.iter().all(|s| s["n"].as_u64() > Some(0)), "{words}: {point}");
     }
 }
+
+/// `overhead` measures calls at the sender, and `ping` round trips; both know what became of the
+/// messages.
+#[test]
+fn lost_and_duplicated_messages_are_in_the_table() {
+    for (words, rules, heads, cells) in [
+        ("overhead --transport uc --list 1", "drop nth 6,20 of send", "received", "2 (2.00 %)"),
+        ("ping --transport ud --rx-depth 64", "duplicate nth 5 of send", "duplicated", "1"),
+    ] {
+        let mut command = rdmalab(&["run"]);
+        command.args(words.split(' ')).args(["--size", "64", "--messages", "100"]);
+        command.args(["--warm-up", "0", "--runs", "1", "--no-record", "--faults", rules]);
+        let Ended { code, stdout, stderr, .. } = said(&mut command);
+        assert_eq!(code, Some(0), "{words}: {stderr}");
+        let table = stdout.split_once("\nmessages\n").map_or("", |(_, table)| table);
+        let mut lines = table.lines();
+        assert!(lines.next().is_some_and(|line| line.contains(heads)), "{words}: {stdout}");
+        assert!(lines.next().is_some_and(|line| line.contains(cells)), "{words}: {stdout}");
+    }
+}

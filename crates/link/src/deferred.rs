@@ -139,7 +139,7 @@ impl<T> Deferred<T> {
             deferral.overflowed += deferred.is_err() as u64;
         }
         if fate.behind == 0 {
-            deferral.released = self.passed(flow);
+            deferral.released = self.passed(flow, now_ns);
         }
         deferral
     }
@@ -180,12 +180,12 @@ impl<T> Deferred<T> {
     }
 
     /// A packet of a flow has passed. Returns whether a deferred packet is due now because of that.
-    pub fn passed(&mut self, flow: &Flow) -> bool {
+    pub fn passed(&mut self, flow: &Flow, now_ns: u64) -> bool {
         let mut any = false;
         for waiting in self.overtaken.iter_mut().filter(|waiting| waiting.timed.flow == *flow) {
             waiting.left = waiting.left.saturating_sub(1);
             if waiting.left == 0 {
-                waiting.timed.due_ns = 0;
+                waiting.timed.due_ns = now_ns;
                 any = true;
             }
         }

@@ -117,6 +117,9 @@ pub trait Rank: Locks {
         stamp
     }
 
+    /// Tells the user what takes long, in a line. Virtual time has nothing to tell.
+    fn tell(&self, _line: &str) {}
+
     /// Sleeps for `ns` or a little longer.
     ///
     /// # Errors
@@ -272,7 +275,9 @@ pub trait Rank: Locks {
 pub fn extremes<'a>(all: impl Iterator<Item = &'a [u8]>) -> Result<(u64, u64), Stopped> {
     let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes);
     let numbers: Result<Vec<u64>, _> = all.map(number).collect();
-    let out_of_step = || Stopped::Failed("the ranks are out of step: one agrees alone".to_owned());
+    let out_of_step = || {
+        Stopped::Failed("the ranks are out of step: one of them did not send a number".to_owned())
+    };
     let numbers = numbers.map_err(|_| out_of_step())?;
     let (least, most) = (numbers.iter().min(), numbers.iter().max());
     least.copied().zip(most.copied()).ok_or_else(out_of_step)

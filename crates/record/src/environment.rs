@@ -7,6 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::settings::{self, Setting};
+
 /// Keys of the kernel's command line that are kept.
 const KERNEL_ARGUMENTS: [&str; 24] = [
     "amd_iommu",
@@ -88,6 +90,9 @@ pub struct Environment {
     pub device: BTreeMap<String, String>,
     /// Variables of rdmalab that were set.
     pub variables: BTreeMap<String, String>,
+    /// What an administrator chooses, and the file of each: power management, huge pages,
+    /// interrupts, cpusets.
+    pub settings: Vec<Setting>,
 }
 
 /// How times were taken.
@@ -160,6 +165,7 @@ impl Environment {
                 .iter()
                 .filter_map(|name| Some(((*name).to_owned(), variable(name)?)))
                 .collect(),
+            settings: settings::read(root, device),
         }
     }
 }
@@ -279,7 +285,9 @@ mod tests {
     #[test]
     fn a_machine_that_tells_nothing_is_no_error() {
         let root = tree(&[]);
-        assert_eq!(Environment::read(root.path(), "../x", |_| None), Environment::default());
+        let mut found = Environment::read(root.path(), "../x", |_| None);
+        assert!(found.settings.drain(..).all(|setting| setting.value.is_none()));
+        assert_eq!(found, Environment::default());
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod parameter;
 mod point;
 mod point_json;
 mod read;
+mod settings;
 mod shell;
 mod write;
 
@@ -34,6 +35,7 @@ pub use npy::{read_npy, write_npy};
 pub use parameter::{heading, named, shown, word};
 pub use point::{Point, PointId, Samples, SeriesSummary, Skipped, SourceFile};
 pub use read::Record;
+pub use settings::Setting;
 pub use shell::shell_word;
 pub use write::Writer;
 

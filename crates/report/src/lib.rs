@@ -20,6 +20,7 @@ mod grid;
 pub mod histogram;
 mod histograms;
 mod json;
+mod machine;
 mod markdown;
 mod model;
 mod packets;

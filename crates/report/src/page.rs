@@ -5,19 +5,18 @@ use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::text::plural;
-use rdmalab_measure::unit;
 use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
-use serde_json::Value;
 
 use crate::chart::{Chart, Scope, sentence};
 use crate::charts;
 use crate::contents::{began, contents_page};
+use crate::machine::{self, Setting};
 use crate::model::{Group, Model, group_name, is_disturbed, unlike_ends};
 use crate::packets::ladders;
 use crate::table::{
     TOO_SMALL, message_rows, parameter_cells, parameter_heads, time_cells, time_heads,
 };
-use crate::value::{finding_value, fmt_bytes, fmt_count, heading, shown, unbreakable};
+use crate::value::{finding_value, fmt_count, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -436,8 +435,8 @@ fn skipped(model: &Model) -> Markup {
 pub fn setup(model: &Model) -> Markup {
     let constant = model.constant.iter().map(|(name, v)| (heading(name), shown(name, v)));
     let facts = model.facts().into_iter().map(|name| (heading(name), model.fact(name)));
-    let environment = model.record.environment.iter().flat_map(|(name, v)| described(name, v));
-    let environment: Vec<(String, String)> = environment.collect();
+    let machine = machine::properties(&model.record.environment);
+    let settings = machine::settings(&model.record.environment);
     html! {
         section.setup {
             div {
@@ -450,47 +449,30 @@ pub fn setup(model: &Model) -> Markup {
                     (pairs(facts))
                 }
             }
-            @if !environment.is_empty() {
+            @if !machine.is_empty() {
                 div {
                     h2 { "Machine" }
-                    (pairs(environment.into_iter()))
+                    (pairs(machine.into_iter()))
+                }
+            }
+            @if !settings.is_empty() {
+                div {
+                    h2 { "Settings of the machine" }
+                    (setting_list(&settings))
                 }
             }
         }
     }
 }
 
-/// An entry of the environment as lines; none for what the machine did not report.
-fn described(name: &str, value: &Value) -> Vec<(String, String)> {
-    match value {
-        Value::Null => Vec::new(),
-        Value::Object(inner) => inner
-            .iter()
-            .filter(|(_, v)| !v.is_null())
-            .map(|(key, v)| (format!("{} {}", heading(name), heading(key)), plain(key, v)))
-            .collect(),
-        other => vec![(heading(name), plain(name, other))],
-    }
-}
-
-fn plain(name: &str, value: &Value) -> String {
-    match value {
-        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        Value::Number(n) if unit::of_name(name) == Some("bytes") => {
-            n.as_u64().map_or_else(|| n.to_string(), memory)
+/// The settings, each with its file.
+fn setting_list(settings: &[Setting]) -> Markup {
+    html! {
+        dl {
+            @for Setting { name, value, file } in settings {
+                div { dt { (name) } dd { (value) " (" code { (file) } ")" } }
+            }
         }
-        Value::Number(n) if name == "relative_error" => {
-            format!("{:.1e}", n.as_f64().unwrap_or(f64::NAN))
-        }
-        other => shown(name, other),
-    }
-}
-
-/// Formats the size of memory, which is seldom a power of two.
-fn memory(bytes: u64) -> String {
-    match bytes {
-        b if b >= 1 << 30 => format!("{:.1} GiB", b as f64 / f64::from(1 << 30)),
-        b => fmt_bytes(b),
     }
 }
 

@@ -212,12 +212,22 @@ fn dependent(model: &Model, groups: &[Group]) -> Option<String> {
             share(&struck),
             merged.lag1.unwrap_or(0.0),
             place_of(model, &struck, found),
-            merged.worth.map_or(String::new(), |share| format!(
-                "; its samples are worth {:.0} % of as many independent ones",
-                share * 100.0
+            merged.effective_n.map_or(String::new(), |n| format!(
+                "; its {} samples say as much as {} independent ones, {} % of their number",
+                fmt_count(merged.n),
+                fmt_count((n.round() as u64).max(1)),
+                percent(n / merged.n as f64)
             ))
         )
     })
+}
+
+/// A share in percent, which is never rounded to 0.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent < 1.0 => "less than 1".to_owned(),
+        percent => format!("{percent:.0}"),
+    }
 }
 
 fn too_few(groups: &[Group]) -> Option<String> {
@@ -348,5 +358,13 @@ mod tests {
         ] {
             assert_ne!(numberless(one), numberless(other));
         }
+    }
+
+    #[test]
+    fn a_small_share_is_not_called_none() {
+        assert_eq!(
+            [0.000_4, 0.009_9, 0.01, 0.484].map(percent),
+            ["less than 1", "less than 1", "1", "48"]
+        );
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::cancel::NoCancel;
+use crate::hooks::deferred;
 use crate::poll::readable;
 use crate::process::Process;
 use crate::udp::{Network, UdpIo};
@@ -37,6 +38,9 @@ impl Process {
             return;
         }
         progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
+        if self.hooks.is_some() {
+            deferred::leave_to_thread();
+        }
         if let Some(udp) = UdpIo::of(self) {
             udp.disconnect_peer_socket();
         }
@@ -56,6 +60,12 @@ impl Process {
         if let Some(udp) = UdpIo::of(self) {
             udp.send_delayed();
         }
+        if self.hooks.is_some() {
+            deferred::release_before_sleep(self, || match UdpIo::of(self) {
+                Some(udp) => udp.poll().unwrap_or(0),
+                None => 0,
+            });
+        }
         let progress_thread = &self.progress_thread;
         progress_thread.note_caller();
         progress_thread.callers_block.store(true, Ordering::Relaxed);
@@ -64,6 +74,9 @@ impl Process {
         let on_network = network_fd >= 0;
         progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
         let waiting = Waiting { process: self, on_network };
+        if self.hooks.is_some() {
+            deferred::leave_to_thread();
+        }
         if let Some(udp) = UdpIo::of(self) {
             udp.disconnect_peer_socket();
         }

@@ -82,6 +82,7 @@ pub use counters_file::tally;
 pub use handles::{Channel, Context, Cq, Mr, Mw, Pd, SoftQp, Srq};
 pub use hooks::capture_file::make_room_for_capture;
 pub use hooks::choice::{HooksState, choose_hooks, hooks};
+pub use hooks::deferred::DelayCounts;
 pub use hooks::faults::check_faults;
 pub use mr::page_counters;
 pub use profile::{

@@ -272,7 +272,7 @@ impl Process {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
         if self.hooks.is_some() {
-            deferred::release_due(self, now_ns);
+            deferred::release_due(self);
         }
         self.let_pages_come(now_ns);
         self.check_rings(now_ns);

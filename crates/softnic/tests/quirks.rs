@@ -17,7 +17,7 @@ const BYTES: usize = 3000;
 
 #[test]
 fn child_process_entry() {
-    play(&[("client", client), ("server", server), ("dammed", dammed)]);
+    play(&[("client", client), ("server", server), ("dammed", dammed), ("brief", brief)]);
 }
 
 /// A connection over the medium that the test chose.
@@ -108,4 +108,48 @@ fn dammed(_stage: Topology) {
 #[test]
 fn a_read_is_dammed_until_its_time_out() {
     Processes::start(&[("dammed", &[])]).finish();
+}
+
+/// Messages of a connection that loses what comes out of order. Each is delayed by 5 us: none
+/// arrives sooner, and none that arrived soon after that counts as late.
+fn brief(_stage: Topology) {
+    const DELAY: Duration = Duration::from_micros(5);
+    const LATE: Duration = Duration::from_micros(1);
+    const ROUNDS: usize = 100;
+    const BURST: usize = 8;
+    choose_hooks(None, Some("delay 5us of send".to_owned())).expect("in time");
+    let node = Node::open(0);
+    let (a, b) = (node.endpoint(&Setup::new(QpType::Uc)), node.endpoint(&Setup::new(QpType::Uc)));
+    a.connect(b.address());
+    b.connect(a.address());
+    let mem = node.mem(4096, Kind::Heap);
+    let mut may_be_late = 0;
+    for round in 0..ROUNDS {
+        let burst = if round % 2 == 0 { 1 } else { BURST };
+        (0..burst).for_each(|at| b.recv(at as u64, &[mem.sge(2048 + at * 8, 8)]));
+        let began = Instant::now();
+        for at in 0..burst {
+            mem.fill(at * 8, 8, (round + at) as u8);
+            a.send(wr(WrOpcode::Send, &[mem.sge(at * 8, 8)]));
+        }
+        for at in 0..burst {
+            let done = b.recv_done();
+            // It was posted after the beginning, and left before now.
+            let most = began.elapsed();
+            assert!(most >= DELAY, "round {round}: {most:?}");
+            may_be_late += u64::from(most > DELAY + LATE);
+            assert_eq!((done.status, done.wr_id), (WcStatus::Success, at as u64));
+            assert_eq!(mem.read(2048 + at * 8, 8), [(round + at) as u8; 8]);
+        }
+        (0..burst).for_each(|_| assert_eq!(a.send_done().status, WcStatus::Success));
+    }
+    let delays = hooks().delays;
+    assert_eq!(delays.left as usize, ROUNDS / 2 * (1 + BURST));
+    assert!(delays.late <= may_be_late, "{delays:?}, {may_be_late} arrived late");
+    assert!(delays.late_ns >= delays.late * LATE.as_nanos() as u64, "{delays:?}");
+}
+
+#[test]
+fn a_brief_delay_is_never_shorter_and_what_arrives_soon_is_not_late() {
+    Processes::start(&[("brief", &[])]).finish();
 }

@@ -37,6 +37,6 @@ pub fn run(args: &ConvertArgs) -> Outcome {
     let wrong = copy(&mut reader, &mut writer, |_, _| 0)?;
     match wrong {
         0 => Ok(()),
-        _ => Err(failed(format!("input: {wrong} places are no samples"))),
+        _ => Err(failed(format!("input: {wrong} places cannot be read as samples"))),
     }
 }

@@ -123,7 +123,8 @@ impl<'a, R: Read> Reader<'a, R> {
         self.is_short = used == 0 && is_empty;
         let left = self.bytes.len();
         if self.is_short && (self.is_over || left >= UNDECODED_BYTES) {
-            let said = ReadResult::Wrong(format!("byte {}: {left} bytes are no sample", self.at));
+            let said =
+                ReadResult::Wrong(format!("byte {}: {left} bytes are not a sample", self.at));
             self.bytes.clear();
             self.at += left;
             return said;

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use rdmalab_experiments::{Experiment, Opt, Point, options};
 use rdmalab_report::expect::Expectation;
 
+use super::under::Condition;
 use super::until::Goal;
 
 use crate::format::Format;
@@ -70,6 +71,12 @@ pub struct HowArgs {
     /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub condition: Option<String>,
+    /// Measure under this condition, which the command makes on this machine before each turn; give
+    /// one for each condition. A command undoes what those of the other conditions did:
+    /// --under on='echo 1 >FILE' --under off='echo 0 >FILE'. --repeat says how many turns each has
+    #[arg(long, value_name = "NAME=COMMAND",
+        conflicts_with_all = ["condition", "until", "expect", "timeline", "capture"])]
+    pub under: Vec<Condition>,
     /// How many ranks take part, each a process, or simulated: up to 256, or 1024 [default: as few
     /// as the experiment takes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -111,6 +118,9 @@ pub struct HowArgs {
     /// The part of a study that this is: nothing is printed, and its record goes on.
     #[arg(skip)]
     pub part: Option<PartOf>,
+    /// The repetition that the first run of each point is: what is drawn differs between them.
+    #[arg(skip)]
+    pub first_repetition: usize,
     /// The processes that mpirun or srun started, if all parts of a study share them.
     #[arg(skip)]
     pub team: Option<Team>,

@@ -6,7 +6,7 @@ use rdmalab_engine::odp::Counters;
 use rdmalab_engine::qp::Tally;
 use rdmalab_experiments::Point;
 use rdmalab_measure::{Outcome, at_rank};
-use rdmalab_softnic::{HooksState, Profile};
+use rdmalab_softnic::{DelayCounts, HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
 use crate::device_counts::{push_packets, push_pages};
@@ -31,8 +31,10 @@ impl HooksSnapshot {
 
     /// The results of this rank at a point since then, with labels.
     pub fn labelled(self, measured: Outcome, rank: usize, point: &Point) -> Outcome {
-        let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
+        let now = rdmalab_softnic::hooks();
+        let disturbed = now.disturbed_packets - self.0.disturbed_packets;
         let mut measured = label(measured, rank, &self.0, disturbed);
+        push_delays(&mut measured, rank, now.delays.since(&self.0.delays));
         let pages = rdmalab_softnic::page_counters().since(&self.1);
         push_pages(&mut measured, rank, pages.named().into_iter());
         match rdmalab_softnic::tally().zip(self.2) {
@@ -92,6 +94,18 @@ fn label(mut measured: Outcome, rank: usize, hooks: &HooksState, disturbed: u64)
     measured
 }
 
+/// Adds how many packets left after a delay, and how many of them late.
+fn push_delays(measured: &mut Outcome, rank: usize, delays: DelayCounts) {
+    if delays.left == 0 {
+        return;
+    }
+    measured.push_count(&at_rank("delayed_packets", rank), delays.left);
+    measured.push_count(&at_rank("late_packets", rank), delays.late);
+    if delays.late > 0 {
+        measured.warnings.push(format!("rank {rank}: {delays}"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +116,7 @@ mod tests {
             capture: Some("/somewhere/a.pcapng".into()),
             faults: Some("drop 1%".to_owned()),
             disturbed_packets: 5,
+            ..HooksState::default()
         };
         let of = |rank| label(Outcome::default(), rank, &hooks, 7);
         assert_eq!(of(0).fact("faults"), Some("drop 1%"));
@@ -116,5 +131,24 @@ mod tests {
         assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
         let calm = label(Outcome::default(), 0, &HooksState::default(), 0);
         assert_eq!(calm, Outcome::default());
+    }
+
+    #[test]
+    fn late_packets_are_counted_and_mentioned_if_there_are_any() {
+        let of = |left, late| {
+            let mut measured = Outcome::default();
+            push_delays(&mut measured, 1, DelayCounts { left, late, late_ns: late * 2_500 });
+            measured
+        };
+        assert_eq!(of(0, 0), Outcome::default());
+        assert_eq!((of(9, 0).counts.len(), of(9, 0).warnings.len()), (2, 0));
+        let late = of(9, 4);
+        assert_eq!(
+            (late.counts[1].name.as_str(), late.counts[1].value),
+            ("late_packets_at_rank_1", 4)
+        );
+        let expected = "rank 1: 4 of 9 delayed packets left more than 1 us after they were due, \
+                        2.5 us on average";
+        assert_eq!(late.warnings, [expected]);
     }
 }

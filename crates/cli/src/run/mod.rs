@@ -12,6 +12,7 @@ pub mod probe;
 mod progress;
 pub mod session;
 mod starved;
+pub mod under;
 pub mod until;
 
 use std::collections::VecDeque;
@@ -47,6 +48,12 @@ pub fn run(args: &RunArgs) -> Outcome {
     let points = sweep(args.experiment, &options).map_err(usage)?;
     if args.how.until.is_none() {
         crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
+    }
+    if !args.how.under.is_empty() {
+        under::check(&args.how, ends.launched())?;
+        if !args.how.plan {
+            return under::run(args, &points);
+        }
     }
     // If the call is wrong, each process that mpirun or srun started has said so.
     if let Some(followed) = ends.follow_unless(args.how.plan) {
@@ -91,11 +98,22 @@ pub fn run_points(
     gbits: bool,
     before: &dyn Fn(&str, &Point),
 ) -> Outcome<Ended> {
+    run_points_unless(&Interrupt::catch(), experiment, points, how, gbits, before)
+}
+
+/// As [`run_points`], until a signal comes.
+fn run_points_unless(
+    interrupt: &Interrupt,
+    experiment: Experiment,
+    points: Vec<Point>,
+    how: &HowArgs,
+    gbits: bool,
+    before: &dyn Fn(&str, &Point),
+) -> Outcome<Ended> {
     let device = how.device();
     let ends = Ends::of(experiment, how)?;
     ends.check(&device)?;
-    let interrupt = Interrupt::catch();
-    let mut session = Session::open(&interrupt, &device, &ends)?;
+    let mut session = Session::open(interrupt, &device, &ends)?;
     let limits = session.limits(points[0].common.port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
     session.check(&points, how.wanted())?;
@@ -105,7 +123,7 @@ pub fn run_points(
     let clock = Clock::new();
     let hold = how.latency.hold()?;
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
-    let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
+    let failure = measure(&plan, &mut session, &mut keep, interrupt).err();
     let spent = session.simulated();
     for line in spent.iter().flatten().filter(|_| how.part.is_none()) {
         errln!("{line}");

@@ -66,7 +66,8 @@ impl Plan {
         let seed = points[0].common.seed;
         // With a goal, the number of runs is the minimum.
         let repeat = if how.until.is_some() { MIN_RUNS as u32 } else { how.repeat };
-        let turns = shuffle(points.len(), repeat as usize, seed);
+        let mut turns = shuffle(points.len(), repeat as usize, seed);
+        turns.iter_mut().for_each(|turn| turn.repetition += how.first_repetition);
         let goal = how.until.map(|goal| (goal, Duration::from_secs(how.max_time)));
         Ok(Self { experiment, points, impossible, turns, seed, repeat, goal })
     }

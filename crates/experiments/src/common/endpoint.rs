@@ -47,8 +47,14 @@ pub(crate) struct Endpoint {
 }
 
 /// Registered memory for messages, with all its pages present.
-fn memory(context: &Context, pd: &Pd, common: &Common, layout: &Layout) -> Result<Mr, Stopped> {
-    let buffer = local_end::memory(context, common, layout.bytes())?;
+fn memory<R: Rank>(
+    rank: &R,
+    context: &Context,
+    pd: &Pd,
+    common: &Common,
+    layout: &Layout,
+) -> Result<Mr, Stopped> {
+    let buffer = local_end::memory(rank, context, common, layout.bytes())?;
     pd.register(&buffer, rights()).map_err(failed)
 }
 
@@ -62,14 +68,15 @@ fn tag_payload(mr: &Mr, common: &Common, layout: &Layout, thread: usize) {
     }
 }
 
-fn make(
+fn make<R: Rank>(
+    rank: &R,
     context: &Context,
     limits: &Limits,
     common: &Common,
     layout: &Layout,
 ) -> Result<(LocalEnd, ThreadTag), Stopped> {
     let pd = context.alloc_pd().map_err(failed)?;
-    let mr = memory(context, &pd, common, layout)?;
+    let mr = memory(rank, context, &pd, common, layout)?;
     let sharers = common.sharers();
     let depth = |depth: u32| (depth + SPARE).min(limits.max_qp_wr);
     let receivers = if common.op.needs_receives() { sharers } else { 1 };
@@ -108,7 +115,7 @@ impl Endpoint {
         common: &Common,
         layout: Layout,
     ) -> Result<Self, Stopped> {
-        let (mut local, thread_tag) = make(context, limits, common, &layout)?;
+        let (mut local, thread_tag) = make(rank, context, limits, common, &layout)?;
         let endpoint = |qp: &Qp| qp.endpoint(&local.path, psn(common.seed, rank.index(), qp));
         let ours: Result<Vec<QpEndpoint>, _> = local.qps.iter().map(endpoint).collect();
         let ours = ours.map_err(failed)?;
@@ -142,7 +149,7 @@ impl Endpoint {
         thread: usize,
     ) -> Result<Self, Stopped> {
         let layout = self.layout;
-        let mr = memory(context, &self.pd, common, &layout)?;
+        let mr = memory(rank, context, &self.pd, common, &layout)?;
         let other = exchange(rank, self, &mr, &[])?;
         let peer = Peer {
             memory: other.memory,

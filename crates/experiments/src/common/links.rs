@@ -66,7 +66,7 @@ impl Links {
         common: &Common,
         want: &LinkOptions<'_>,
     ) -> Result<Self, Stopped> {
-        let mut links = Self::make(context, limits, common, want)?;
+        let mut links = Self::make(rank, context, limits, common, want)?;
         let endpoint = |qp: &Qp| qp.endpoint(&links.path, psn(common.seed, rank.index(), qp));
         let own: Result<Vec<QpEndpoint>, _> = links.qps.iter().map(endpoint).collect();
         let own = own.map_err(failed)?;
@@ -87,13 +87,14 @@ impl Links {
         Ok(links)
     }
 
-    fn make(
+    fn make<R: Rank>(
+        rank: &R,
         context: &Context,
         limits: &Limits,
         common: &Common,
         want: &LinkOptions<'_>,
     ) -> Result<Self, Stopped> {
-        let buffer = memory(context, common, want.bytes.max(1))?;
+        let buffer = memory(rank, context, common, want.bytes.max(1))?;
         let pd = context.alloc_pd().map_err(failed)?;
         let mr = pd.register(&buffer, rights()).map_err(failed)?;
         let is_ud = common.transport == Transport::Ud;

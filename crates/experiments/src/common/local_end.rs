@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use rdmalab_measure::Outcome;
-use rdmalab_rank::Stopped;
+use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
     Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpState, QpType, Wc, WcStatus,
 };
@@ -153,22 +153,71 @@ impl LocalEnd {
 /// Bytes of a page; some systems have larger ones.
 const PAGE: usize = 4096;
 
+/// Memory is prepared in pieces of this size, with a look at the clock after each, bytes.
+const PIECE: usize = 64 << 20;
+/// The user is told of memory that takes longer to prepare, and again after the same time, ns.
+const SILENT_NS: f64 = 1e9;
+
 /// Memory of the kind that a point asks for, with all its pages present.
-pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
+pub(crate) fn memory<R: Rank>(
+    rank: &R,
+    context: &Context,
+    common: &Common,
+    bytes: usize,
+) -> Result<Buffer, Stopped> {
+    // A look at the clock takes virtual time.
+    let began = (bytes > PIECE).then(|| rank.now());
     let buffer = match common.memory {
         Memory::Device => context.alloc_buffer(bytes),
         Memory::Private => Buffer::private(bytes),
     };
     let buffer =
         buffer.map_err(|e| failed(format!("cannot allocate {bytes} bytes for messages: {e}")))?;
-    for page in (0..bytes).step_by(PAGE) {
-        buffer.byte(page).store(0, Ordering::Relaxed);
+    let mut told_ns = 0.0;
+    for piece in (0..bytes).step_by(PIECE) {
+        let end = bytes.min(piece + PIECE);
+        for page in (piece..end).step_by(PAGE) {
+            buffer.byte(page).store(0, Ordering::Relaxed);
+        }
+        let passed_ns = began.map_or(0.0, |began| rank.clock().ns_between(began, rank.now()));
+        if let Some(line) = news(passed_ns, &mut told_ns, (end, bytes)) {
+            rank.tell(&line);
+        }
     }
     Ok(buffer)
+}
+
+/// What the user is told after some time about memory of which a part is prepared.
+fn news(passed_ns: f64, told_ns: &mut f64, (done, bytes): (usize, usize)) -> Option<String> {
+    if passed_ns < *told_ns + SILENT_NS || done == bytes {
+        return None;
+    }
+    *told_ns = passed_ns;
+    let percent = done as f64 / bytes as f64 * 100.0;
+    let gib = bytes as f64 / f64::from(1 << 30);
+    Some(format!("prepares {gib:.1} GiB of memory: {percent:.0} % done"))
 }
 
 /// Adds the facts that are known without a connection.
 pub(crate) fn device_facts(context: &Context, outcome: &mut Outcome) {
     outcome.push_fact("device_kind", context.kind());
     outcome.push_fact("device", context.device_name());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_takes_long_is_told_of_each_second() {
+        let mut told_ns = 0.0;
+        let mut after = |seconds: f64, gib: usize| {
+            news(seconds * 1e9, &mut told_ns, (gib << 30, 4 << 30)).unwrap_or_default()
+        };
+        assert_eq!(after(0.9, 1), "");
+        assert_eq!(after(1.5, 1), "prepares 4.0 GiB of memory: 25 % done");
+        assert_eq!(after(2.4, 2), "");
+        assert_eq!(after(2.5, 3), "prepares 4.0 GiB of memory: 75 % done");
+        assert_eq!(after(9.0, 4), "", "it is ready");
+    }
 }

@@ -58,7 +58,7 @@ impl TrialEnd {
     pub fn connect<R: Rank>(rank: &R, setting: &Setting) -> Result<Option<Self>, Stopped> {
         let Setting { context, common, plan, path, .. } = setting;
         let pd = context.alloc_pd().map_err(failed)?;
-        let buffer = local_end::memory(context, common, plan.bytes())?;
+        let buffer = local_end::memory(rank, context, common, plan.bytes())?;
         let paged = if setting.is_paged { Access::ON_DEMAND } else { Access::LOCAL_READ };
         let mr = pd.register(&buffer, rights() | paged).map_err(failed)?;
         if setting.is_paged && plan.work_around == WorkAround::Prefetch {

@@ -223,7 +223,9 @@ impl<'a, R: Rank> Client<'a, R> {
             };
             let place = usize::try_from(wc.wr_id()).ok().and_then(|i| self.done.get_mut(i));
             let place = place.filter(|place| place.is_none());
-            *place.ok_or_else(|| failed("a completion of no operation"))? = Some((now, is_done));
+            *place.ok_or_else(|| {
+                failed("a completion arrived that belongs to no posted operation")
+            })? = Some((now, is_done));
             self.left -= 1;
         }
         Ok(())

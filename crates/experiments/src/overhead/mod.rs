@@ -396,6 +396,14 @@ impl<R: Rank> Calls<'_, R> {
         outcome.push_count("sent", self.sent);
         outcome.push_count("partial_polls", self.partial);
         let theirs = receive::Received::from_words(&gather_or_keep(self.rank, &mut outcome, None)?);
+        if let Some(found) = theirs.as_ref().filter(|_| !is_passive(self.common)) {
+            let received: u64 = found.parts.iter().map(|part| part.messages).sum();
+            outcome.push_count("received", received);
+            outcome.push_count("lost", self.sent.saturating_sub(received));
+            // One that comes twice stands for one that is lost.
+            outcome.push_count("duplicated", received.saturating_sub(self.sent));
+            outcome.push_count("reordered", found.reordered);
+        }
         Effort::push_shares(&mut outcome, effort, theirs.map(|found| found.effort));
         self.end.facts(&mut outcome);
         Ok(outcome)

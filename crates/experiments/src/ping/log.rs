@@ -33,6 +33,8 @@ pub(super) struct Log<'a> {
     lost: Vec<(u64, Stamp)>,
     /// Number of trips whose answer came after its time limit.
     late: u64,
+    /// Answers that came again.
+    duplicated: u64,
     pub effort: Effort,
 }
 
@@ -51,6 +53,7 @@ impl<'a> Log<'a> {
             trips: 0,
             lost: Vec::new(),
             late: 0,
+            duplicated: 0,
             effort: Effort::default(),
         }
     }
@@ -94,10 +97,14 @@ impl<'a> Log<'a> {
         self.begin = now;
     }
 
-    /// Records the late answer to an earlier trip: the trip is not lost, and took until now.
+    /// Records the late answer to an earlier trip: the trip is not lost, and took until now. If it
+    /// was not lost either, the answer came again.
     #[cold]
     pub fn came_late(&mut self, number: Option<u64>, now: Stamp) {
-        let Some(at) = self.lost.iter().position(|(trip, _)| Some(*trip) == number) else { return };
+        let Some(at) = self.lost.iter().position(|(trip, _)| Some(*trip) == number) else {
+            self.duplicated += u64::from(number.is_some());
+            return;
+        };
         let (trip, begin) = self.lost.remove(at);
         self.ticks[trip as usize] = now.0.wrapping_sub(begin.0);
         if let Some(over) = self.over.get_mut(trip as usize) {
@@ -141,6 +148,7 @@ impl<'a> Log<'a> {
         outcome.push_count("lost", self.lost.len() as u64);
         if self.common.transport != Transport::Rc {
             outcome.push_count("late", self.late);
+            outcome.push_count("duplicated", self.duplicated);
         }
         finish(rank, end, self.effort, outcome)
     }

@@ -1,6 +1,6 @@
 //! Receive buffers in memory regions, and how they go back to the queue.
 
-use rdmalab_rank::Stopped;
+use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Context, Mr, RecvRequest, Sge};
 
 use super::options::{Recvq, RegionsBy, Return};
@@ -54,7 +54,8 @@ pub(crate) fn stride(common: &Common) -> usize {
 
 impl Buffers {
     /// One piece of memory, registered in parts.
-    pub fn new(
+    pub fn new<R: Rank>(
+        rank: &R,
         context: &Context,
         links: &Links,
         common: &Common,
@@ -62,7 +63,7 @@ impl Buffers {
     ) -> Result<Self, Stopped> {
         let count = in_use(common, own);
         let stride = stride(common);
-        let buffer = memory(context, common, (count * stride).max(LINE))?;
+        let buffer = memory(rank, context, common, (count * stride).max(LINE))?;
         let mut places = shared_out(count, regions(own, count), own.regions_by);
         let mut lengths = vec![0; regions(own, count)];
         places.iter().for_each(|(region, _)| lengths[*region] += stride);

@@ -101,7 +101,7 @@ impl Workload for Recvq {
             max_sge: common.max_sge,
         };
         let links = Links::connect(rank, context, limits, common, &want)?;
-        let buffers = Buffers::new(context, &links, common, self)?;
+        let buffers = Buffers::new(rank, context, &links, common, self)?;
         let sges = buffers.sges();
         let requests = buffers.requests(&sges);
         let refill = Refill::new(&links, &requests, self.return_at)?;

@@ -339,10 +339,10 @@ fn what_is_held_is_bounded_and_comes_in_order() {
     assert!(deferred.is_empty());
     // It must be overtaken by two packets of its own flow; other flows do not count.
     deferred.behind(flow(1, false), 2, 100, 1, 7).unwrap();
-    assert!(!deferred.passed(&flow(2, false)) && !deferred.passed(&flow(1, true)));
-    assert!(!deferred.passed(&flow(1, false)));
+    assert!(!deferred.passed(&flow(2, false), 100) && !deferred.passed(&flow(1, true), 100));
+    assert!(!deferred.passed(&flow(1, false), 100));
     assert_eq!(due(&mut deferred, 100), None);
-    assert!(deferred.passed(&flow(1, false)));
+    assert!(deferred.passed(&flow(1, false), 100));
     assert_eq!(due(&mut deferred, 100), Some(7));
     deferred.behind(flow(1, false), 2, 100, 1, 8).unwrap();
     assert_eq!(deferred.next_ns(), Some(100 + crate::deferred::OVERTAKING_NS));

@@ -56,7 +56,10 @@ impl LaunchEnv {
         let mut launch = found?;
         if launch.rank >= launch.size {
             let (by, rank, size) = (launch.by, launch.rank, launch.size);
-            return Err(format!("the environment of {by} says rank {rank} of {size}"));
+            return Err(format!(
+                "the environment of {by} gives rank {rank}, but there are only {size} ranks, \
+                 counted from 0"
+            ));
         }
         if let Some(token) = get(TOKEN_VARIABLE).filter(|token| !token.is_empty()) {
             launch.secret = Some(token);

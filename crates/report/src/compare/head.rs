@@ -1,12 +1,13 @@
 //! Describes each side, and what differs between them besides the measured numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rdmalab_measure::text::count_of;
 use rdmalab_record::{Point, Record};
 use serde_json::Value;
 
 use super::comparison::{PointGroup, names};
+use crate::machine;
 use crate::value::{heading, shown};
 
 /// Options of the command about places and connections that are not parameters.
@@ -65,18 +66,31 @@ pub fn differing(
     for name in OPTIONS {
         found.push(name, each(&|record| word(record.header.option(name))));
     }
-    let known = records.iter().flat_map(|side| side.iter()).flat_map(|r| r.environment.keys());
-    let mut names: Vec<&String> = Vec::new();
-    for name in known.filter(|name| *name != "clock") {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    for name in names {
-        found.push(name, each(&|record| text(name, record.environment.get(name))));
-    }
+    machines(records, &mut found);
     facts(sides, &mut found);
     found.0
+}
+
+/// Adds what differs between the machines.
+fn machines(records: [&[Record]; 2], found: &mut Differences) {
+    let has_settings = |record: &Record| !machine::settings(&record.environment).is_empty();
+    let all_have = records.iter().all(|side| side.iter().all(has_settings));
+    let of = |record: &Record| -> BTreeMap<String, String> {
+        let properties = machine::properties(&record.environment);
+        // What was measured of the clock differs from run to run.
+        let lasting = properties.into_iter().filter(|(name, _)| !name.starts_with("clock "));
+        let settings = machine::settings(&record.environment).into_iter();
+        // Older records have none, which is no difference of the machines.
+        let settings = settings.filter(|_| all_have);
+        lasting.chain(settings.map(|setting| (setting.name, setting.value))).collect()
+    };
+    let sides = records.map(|side| side.iter().map(of).collect::<Vec<_>>());
+    let names: BTreeSet<&String> = sides.iter().flatten().flat_map(BTreeMap::keys).collect();
+    for name in names {
+        let value =
+            |machine: &BTreeMap<String, String>| word(machine.get(name).map(String::as_str));
+        found.push(name, [0, 1].map(|side: usize| all(sides[side].iter().map(value))));
+    }
 }
 
 fn text(name: &str, value: Option<&Value>) -> String {

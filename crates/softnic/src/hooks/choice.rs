@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::chosen::CHOSEN;
+use super::deferred::{DelayCounts, delay_counts};
 use super::faults::Faults;
 use crate::process::Process;
 
@@ -15,6 +16,8 @@ pub struct HooksState {
     pub faults: Option<String>,
     /// Number of packets of this process that one of these rules applied to.
     pub disturbed_packets: u64,
+    /// Packets of this process that left after a delay, by any rule.
+    pub delays: DelayCounts,
 }
 
 /// Selects the capture file and the fault rules of this process in place of `RDMALAB_CAPTURE` and
@@ -42,5 +45,6 @@ pub fn hooks() -> HooksState {
         capture: hooks.tap.map(|tap| tap.path().to_owned()),
         faults: hooks.faults.and_then(|faults| faults.text().map(str::to_owned)),
         disturbed_packets: hooks.faults.map_or(0, Faults::disturbed),
+        delays: delay_counts(),
     }
 }

@@ -1,8 +1,8 @@
 //! The packets that a fault rule delays.
 //!
-//! Callers inside verbs send the packets that are due, whenever they make progress. If no caller
-//! comes, a thread sends them. It waits a little longer than a caller, because waking it would take
-//! the processor from the caller. Packets that still wait when the process exits are sent then.
+//! Callers inside verbs send the packets that are due, whenever they make progress. A thread sends
+//! them while no caller comes; [`super::watch`] says when it looks. Packets that still wait when
+//! the process exits are sent then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use rdmalab_link::packet::Flow;
 use rdmalab_link::quirk::Fate;
 use rdmalab_wire::opcode::Transport;
 
+use super::watch::{GRACE_NS, LEAD_NS, Watch};
 use crate::clock::now_ns;
 use crate::copy;
 use crate::error::os_error;
@@ -25,8 +26,10 @@ use crate::ring_push::{ANSWER_SLOTS, push, room_in};
 use crate::signals::{block_signals, restore_signals};
 use crate::udp::socket::Route;
 
-/// How long callers have to send a due packet before the thread does, ns.
-const GRACE_NS: u64 = 20_000;
+/// A packet that leaves more than this after it was due is late, ns.
+pub const LATE_NS: u64 = 1_000;
+/// A thread that finds another one sending looks again after this time, ns.
+const BUSY_AGAIN_NS: u64 = 2_000;
 /// After this time a packet that found the ring full is tried again, ns.
 const FULL_AGAIN_NS: u64 = 50_000;
 /// How long an exiting process waits for its deferred packets, ns.
@@ -42,6 +45,12 @@ pub(super) enum DeferredPacket {
     Network { route: Route, packet: Box<[u8]>, intact: bool },
 }
 
+/// A deferred packet, and when it is due. A packet that only waits for others has no time.
+struct Held {
+    due_ns: Option<u64>,
+    packet: DeferredPacket,
+}
+
 impl DeferredPacket {
     fn bytes(&self) -> usize {
         match self {
@@ -54,9 +63,111 @@ impl DeferredPacket {
 /// The packets that wait.
 #[derive(Default)]
 struct Waiting {
-    packets: Deferred<DeferredPacket>,
+    packets: Deferred<Held>,
     /// The flow of the packet that is being sent now.
     sending: Option<Flow>,
+    watch: Watch,
+    /// When the thread looks next, ns; 0 while it is awake, `u64::MAX` if it waits for a packet.
+    next_look_ns: u64,
+    /// A packet was deferred since the thread looked last.
+    has_new: bool,
+    /// A packet left more than `GRACE_NS` after it was due since the thread looked last.
+    was_overdue: bool,
+}
+
+impl Waiting {
+    /// Whether the thread must be woken for the next packet. It is told only once.
+    fn must_wake(&mut self, callers_sleep: bool) -> bool {
+        let Some(first_ns) = self.packets.next_ns() else { return false };
+        let look_ns = self.watch.next_look_ns(Some(first_ns), callers_sleep, first_ns);
+        let must_wake = look_ns.is_some_and(|look_ns| look_ns < self.next_look_ns);
+        if must_wake {
+            self.next_look_ns = 0;
+        }
+        must_wake
+    }
+
+    /// The thread looks. Returns when it must look again, ns, and when the first packet is due.
+    fn look(&mut self, process: &Process, now: u64) -> (u64, Option<u64>) {
+        let first_ns = self.packets.next_ns();
+        let is_waiting = first_ns.is_some_and(|due_ns| due_ns.saturating_add(GRACE_NS) <= now);
+        let is_overdue = std::mem::take(&mut self.was_overdue) || is_waiting;
+        let callers_sleep = callers_sleep(process);
+        self.watch.look(process.progress_thread.calls(), callers_sleep, is_overdue);
+        let look_ns = self.watch.next_look_ns(first_ns, callers_sleep, now);
+        (look_ns.unwrap_or(u64::MAX), first_ns)
+    }
+}
+
+/// Whether callers sleep inside a verb or on the descriptor of a completion channel.
+fn callers_sleep(process: &Process) -> bool {
+    let progress_thread = &process.progress_thread;
+    progress_thread.has_waiting_callers()
+        || progress_thread.armed_for_sleeper.load(Ordering::Relaxed)
+}
+
+/// The delayed packets that have left, and how late.
+#[derive(Default)]
+struct Lateness {
+    left: AtomicU64,
+    late: AtomicU64,
+    late_ns: AtomicU64,
+}
+
+impl Lateness {
+    /// A packet has left. Returns how long after it was due, ns.
+    fn count(&self, due_ns: u64, now_ns: u64) -> u64 {
+        let late_ns = now_ns.saturating_sub(due_ns);
+        if late_ns > LATE_NS {
+            self.late.fetch_add(1, Ordering::Relaxed);
+            self.late_ns.fetch_add(late_ns, Ordering::Relaxed);
+        }
+        late_ns
+    }
+
+    fn counts(&self) -> DelayCounts {
+        DelayCounts {
+            left: self.left.load(Ordering::Relaxed),
+            late: self.late.load(Ordering::Relaxed),
+            late_ns: self.late_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How many packets left after a delay that a rule asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DelayCounts {
+    /// Number of packets that left.
+    pub left: u64,
+    /// Number of those that left more than [`LATE_NS`] after they were due.
+    pub late: u64,
+    /// The sum of how late these were, ns.
+    pub late_ns: u64,
+}
+
+impl DelayCounts {
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &DelayCounts) -> DelayCounts {
+        DelayCounts {
+            left: self.left - before.left,
+            late: self.late - before.late,
+            late_ns: self.late_ns - before.late_ns,
+        }
+    }
+}
+
+impl std::fmt::Display for DelayCounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DelayCounts { left, late, .. } = self;
+        let on_average_us = self.late_ns as f64 / 1e3 / (*late).max(1) as f64;
+        let limit_us = LATE_NS / 1_000;
+        write!(
+            f,
+            "{late} of {left} delayed packets left more than {limit_us} us after they were due, \
+             {on_average_us:.1} us on average"
+        )
+    }
 }
 
 /// The deferred packets of this process.
@@ -66,6 +177,7 @@ struct DeferredPackets {
     news: Condvar,
     /// Held by the thread that sends due packets, so that they leave in order.
     releasing: Mutex<()>,
+    lateness: Lateness,
     /// Number of packets that were lost because too many waited.
     overflowed: AtomicU64,
 }
@@ -114,12 +226,38 @@ pub(super) fn defer(
 }
 
 /// Sends the packets that are due, and sets a deadline for the next one.
-pub(crate) fn release_due(process: &Process, now: u64) {
-    if let Some(deferred) = deferred_packets()
-        && let Some(next_ns) = deferred.release(process, now)
-    {
-        process.alarm().set(next_ns);
+pub(crate) fn release_due(process: &Process) {
+    if let Some(deferred) = deferred_packets() {
+        deferred.release(process);
     }
+}
+
+/// A caller is about to sleep. Sends the packets that are due so soon that the thread might wake up
+/// too late for them, unless messages arrive meanwhile. `poll_network` takes packets of the network
+/// and returns how many.
+pub(crate) fn release_before_sleep(process: &Process, poll_network: impl Fn() -> u32) {
+    let Some(deferred) = deferred_packets() else { return };
+    let until_ns = now_ns().saturating_add(LEAD_NS);
+    while deferred.release(process).is_some_and(|next_ns| next_ns < until_ns)
+        && process.poll_rings() + poll_network() == 0
+        && now_ns() < until_ns
+    {
+        std::hint::spin_loop();
+    }
+}
+
+/// A caller sleeps from now on, so the thread sends the packets that wait.
+pub(crate) fn leave_to_thread() {
+    if let Some(deferred) = deferred_packets()
+        && deferred.waiting.lock().must_wake(true)
+    {
+        deferred.news.notify_one();
+    }
+}
+
+/// What was counted of delayed packets.
+pub(super) fn delay_counts() -> DelayCounts {
+    deferred_packets().map_or(DelayCounts::default(), |deferred| deferred.lateness.counts())
 }
 
 impl DeferredPackets {
@@ -129,23 +267,28 @@ impl DeferredPackets {
         (fate, decided_ns): (&Fate, u64),
         mut packet: impl FnMut() -> DeferredPacket,
     ) -> bool {
+        let is_delayed = fate.behind == 0 && fate.delay_ns > 0;
+        let due_ns = is_delayed.then(|| decided_ns.saturating_add(fate.delay_ns));
+        let process = Process::existing();
         let mut waiting = self.waiting.lock();
         let before_ns = waiting.packets.next_ns();
         let is_busy = waiting.sending == Some(*flow);
         let deferral = waiting.packets.defer(flow, fate, decided_ns, is_busy, || {
             let packet = packet();
-            (packet.bytes(), packet)
+            (packet.bytes(), Held { due_ns, packet })
         });
         let next_ns = waiting.packets.next_ns();
+        waiting.has_new = true;
+        let must_wake = waiting.must_wake(process.is_some_and(callers_sleep));
         drop(waiting);
         self.overflowed.fetch_add(deferral.overflowed, Ordering::Relaxed);
-        if let Some(next_ns) = next_ns
+        if must_wake {
+            self.news.notify_one();
+        }
+        if let (Some(process), Some(next_ns)) = (process, next_ns)
             && (deferral.released || before_ns.is_none_or(|before_ns| next_ns < before_ns))
         {
-            self.news.notify_one();
-            if let Some(process) = Process::existing() {
-                process.alarm().set(next_ns);
-            }
+            process.timers.deadline_ns.fetch_min(next_ns, Ordering::AcqRel);
         }
         deferral.sends_now
     }
@@ -156,37 +299,76 @@ impl DeferredPackets {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
             let mut waiting = self.waiting.lock();
-            let Some(next_ns) = waiting.packets.next_ns() else {
-                self.news.wait(&mut waiting);
-                continue;
-            };
-            let left_ns = next_ns.saturating_add(GRACE_NS).saturating_sub(now_ns());
-            if left_ns > 0 {
-                self.news.wait_for(&mut waiting, Duration::from_nanos(left_ns));
+            let has_news = std::mem::take(&mut waiting.has_new) || !waiting.packets.is_empty();
+            let process = Process::existing().filter(|_| has_news);
+            let now = now_ns();
+            let (look_ns, first_ns) =
+                process.map_or((u64::MAX, None), |process| waiting.look(process, now));
+            if look_ns > now {
+                waiting.next_look_ns = look_ns;
+                match look_ns {
+                    u64::MAX => self.news.wait(&mut waiting),
+                    _ => {
+                        let left = Duration::from_nanos(look_ns - now);
+                        self.news.wait_for(&mut waiting, left);
+                    }
+                }
+                waiting.next_look_ns = 0;
                 continue;
             }
             drop(waiting);
-            match Process::existing() {
-                Some(process) => drop(self.release(process, now_ns())),
-                None => std::thread::sleep(Duration::from_millis(1)),
+            let is_early = first_ns.is_some_and(|first_ns| first_ns > now);
+            // Another thread that sends may wait for this processor.
+            if is_early || self.releasing.is_locked() {
+                std::thread::yield_now();
+                self.waiting.lock().watch.yielded(now, now_ns());
+            } else if let Some(process) = process {
+                self.release(process);
             }
         }
     }
 
-    /// Sends the packets that are due. Returns the time when the next one is due, ns.
-    fn release(&self, process: &Process, now: u64) -> Option<u64> {
-        let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
+    /// Sends the packets that are due. Returns the time when the next one is due, ns, which callers
+    /// find as a deadline.
+    fn release(&self, process: &Process) -> Option<u64> {
+        let next_ns = self.send_due(process);
+        if let Some(next_ns) = next_ns {
+            process.timers.deadline_ns.fetch_min(next_ns, Ordering::AcqRel);
+        }
+        next_ns
+    }
+
+    fn send_due(&self, process: &Process) -> Option<u64> {
+        let Some(_one) = self.releasing.try_lock() else { return Some(now_ns() + BUSY_AGAIN_NS) };
         loop {
+            let now = now_ns();
             let mut waiting = self.waiting.lock();
             let due = waiting.packets.take_due(now);
             waiting.sending = due.as_ref().map(|(flow, _)| *flow);
-            let Some((flow, packet)) = due else { return waiting.packets.next_ns() };
+            let Some((flow, Held { due_ns, packet })) = due else {
+                return waiting.packets.next_ns();
+            };
             drop(waiting);
-            if let Some(packet) = send(process, packet) {
-                let mut waiting = self.waiting.lock();
-                let bytes = packet.bytes();
-                if waiting.packets.until(flow, now + FULL_AGAIN_NS, bytes, packet).is_err() {
-                    self.overflowed.fetch_add(1, Ordering::Relaxed);
+            // Counted before the receiver can have it.
+            let left = &self.lateness.left;
+            let delayed = u64::from(due_ns.is_some());
+            left.fetch_add(delayed, Ordering::Relaxed);
+            match send(process, packet) {
+                None => {
+                    let count = |due_ns| self.lateness.count(due_ns, now_ns());
+                    let late_ns = due_ns.map_or(0, count);
+                    if late_ns > GRACE_NS {
+                        self.waiting.lock().was_overdue = true;
+                    }
+                }
+                Some(packet) => {
+                    left.fetch_sub(delayed, Ordering::Relaxed);
+                    let (bytes, again_ns) = (packet.bytes(), now + FULL_AGAIN_NS);
+                    let held = Held { due_ns, packet };
+                    let packets = &mut self.waiting.lock().packets;
+                    if packets.until(flow, again_ns, bytes, held).is_err() {
+                        self.overflowed.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             }
         }
@@ -195,7 +377,7 @@ impl DeferredPackets {
     /// Sends the packets that still wait, for a limited time.
     fn close(&self, process: &Process) {
         let give_up_ns = now_ns() + EXIT_WAIT_NS;
-        while let Some(next_ns) = self.release(process, now_ns()) {
+        while let Some(next_ns) = self.release(process) {
             let now = now_ns();
             if now >= give_up_ns {
                 break;
@@ -204,6 +386,10 @@ impl DeferredPackets {
         }
         if let Some(faults) = process.hooks.and_then(|hooks| hooks.faults) {
             faults.report();
+        }
+        let counts = self.lateness.counts();
+        if counts.left > 0 {
+            crate::debug(&counts.to_string());
         }
         let overflowed = self.overflowed.load(Ordering::Relaxed);
         if overflowed > 0 {
@@ -246,5 +432,24 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
 extern "C" fn at_exit() {
     if let (Some(deferred), Some(process)) = (deferred_packets(), Process::existing()) {
         deferred.close(process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_later_than_it_may_is_late() {
+        let lateness = Lateness::default();
+        for (now_ns, late_ns) in [(999, 0), (1_000, 0), (1_000 + LATE_NS, LATE_NS)] {
+            assert_eq!(lateness.count(1_000, now_ns), late_ns);
+        }
+        let before = lateness.counts();
+        assert_eq!((before.late, before.late_ns), (0, 0));
+        lateness.count(1_000, 1_001 + LATE_NS);
+        lateness.count(1_000, 3_001 + LATE_NS);
+        let late = lateness.counts().since(&before);
+        assert_eq!((late.late, late.late_ns), (2, 2_002 + 2 * LATE_NS));
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod network_hook;
 pub(crate) mod path;
 mod points;
 pub(crate) mod tap;
+mod watch;
 
 use rdmalab_engine::backend::VerbsResult;
 
