@@ -5,7 +5,7 @@ use rdmalab_rank::process::FRAME_BYTES_MAX;
 
 use crate::common::limits::{Limits, SIMULATED};
 use crate::common::model::Link;
-use crate::common::params::{Common, Inline, Op, Signal, Transport};
+use crate::common::params::{Common, Inline, Signal, Transport};
 use crate::common::rules::{
     Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
 };
@@ -13,6 +13,8 @@ use crate::common::thread_tag::NUMBERS;
 use crate::experiment::Erased;
 use crate::point::{Impossible, Point};
 
+/// Bytes that an atomic works on (IBA 9.4.5).
+const ATOMIC_BYTES: u64 = 8;
 /// Bytes of a sample.
 const SAMPLE_BYTES: u64 = 8;
 /// Most bytes of all samples together: one control frame, less room for the rest of the result.
@@ -35,7 +37,7 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     let is_simulated = limits.kind == SIMULATED;
     must(common.model.is_of_profile() || is_simulated, "sim", not_simulated)?;
     must(common.model.link == Link::Profile || is_simulated, "link", not_simulated)?;
-    ops(common)?;
+    ops(common, limits)?;
     port(common, limits)?;
     sizes(common, own, limits)?;
     inline(common, limits)?;
@@ -80,10 +82,17 @@ fn ranges(point: &Point) -> Result<(), Fault> {
     })
 }
 
-fn ops(common: &Common) -> Result<(), Fault> {
+fn ops(common: &Common, limits: &Limits) -> Result<(), Fault> {
     let (op, transport) = (common.op, common.transport);
     must(!(op.reads() && transport != Transport::Rc), "op", || {
-        format!("READ exists on RC only: choose --transport rc instead of {transport}")
+        let what = if op.is_atomic() { "an atomic" } else { "READ" };
+        format!("{what} exists on RC only: choose --transport rc instead of {transport}")
+    })?;
+    must(!op.is_atomic() || limits.has_atomics, "op", || {
+        format!("{} has no atomics: choose read or write, or another device", limits.device)
+    })?;
+    must(!op.is_atomic() || common.size_bytes == ATOMIC_BYTES, "size", || {
+        format!("an atomic is of {ATOMIC_BYTES} bytes: choose --size {ATOMIC_BYTES}")
     })?;
     must(!(op.writes() && transport == Transport::Ud), "op", || {
         "UD has no WRITE: choose --op send or send_imm, or --transport rc or uc".to_owned()
@@ -136,8 +145,8 @@ fn inline(common: &Common, limits: &Limits) -> Result<(), Fault> {
     match common.inline {
         Inline::Auto | Inline::Off => Ok(()),
         Inline::On => {
-            must(common.op != Op::Read, "inline", || {
-                "READs cannot be inline: choose --inline off".to_owned()
+            must(common.op.has_payload(), "inline", || {
+                "READs and atomics cannot be inline: choose --inline off".to_owned()
             })?;
             must(size <= most.into(), "inline", || {
                 format!(
@@ -193,7 +202,8 @@ fn depths(common: &Common, limits: &Limits) -> Result<(), Fault> {
     let most = limits.max_rd_atomic;
     must(!common.op.reads() || reads <= most, "outstanding-reads", || {
         format!(
-            "a queue pair of {} has at most {most} outstanding READs: choose {most} or less",
+            "a queue pair of {} has at most {most} outstanding READs and atomics: choose {most} \
+             or less",
             limits.device
         )
     })?;

@@ -238,6 +238,7 @@ mod tests {
             max_qp_wr: 16384,
             max_cqe: 131_072,
             max_mr_bytes: 1 << 40,
+            has_atomics: true,
             max_rd_atomic: 16,
             profile: None,
             max_inline_bytes: 1024,

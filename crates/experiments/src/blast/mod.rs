@@ -1,9 +1,10 @@
 //! `blast`: messages one way as fast as they go, as in macarthur2012.
 //!
 //! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Rank 1
-//! counts the messages that it notices. It does not notice plain WRITE and READ: rank 0 counts
-//! their completions, which on RC mean that the message arrived. A run has one stamp at its begin
-//! and one at its end; with `--rate`, each message has one when it is due and one when it is over.
+//! counts the messages that it notices. It does not notice plain WRITE, READ and atomics: rank 0
+//! counts their completions, which on RC mean that the message arrived. A run has one stamp at its
+//! begin and one at its end; with `--rate`, each message has one when it is due and one when it is
+//! over.
 
 mod open;
 mod options;
@@ -26,7 +27,6 @@ use crate::common::threads::{self, Traffic};
 use crate::workload::{Places, ResultKind, ResultShape, Workload, transfer_ns};
 pub(crate) use options::Blast;
 use options::{BUFFERS, STAMP_EVERY};
-pub(crate) use part::is_passive;
 use part::numbers_payload;
 
 impl Workload for Blast {

@@ -83,14 +83,9 @@ pub(super) fn is_told_apart(common: &Common) -> bool {
     common.op.has_imm() || numbers_payload(common) || common.transport == Transport::Rc
 }
 
-/// Whether the receiver does not notice messages, so that it cannot count them.
-pub(crate) fn is_passive(common: &Common) -> bool {
-    matches!(common.op, Op::Write | Op::Read)
-}
-
 /// Whether each arrival has a stamp of its own.
 pub(super) fn are_dated(common: &Common) -> bool {
-    common.rate_per_s > 0 && !is_passive(common) && is_told_apart(common)
+    common.rate_per_s > 0 && !common.op.is_unnoticed() && is_told_apart(common)
 }
 
 /// The runs among the parts: without the warm-up.

@@ -5,7 +5,7 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
 use super::open::by_qp;
-use super::part::{Part, Ticks, are_dated, is_passive, numbers_payload};
+use super::part::{Part, Ticks, are_dated, numbers_payload};
 use crate::common::arrivals::Arrival;
 use crate::common::completions::timed_out;
 use crate::common::credits::CreditReturns;
@@ -84,7 +84,7 @@ pub(crate) fn run<R: Rank>(
     rank: &R,
     end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
-    let passive = is_passive(common);
+    let passive = common.op.is_unnoticed();
     let qps = if passive { 0 } else { end.qps.len() };
     let patience_ns = if common.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
     let mut receiving = Receiving {

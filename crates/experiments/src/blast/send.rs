@@ -6,7 +6,7 @@ use rdmalab_verbs::Wc;
 
 use super::open::Times;
 use super::options::Blast;
-use super::part::{Part, Ticks, are_dated, is_passive, is_told_apart, numbers_payload, runs_of};
+use super::part::{Part, Ticks, are_dated, is_told_apart, numbers_payload, runs_of};
 use super::receive::Received;
 use crate::common::credits::Credits;
 use crate::common::effort::{Begin, Effort};
@@ -101,7 +101,7 @@ pub(super) fn run<R: Rank>(
         let last = rank.now().0;
         begin.end(rank, &mut effort);
         found.push(Part { messages: sending.sent - before, first, last });
-        let is_passive = is_passive(common);
+        let is_passive = common.op.is_unnoticed();
         lockstep.part_ended(
             result.and_then(|()| if is_passive { end.tell_done(rank) } else { Ok(()) }),
         )?;
@@ -198,7 +198,7 @@ impl<R: Rank> Sending<'_, R> {
     /// Polls completions, unless the sender sleeps while it waits for them and nothing is measured
     /// by them. Returns whether there may be more.
     fn look(&mut self) -> Result<bool, Stopped> {
-        if self.end.send.sleeps() && !is_passive(self.common) {
+        if self.end.send.sleeps() && !self.common.op.is_unnoticed() {
             return Ok(false);
         }
         let mut wcs = [Wc::default(); TAKEN];
@@ -230,14 +230,14 @@ impl<R: Rank> Sending<'_, R> {
         let sent = runs_of(self.common, parts);
         outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
         let found = Received::from_words(&theirs);
-        let is_counted_there = !is_passive(self.common) && found.is_some();
+        let is_counted_there = !self.common.op.is_unnoticed() && found.is_some();
         outcome.push_fact("counted_at", if is_counted_there { "receiver" } else { "sender" });
         if let Some(found) = found.as_ref().filter(|_| is_counted_there) {
             self.arrived(&mut outcome, sent, found);
         }
         if !is_counted_there {
             rates(self.rank, self.common, &mut outcome, sent);
-            if let Some(times) = self.times.as_ref().filter(|_| is_passive(self.common)) {
+            if let Some(times) = self.times.as_ref().filter(|_| self.common.op.is_unnoticed()) {
                 times.push_own(self.rank, self.common, &mut outcome);
             }
             self.ticks(&mut outcome, self.ticks.ns_per_message.clone());

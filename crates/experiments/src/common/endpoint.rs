@@ -14,7 +14,7 @@ use crate::common::handshake::{self, Handshake};
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::local_end::{self, LocalEnd};
-use crate::common::params::{Common, Op, Transport};
+use crate::common::params::{Common, Transport};
 use crate::common::thread_tag::{TAG_BYTE, ThreadTag};
 
 /// Requests that a queue holds beyond those of the experiment, if the device allows it.
@@ -49,7 +49,7 @@ pub(crate) struct Endpoint {
 /// Registered memory for messages, with all its pages present.
 fn memory(context: &Context, pd: &Pd, common: &Common, layout: &Layout) -> Result<Mr, Stopped> {
     let buffer = local_end::memory(context, common, layout.bytes())?;
-    pd.register(&buffer, rights()).map_err(failed)
+    pd.register(&buffer, rights(common.op)).map_err(failed)
 }
 
 /// Writes the thread into the payload of outgoing messages.
@@ -119,7 +119,7 @@ impl Endpoint {
             local.gid = ours[0].gid.to_string();
         }
         let size = common.size_bytes;
-        let inline = !matches!(common.op, Op::Read)
+        let inline = common.op.has_payload()
             && size <= common.inline.wanted_bytes(size).into()
             && size <= local.inline_bytes.into();
         let peer = Peer {

@@ -276,7 +276,7 @@ pub const RX_DEPTH: Field<Common> = number_field!(
 /// The option `--outstanding-reads`.
 pub const OUTSTANDING_READS: Field<Common> = number_field!(
     "outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "",
-    "outstanding READs of a queue pair"
+    "outstanding READs and atomics of a queue pair"
 );
 /// The option `--flow`.
 pub const FLOW: Field<Common> =

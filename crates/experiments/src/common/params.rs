@@ -34,6 +34,10 @@ words! {
         Read = "read",
         /// WRITE, then READ of the same bytes; the target does nothing. For `ping` only.
         WriteRead = "write_read",
+        /// Atomic fetch-and-add of 1 to eight bytes; the target does nothing.
+        FetchAdd = "fetch_add",
+        /// Atomic compare-and-swap of eight bytes that are as compared; the target does nothing.
+        CmpSwap = "cmp_swap",
     }
 }
 
@@ -50,10 +54,28 @@ impl Op {
         matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
     }
 
-    /// Whether it reads the target's memory.
+    /// Whether it is an atomic.
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CmpSwap)
+    }
+
+    /// Whether it reads the target's memory: a READ or an atomic.
     #[must_use]
     pub const fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::WriteRead)
+        matches!(self, Self::Read | Self::WriteRead) || self.is_atomic()
+    }
+
+    /// Whether the request carries a payload, which may go inline.
+    #[must_use]
+    pub const fn has_payload(self) -> bool {
+        !matches!(self, Self::Read) && !self.is_atomic()
+    }
+
+    /// Whether the target does not notice it: only its initiator knows that it is done.
+    #[must_use]
+    pub const fn is_unnoticed(self) -> bool {
+        self.reads() || matches!(self, Self::Write)
     }
 
     /// Whether it is a WRITE, with or without immediate data.
@@ -205,7 +227,7 @@ pub struct Common {
     pub tx_depth: u32,
     /// Requests that a receive queue holds.
     pub rx_depth: u32,
-    /// READs under way.
+    /// READs and atomics under way.
     pub outstanding_reads: u8,
     /// Whether the sender keeps within the receive queue.
     pub flow: Flow,

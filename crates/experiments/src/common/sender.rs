@@ -1,7 +1,7 @@
 //! Posts messages from requests that are built once, and counts the slots of their queue.
 
 use rdmalab_rank::Stopped;
-use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{RemoteBuffer, SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
 use crate::common::connection::QKEY;
@@ -143,12 +143,27 @@ fn request<'s, 'a>(
         Op::Send | Op::SendImm => SendRequest::send(sges),
         Op::Write | Op::WriteImm | Op::WriteRead => SendRequest::write(sges, &end.peer.memory, at),
         Op::Read => SendRequest::read(sges, &end.peer.memory, at),
+        Op::FetchAdd | Op::CmpSwap => atomic(op, sges, &end.peer.memory, at),
     };
     let request = if op.has_imm() { request.with_imm(0) } else { request };
-    let request = if end.inline && op != Op::Read { request.inline_data() } else { request };
+    let request = if end.inline && op.has_payload() { request.inline_data() } else { request };
     match end.peer.ahs.get(qp) {
         Some(ah) => request.to(ah, end.peer.qpns[qp], QKEY),
         None => request,
+    }
+}
+
+/// An atomic on eight bytes of the peer's memory, whose old value comes into `result`.
+pub(crate) fn atomic<'s, 'a>(
+    op: Op,
+    result: &'s [Sge<'a>],
+    memory: &RemoteBuffer,
+    at: u64,
+) -> SendRequest<'s, 'a> {
+    match op {
+        // The memory begins with zeros, so the comparison holds each time.
+        Op::CmpSwap => SendRequest::compare_swap(result, memory, at, 0, 0),
+        _ => SendRequest::fetch_add(result, memory, at, 1),
     }
 }
 

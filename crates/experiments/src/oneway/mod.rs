@@ -59,7 +59,8 @@ impl Workload for Oneway {
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(!common.op.reads(), "op", || {
-            "a READ is a round trip and has no one-way time: choose another op, or `ping`"
+            "READs and atomics are round trips, without a one-way time: choose another op, or \
+             `ping`"
                 .to_owned()
         })?;
         let is_numbered = !common.op.has_imm();

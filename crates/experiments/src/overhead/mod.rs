@@ -9,7 +9,7 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Context, Cq, Mr, Qp, QpState, RecvBatch, RecvRequest, Sge, Wc};
 
-use crate::blast::{is_passive, receive};
+use crate::blast::receive;
 use crate::common::completions::failed;
 use crate::common::connection::{QKEY, qp_type};
 use crate::common::credits::Credits;
@@ -257,7 +257,7 @@ fn call<R: Rank>(
         partial: 0,
         sent: 0,
     };
-    let is_passive = is_passive(common);
+    let is_passive = common.op.is_unnoticed();
     let mut effort = Effort::default();
     let mut lockstep = Lockstep::new(rank, end);
     for (index, lists) in parts(common).enumerate() {

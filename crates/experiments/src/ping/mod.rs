@@ -1,7 +1,8 @@
 //! `ping`: round trips, as in macarthur2012.
 //!
 //! Rank 0 sends a message, rank 1 answers in the same way; or rank 1 does nothing while rank 0
-//! READs, or WRITEs and READs back. One stamp a round trip: the end of one is the begin of the
+//! READs, WRITEs and READs back, or does atomics. One stamp a round trip: the end of one is the
+//! begin of the
 //! next, so that the time to post receives again is counted, and spent while a message is under
 //! way. Only after a pause a round trip has a stamp of its own to begin with.
 
@@ -34,7 +35,7 @@ const REQUESTS: u32 = 3;
 impl Workload for Ping {
     const NAME: &'static str = "ping";
     const SUMMARY: &'static str = "round trips: one rank sends and the other one answers, or is \
-        passive and is read and written";
+        passive and is read, written, or changed by atomics";
     const OPTIONS: &'static [Choice<Self>] = choices! {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
         Common [POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH]

@@ -1,4 +1,4 @@
-//! Round trips against an end that does nothing: READ, and WRITE then READ.
+//! Round trips against an end that does nothing: READ, WRITE then READ, and atomics.
 
 use std::sync::atomic::Ordering;
 
@@ -15,6 +15,7 @@ use crate::common::endpoint::Endpoint;
 use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::params::{Common, Op};
 use crate::common::samples::parts;
+use crate::common::sender::atomic;
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.
@@ -43,6 +44,9 @@ impl<'a, R: Rank> Client<'a, R> {
             (Op::WriteRead, Unsignalled::Neither) => (vec![write.signaled(), read.signaled()], 2),
             (Op::WriteRead, Unsignalled::Write) => (vec![write, read.signaled()], 1),
             (Op::WriteRead, Unsignalled::Read) => (vec![write.signaled(), read], 1),
+            (op, _) if op.is_atomic() => {
+                (vec![atomic(op, &back, &end.peer.memory, there).signaled()], 1)
+            }
             _ => (vec![read.signaled()], 1),
         };
         let looks = common.op == Op::WriteRead && own.unsignalled == Unsignalled::Read;
@@ -79,9 +83,9 @@ impl<'a, R: Rank> Client<'a, R> {
         while left > 0 {
             let mut wcs = [Wc::default(); 2];
             let found =
-                self.end.send.wait(self.rank, &mut wcs[..left], "the completion of a READ")?;
+                self.end.send.wait(self.rank, &mut wcs[..left], "the completion of a request")?;
             if let Some(wc) = wcs[..found].iter().find(|wc| !wc.is_ok()) {
-                return Err(self.end.explain(wc, "read"));
+                return Err(self.end.explain(wc, self.common.op.name()));
             }
             left -= found;
         }

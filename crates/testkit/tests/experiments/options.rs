@@ -141,6 +141,8 @@ fn ping_with_each_option() {
         op=write_read unsignalled=write poll-send=event
         op=write_read unsignalled=read poll=event
         op=read poll=event
+        op=fetch_add size=8
+        op=cmp_swap size=8 poll=event qps=2
         op=send poll=event
         op=write_imm poll-recv=event
         op=send poll-send=event
@@ -184,6 +186,8 @@ fn blast_with_each_option() {
         op=write_imm
         op=read
         op=read outstanding-reads=1 size=100
+        op=fetch_add size=8
+        op=cmp_swap size=8 outstanding-reads=1 qps=2 signal-every=8
         op=send buffers=1
         op=write buffers=1 size=8
         op=write list=8 size=64
@@ -222,7 +226,8 @@ fn blast_with_each_option() {
         assert!((of(Quantity::MessageTime) * rate / 1e9 - 1.0).abs() < 1e-9);
         let runs = outcome.series.iter().find(|s| s.label == "runs").expect("a sample a run");
         assert_eq!(runs.samples.len(), 2);
-        let counts_there = !matches!(point.common.op, Op::Write | Op::Read);
+        let silent = matches!(point.common.op, Op::Write | Op::Read | Op::FetchAdd | Op::CmpSwap);
+        let counts_there = !silent;
         let at = if counts_there { "receiver" } else { "sender" };
         assert_eq!(outcome.fact("counted_at"), Some(at));
         if counts_there && point.common.transport == Transport::Rc {
