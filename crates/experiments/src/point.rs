@@ -120,7 +120,7 @@ impl Point {
     #[must_use]
     pub fn quantities(&self) -> Vec<Quantity> {
         let mut all = self.own.erased().quantities(&self.common);
-        all.push(Quantity::CpuShare);
+        all.extend([Quantity::CpuShare, Quantity::KernelShare]);
         all
     }
 

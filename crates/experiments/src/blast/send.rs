@@ -242,7 +242,7 @@ impl<R: Rank> Sending<'_, R> {
             }
             self.ticks(&mut outcome, self.ticks.ns_per_message.clone());
         }
-        Effort::push_shares(&mut outcome, effort, found.map(|f| f.effort));
+        Effort::push_both(&mut outcome, effort, found.map(|f| f.effort));
         self.doubts(&mut outcome);
         self.end.facts(&mut outcome);
         Ok(outcome)

@@ -396,7 +396,7 @@ impl<R: Rank> Calls<'_, R> {
         outcome.push_count("sent", self.sent);
         outcome.push_count("partial_polls", self.partial);
         let theirs = receive::Received::from_words(&gather_or_keep(self.rank, &mut outcome, None)?);
-        Effort::push_shares(&mut outcome, effort, theirs.map(|found| found.effort));
+        Effort::push_both(&mut outcome, effort, theirs.map(|found| found.effort));
         self.end.facts(&mut outcome);
         Ok(outcome)
     }

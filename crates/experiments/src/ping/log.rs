@@ -136,6 +136,12 @@ impl<'a> Log<'a> {
             // Elapsed time over twice the number of round trips, as the study has it.
             let mean = sum / (2 * count) as f64;
             outcome.push_figure(Quantity::HalfRoundTrip, "elapsed / 2n", mean);
+        if self.pace.is_none() && count > 0 {
+            let per_s = count as f64 / sum * 1e9;
+            outcome.push_figure(Quantity::Rate, "1 / RTT", per_s);
+            let bytes_per_s = per_s * self.common.size_bytes as f64;
+            outcome.push_figure(Quantity::Bandwidth, "size / RTT", bytes_per_s);
+        }
         }
         outcome.push_count("sent", self.trips);
         outcome.push_count("lost", self.lost.len() as u64);
@@ -179,7 +185,7 @@ pub(super) fn finish<R: Rank>(
     mut outcome: Outcome,
 ) -> Result<Outcome, Stopped> {
     let theirs = gather_or_keep(rank, &mut outcome, None)?;
-    Effort::push_shares(&mut outcome, effort, Effort::from_words(&theirs));
+    Effort::push_both(&mut outcome, effort, Effort::from_words(&theirs));
     end.facts(&mut outcome);
     Ok(outcome)
 }

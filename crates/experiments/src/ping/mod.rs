@@ -68,9 +68,9 @@ impl Workload for Ping {
     }
 
     fn quantities(&self, common: &Common) -> Vec<Quantity> {
-        let mut all = vec![Quantity::RoundTrip];
+        let mut all = vec![Quantity::RoundTrip, Quantity::Rate];
         all.extend((!common.op.reads()).then_some(Quantity::HalfRoundTrip));
-        all.extend((common.rate_per_s > 0).then_some(Quantity::Rate));
+        all.extend((common.rate_per_s == 0).then_some(Quantity::Bandwidth));
         all
     }
 

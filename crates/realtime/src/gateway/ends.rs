@@ -11,7 +11,7 @@ use std::time::Duration;
 use rdmalab_experiments::{Common, Limits, Transport, ip_address, reaches};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::{Live, Plan, Summary};
-use rdmalab_measure::Outcome;
+use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sample::record_bytes;
 use rdmalab_verbs::{CmAddress, Context, Device};
@@ -80,8 +80,8 @@ pub fn run<R: Rank + Sync>(
     }
     let (begin, cpu) = (rank.now(), rank.cpu_time());
     let (summary, mut arrived, ended) = end.work(plan, &world)?;
-    let cpu_ns = rank.cpu_time().since(cpu).total_ns() as f64;
-    let cpu_share = cpu_ns / rank.clock().ns_between(begin, rank.now());
+    let cpu = rank.cpu_time().since(cpu);
+    let elapsed_ns = rank.clock().ns_between(begin, rank.now());
     // A gateway that fails is the cause of a meeting that fails.
     let summary = summary.map_err(failed)?;
     let mut cut_short = match ended {
@@ -112,11 +112,12 @@ pub fn run<R: Rank + Sync>(
         Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrived).map_err(failed)?,
         None => Outcome::default(),
     };
-    outcome.push_figure(
-        rdmalab_measure::Quantity::CpuShare,
-        &format!("rank {}", rank.index()),
-        cpu_share,
-    );
+    let label = format!("rank {}", rank.index());
+    for (quantity, time_ns) in
+        [(Quantity::CpuShare, cpu.total_ns()), (Quantity::KernelShare, cpu.system_ns)]
+    {
+        outcome.push_figure(quantity, &label, time_ns as f64 / elapsed_ns);
+    }
     facts(&mut outcome, (own, common), (context, limits));
     outcome.cut_short = cut_short;
     Ok(outcome)
