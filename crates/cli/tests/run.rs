@@ -48,6 +48,7 @@ fn other_value(option: &Opt, default: &str) -> (&'static str, &'static [&'static
         "size" => ("300", &[]),
         "messages" => ("50", &["--runs", "2", "--warm-up", "10"]),
         "runs" => ("3", &["--messages", "20", "--warm-up", "10"]),
+        "duration" => ("20ms", &[]),
         "warm-up" => ("5", &["--messages", "20", "--runs", "2"]),
         "inline" => ("64", &[]),
         "signal-every" => ("4", &["--buffers", "8"]),

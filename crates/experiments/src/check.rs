@@ -7,16 +7,16 @@ use crate::common::limits::{Limits, SIMULATED};
 use crate::common::model::Link;
 use crate::common::params::{Common, Inline, Signal, Transport};
 use crate::common::rules::{
-    Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
+    ATOMIC_BYTES, Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
 };
 use crate::common::thread_tag::NUMBERS;
 use crate::experiment::Erased;
 use crate::point::{Impossible, Point};
 
-/// Bytes that an atomic works on (IBA 9.4.5).
-const ATOMIC_BYTES: u64 = 8;
 /// Bytes of a sample.
 const SAMPLE_BYTES: u64 = 8;
+/// The message number travels in the 32-bit immediate data.
+const NUMBERED_MAX: u64 = 1 << 32;
 /// Most bytes of all samples together: one control frame, less room for the rest of the result.
 const RESULT_MAX_BYTES: u64 = FRAME_BYTES_MAX as u64 - (1 << 20);
 
@@ -27,6 +27,27 @@ const RESULT_MAX_BYTES: u64 = FRAME_BYTES_MAX as u64 - (1 << 20);
 pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
     let limits = limits.of_model(&point.common.model);
     ranges(point).and_then(|()| fits(point, &limits)).map_err(|fault| point.impossible(fault))
+}
+
+/// The most messages of a run that a point can have, where `--duration` decides how many it has.
+pub(crate) fn most_messages(point: &Point) -> u64 {
+    let common = &point.common;
+    let threads = u64::from(common.threads);
+    let of_samples = match all_series(point) {
+        0 => u64::MAX,
+        series => SAMPLES_MAX.min(RESULT_MAX_BYTES / (series * SAMPLE_BYTES)),
+    };
+    let numbers = if common.share_qp { NUMBERS - 1 } else { u64::MAX };
+    let total = (of_samples.min(NUMBERED_MAX - 1) / threads).min(numbers);
+    (total.saturating_sub(common.warm_up) / common.runs).max(1)
+}
+
+/// The series with a sample of each message: with several threads, each exists per thread and once
+/// for all threads together. With `--rate`, one more counts from when each message was due.
+fn all_series(point: &Point) -> u64 {
+    let common = &point.common;
+    let series = point.own.erased().series(common) + u64::from(common.rate_per_s > 0);
+    if common.threads > 1 { 2 * series } else { series }
 }
 
 fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
@@ -40,6 +61,7 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     ops(common, limits)?;
     port(common, limits)?;
     sizes(common, own, limits)?;
+    gathered(common, limits)?;
     inline(common, limits)?;
     depths(common, limits)?;
     sharing(common, own)?;
@@ -57,17 +79,17 @@ fn ranges(point: &Point) -> Result<(), Fault> {
         }
     }
     let common = &point.common;
-    let samples = common.total().saturating_mul(common.threads.into());
-    // With `--rate`, one more series counts from the time at which each message was due.
-    let series = point.own.erased().series(common) + u64::from(common.rate_per_s > 0);
+    // How many fit a time is bounded later: one of a run always.
+    let messages = if common.duration_ns > 0 { 1 } else { common.messages };
+    let total = Common { messages, ..common.clone() }.total();
+    let samples = total.saturating_mul(common.threads.into());
+    let series = all_series(point);
     must(series == 0 || samples <= SAMPLES_MAX, "messages", || {
         format!(
             "all runs and threads together take {samples} samples; the limit is {SAMPLES_MAX}: \
              choose fewer"
         )
     })?;
-    // With several threads, each series exists per thread and once for all threads together.
-    let series = if common.threads > 1 { 2 * series } else { series };
     let bytes = samples.saturating_mul(series * SAMPLE_BYTES);
     must(bytes <= RESULT_MAX_BYTES, "messages", || {
         format!(
@@ -76,8 +98,7 @@ fn ranges(point: &Point) -> Result<(), Fault> {
              --messages, --runs or --threads"
         )
     })?;
-    // The message number travels in the 32-bit immediate data.
-    must(samples < 1 << 32, "messages", || {
+    must(samples < NUMBERED_MAX, "messages", || {
         format!("{samples} messages with all runs; the limit is {}: choose fewer", u32::MAX)
     })
 }
@@ -136,6 +157,22 @@ fn sizes(common: &Common, own: &dyn Erased, limits: &Limits) -> Result<(), Fault
              fewer or smaller ones",
             places.count
         )
+    })
+}
+
+fn gathered(common: &Common, limits: &Limits) -> Result<(), Fault> {
+    let (pieces, size) = (common.sge, common.size_bytes);
+    must(pieces <= limits.max_sge, "sge", || {
+        format!(
+            "a request of {} has at most {1} pieces: choose {1} or less",
+            limits.device, limits.max_sge
+        )
+    })?;
+    must(u64::from(pieces) <= size, "sge", || {
+        format!("a message of {size} bytes has at most {size} pieces: choose {size} or less")
+    })?;
+    must(pieces == 1 || !common.op.is_atomic(), "sge", || {
+        "the result of an atomic is one piece: choose 1".to_owned()
     })
 }
 

@@ -34,10 +34,11 @@ impl Workload for Blast {
     const SUMMARY: &'static str = "messages one way as fast as they go: rate, bandwidth, and the \
         processor time of both ends";
     const OPTIONS: &'static [Choice<Self>] = choices! {
-        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
-        Common [POLL_RECV RATE ARRIVALS]
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL]
+        Common [POLL_SEND POLL_RECV RATE ARRIVALS DURATION SGE]
         Own [BUFFERS]
-        Common [LIST QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS FLOW TOUCH]
+        Common [LIST QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS FLOW]
+        Common [TOUCH]
         Own [STAMP_EVERY]
         Common [MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED LINK SIM]
     };

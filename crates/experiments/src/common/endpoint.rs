@@ -91,7 +91,8 @@ fn make(
     let wanted = wanted.min(limits.max_inline_bytes);
     let qp = || {
         let builder = Qp::builder(qp_type(common.transport), send.cq(), recv.cq());
-        builder.max_send_wr(tx).max_recv_wr(rx).max_inline_data(wanted).build(&pd)
+        let builder = builder.max_send_wr(tx).max_recv_wr(rx).max_sge(common.sge, 1);
+        builder.max_inline_data(wanted).build(&pd)
     };
     let qps: Result<Vec<Qp>, _> = (0..common.qps).map(|_| qp()).collect();
     let qps = qps.map_err(failed)?;

@@ -33,6 +33,14 @@ macro_rules! yes_no_field {
             },
             get: |p| if p.$field { "yes" } else { "no" }.to_owned(),
             set: |p, text| {
+/// Longest measurement: a day.
+const DURATION_MAX_NS: u64 = 86_400_000_000_000;
+/// The option `--duration`.
+pub const DURATION: Field<Common> = number_field!(
+    "duration", None, duration_ns: u64, 0..=DURATION_MAX_NS, "TIME", "ns",
+    "time of all runs together, in place of --messages; trials before them find the number of \
+     messages; 0: --messages says it"
+);
                 p.$field = match text {
                     "yes" | "on" => true,
                     "no" | "off" => false,
@@ -336,6 +344,11 @@ pub const RNR_RETRY: Field<Common> = number_field!(
     "times that an RC request is sent again after RNR; 7: for ever"
 );
 /// The option `--min-rnr-timer`.
+/// The option `--sge`.
+pub const SGE: Field<Common> = number_field!(
+    "sge", None, sge: u32, 1..=u32::MAX, "N", "",
+    "pieces of memory that the payload of a request lies in, one behind the other"
+);
 pub const MIN_RNR_TIMER: Field<Common> = number_field!(
     "min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "",
     "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"

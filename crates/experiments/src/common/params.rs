@@ -190,6 +190,8 @@ pub struct Common {
     pub size_bytes: u64,
     /// Messages, or round trips, of a run.
     pub messages: u64,
+    /// Instead of `messages`: the time of all runs together; 0: none.
+    pub duration_ns: u64,
     /// Runs. Both ends meet before each.
     pub runs: u64,
     /// Messages before the first run, kept apart.
@@ -251,6 +253,8 @@ pub struct Common {
     pub lost_after_ns: u64,
     /// Pieces that a receive may have.
     pub max_sge: u32,
+    /// Pieces of memory that the payload of a send lies in.
+    pub sge: u32,
     /// Seed of all random numbers; the same seed gives the same numbers.
     pub seed: u64,
     /// Which of the seed's sequences: one for each [repetition](Common::repeated) and thread.
@@ -268,6 +272,7 @@ impl Common {
         messages: 100_000,
         runs: 1,
         warm_up: 1000,
+        duration_ns: 0,
         inline: Inline::Auto,
         signal_every: Signal::Every(1),
         poll_send: Polling::Busy,
@@ -298,6 +303,7 @@ impl Common {
         max_sge: 1,
         seed: 1,
         stream: 0,
+        sge: 1,
         model: Model::OF_PROFILE,
     };
 

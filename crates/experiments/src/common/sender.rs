@@ -1,7 +1,7 @@
 //! Posts messages from requests that are built once, and counts the slots of their queue.
 
 use rdmalab_rank::Stopped;
-use rdmalab_verbs::{RemoteBuffer, SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{Mr, RemoteBuffer, SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
 use crate::common::connection::QKEY;
@@ -52,9 +52,10 @@ impl<'a> Sender<'a> {
         places: &Places,
         capacity: u64,
     ) -> Self {
-        let pieces: Vec<[Sge<'a>; 1]> = places
+        let (layout, count) = (&end.layout, common.sge);
+        let pieces: Vec<Vec<Sge<'a>>> = places
             .iter()
-            .map(|(from, _)| [end.mr.sge(end.layout.out_at(*from), end.layout.size)])
+            .map(|(from, _)| pieces(&end.mr, layout.out_at(*from), layout.size, count))
             .collect();
         let requests: Vec<_> = places
             .iter()
@@ -129,6 +130,13 @@ impl<'a> Sender<'a> {
         }
         Ok(())
     }
+}
+
+/// Memory as so many pieces of about the same length, one behind the other.
+pub(crate) fn pieces(mr: &Mr, at: usize, bytes: usize, count: u32) -> Vec<Sge<'_>> {
+    let count = count as usize;
+    let edge = |i: usize| bytes * i / count;
+    (0..count).map(|i| mr.sge(at + edge(i), edge(i + 1) - edge(i))).collect()
 }
 
 fn request<'s, 'a>(

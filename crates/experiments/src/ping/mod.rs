@@ -37,12 +37,12 @@ impl Workload for Ping {
     const SUMMARY: &'static str = "round trips: one rank sends and the other one answers, or is \
         passive and is read, written, or changed by atomics";
     const OPTIONS: &'static [Choice<Self>] = choices! {
-        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
-        Common [POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH]
-        Common [RX_DEPTH OUTSTANDING_READS]
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL]
+        Common [POLL_SEND POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS DURATION SGE QPS THREADS SHARE_QP]
+        Common [MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS]
         Own [UNSIGNALLED]
-        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER LOST_AFTER]
-        Common [SEED LINK SIM]
+        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER]
+        Common [LOST_AFTER SEED LINK SIM]
     };
     const COMMON: Common = Common::DEFAULT;
     const OWN: Self = Self { unsignalled: Unsignalled::Write };

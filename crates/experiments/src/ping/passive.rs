@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{SendBatch, SendRequest, Wc};
 
 use super::log::{Log, send_effort};
 use super::marks::mark;
@@ -15,7 +15,7 @@ use crate::common::endpoint::Endpoint;
 use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::params::{Common, Op};
 use crate::common::samples::parts;
-use crate::common::sender::atomic;
+use crate::common::sender::{atomic, pieces};
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.
@@ -34,8 +34,8 @@ struct Client<'a, R> {
 impl<'a, R: Rank> Client<'a, R> {
     fn new(common: &'a Common, own: &Ping, rank: &'a R, end: &'a Endpoint) -> Self {
         let layout = &end.layout;
-        let out: [Sge<'a>; 1] = [end.mr.sge(layout.out_at(0), layout.size)];
-        let back: [Sge<'a>; 1] = [end.mr.sge(layout.in_at(0), layout.size)];
+        let out = pieces(&end.mr, layout.out_at(0), layout.size, common.sge);
+        let back = pieces(&end.mr, layout.in_at(0), layout.size, common.sge);
         let there = layout.in_at(0) as u64;
         let write = SendRequest::write(&out, &end.peer.memory, there);
         let write = if end.inline { write.inline_data() } else { write };

@@ -163,6 +163,8 @@ fn ping_with_each_option() {
         op=read memory=private size=4096
         op=send tx-depth=1 rx-depth=1
         op=send gid-index=0 touch=no
+        op=send sge=4
+        op=write_read sge=3 size=1000 inline=off
     ";
     try_each(Experiment::PING, cases, |point, outcome| {
         let trips = series(outcome, Quantity::RoundTrip);
@@ -214,6 +216,7 @@ fn blast_with_each_option() {
         op=send inline=on size=64 memory=private
         op=send size=256K buffers=4 tx-depth=4
         op=send size=1 mtu=256 gid-index=1 sl=1
+        op=write_imm sge=32 size=1000
     ";
     try_each(Experiment::BLAST, cases, |point, outcome| {
         assert_eq!(outcome.count("sent"), Some(600));
@@ -240,6 +243,27 @@ fn blast_with_each_option() {
             assert!((4..=6).contains(&found.samples.len()), "{}", found.samples.len());
         }
     });
+}
+
+/// How many messages fit the time depends on the machine: the number is the same everywhere in a
+/// result.
+#[test]
+fn a_time_decides_how_many_messages_a_run_has() {
+    for (experiment, options) in [
+        (Experiment::PING, "duration=20ms runs=2 warm-up=7"),
+        (Experiment::BLAST, "duration=20ms runs=3 warm-up=7 size=64 op=send transport=uc"),
+        (Experiment::ONEWAY, "duration=20ms runs=2 warm-up=0 pause=0"),
+        (Experiment::PING, "duration=20ms runs=1 warm-up=0 threads=2 rate=1000"),
+    ] {
+        let point = point(experiment, options);
+        let outcome = measure(&point);
+        let of_a_run: u64 = outcome.fact("messages_of_a_run").unwrap().parse().unwrap();
+        let threads = u64::from(point.common.threads);
+        let counted = of_a_run * point.common.runs;
+        let warm_up = if experiment == Experiment::BLAST { 0 } else { point.common.warm_up };
+        assert_eq!(outcome.count("sent"), Some((counted + warm_up) * threads), "{options}");
+        assert_eq!(outcome.warnings, Vec::<String>::new(), "{options}");
+    }
 }
 
 /// Fails if an option is missing in the lists above. `--link` and `--sim` work on simulated devices
