@@ -23,6 +23,13 @@ impl Part {
         [self.messages, self.first, self.last]
     }
 
+    /// This part and one of the other direction that began at the same time: the messages of both,
+    /// in the time of the slower one.
+    pub fn with(&self, other: &Self) -> Self {
+        let last = (self.last - self.first).max(other.last - other.first);
+        Self { messages: self.messages + other.messages, first: 0, last }
+    }
+
     pub fn from_words(words: &[u64]) -> Self {
         Self { messages: words[0], first: words[1], last: words[2] }
     }

@@ -233,6 +233,8 @@ pub struct Common {
     pub outstanding_reads: u8,
     /// Whether the sender keeps within the receive queue.
     pub flow: Flow,
+    /// Whether the payload is a pattern that the receiver checks.
+    pub verify: bool,
     /// Whether memory for stamps is touched before.
     pub touch: bool,
     /// What kind of memory messages lie in.
@@ -251,10 +253,10 @@ pub struct Common {
     pub min_rnr_timer: u8,
     /// After so long a message that may be lost is taken to be lost.
     pub lost_after_ns: u64,
-    /// Pieces that a receive may have.
-    pub max_sge: u32,
     /// Pieces of memory that the payload of a send lies in.
     pub sge: u32,
+    /// Pieces that a receive may have.
+    pub max_sge: u32,
     /// Seed of all random numbers; the same seed gives the same numbers.
     pub seed: u64,
     /// Which of the seed's sequences: one for each [repetition](Common::repeated) and thread.
@@ -270,9 +272,9 @@ impl Common {
         op: Op::Send,
         size_bytes: 32,
         messages: 100_000,
+        duration_ns: 0,
         runs: 1,
         warm_up: 1000,
-        duration_ns: 0,
         inline: Inline::Auto,
         signal_every: Signal::Every(1),
         poll_send: Polling::Busy,
@@ -291,6 +293,7 @@ impl Common {
         rx_depth: 512,
         outstanding_reads: 1,
         flow: Flow::Credit,
+        verify: false,
         touch: true,
         memory: Memory::Device,
         port: 1,
@@ -300,10 +303,10 @@ impl Common {
         rnr_retry: 7,
         min_rnr_timer: 12,
         lost_after_ns: 2_000_000_000,
+        sge: 1,
         max_sge: 1,
         seed: 1,
         stream: 0,
-        sge: 1,
         model: Model::OF_PROFILE,
     };
 

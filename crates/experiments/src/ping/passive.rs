@@ -14,6 +14,7 @@ use crate::common::effort::{Begin, Effort};
 use crate::common::endpoint::Endpoint;
 use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::params::{Common, Op};
+use crate::common::pattern;
 use crate::common::samples::parts;
 use crate::common::sender::{atomic, pieces};
 
@@ -60,10 +61,43 @@ impl<'a, R: Rank> Client<'a, R> {
                 return Err(stopped(self.rank));
             }
             log.wait(self.rank)?;
+            if self.common.verify {
+                self.spoil();
+            }
             self.trip(log.trips)?;
+            if self.common.verify {
+                log.damaged += u64::from(!self.is_intact(log.trips));
+            }
             log.end(self.rank.now(), true);
         }
         Ok(())
+    }
+
+    /// Overwrites what the trip before brought, so that one that brings nothing is not taken for
+    /// intact. WRITE and READ have another pattern each time.
+    fn spoil(&self) {
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        match self.common.op {
+            Op::WriteRead => {}
+            op if op.is_atomic() => memory.write_u64(layout.in_at(0), u64::MAX),
+            _ => pattern::fill(memory, 1, layout.in_at(0), 0..layout.size),
+        }
+    }
+
+    /// Whether what the `number`-th one brought is as it has to be.
+    fn is_intact(&self, number: u64) -> bool {
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        let at = layout.in_at(0);
+        match self.common.op {
+            // All queue pairs add to the same word.
+            Op::FetchAdd => memory.read_u64(at) == number,
+            Op::CmpSwap => memory.read_u64(at) == 0,
+            Op::WriteRead => {
+                let last = memory.byte(at + layout.size - 1).load(Ordering::Acquire);
+                last == mark(number) && pattern::is_intact(memory, number, at, 0..layout.size - 1)
+            }
+            _ => pattern::is_intact(memory, 0, at, 0..layout.size),
+        }
     }
 
     /// The `number`-th one.
@@ -73,6 +107,9 @@ impl<'a, R: Rank> Client<'a, R> {
         let (mark, qps) = (mark(number), &self.end.qps);
         let qp = if qps.len() == 1 { &qps[0] } else { &qps[(number % qps.len() as u64) as usize] };
         if self.common.op == Op::WriteRead {
+            if self.common.verify {
+                pattern::fill(memory, number, layout.out_at(0), 0..layout.size - 1);
+            }
             memory.byte(layout.out_at(0) + layout.size - 1).store(mark, Ordering::Release);
         }
         for i in 0..self.batch.len() {
@@ -125,6 +162,9 @@ pub(super) fn server<R: Rank>(
     rank: &R,
     end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
+    if common.verify && common.op == Op::Read {
+        pattern::fill(end.memory(), 0, end.layout.in_at(0), 0..end.layout.size);
+    }
     let mut lockstep = Lockstep::new(rank, end);
     let mut effort = Effort::default();
     for _ in parts(common) {
@@ -136,5 +176,5 @@ pub(super) fn server<R: Rank>(
         begin.end(rank, &mut effort);
         lockstep.part_ended(result)?;
     }
-    send_effort(rank, end, effort, lockstep.cut_short)
+    send_effort(rank, end, (effort, 0), lockstep.cut_short)
 }
