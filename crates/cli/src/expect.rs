@@ -16,8 +16,10 @@ pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> O
         let mut all = expectations.iter();
         all.try_for_each(|one| one.foreseen_in(name, &quantities).map_err(usage))?;
     }
-    // Only these experiments keep a sample for each message.
-    let points = points.iter().filter(|point| point.experiment().samples_each());
+    // Only these experiments keep a sample for each message. How many fit a time is not known yet.
+    let counts =
+        |point: &&Point| point.experiment().samples_each() && point.common.duration_ns == 0;
+    let points = points.iter().filter(counts);
     let samples = points
         .map(|p| p.common.messages.saturating_mul(p.common.runs).saturating_mul(u64::from(repeat)))
         .min();

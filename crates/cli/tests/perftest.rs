@@ -75,6 +75,8 @@ fn each_of_them_prints_its_table() {
         ("ib_send_bw", 65536.0),
         ("ib_write_bw", 65536.0),
         ("ib_read_bw", 65536.0),
+        ("ib_atomic_lat", 8.0),
+        ("ib_atomic_bw", 8.0),
     ] {
         let client = both(&[name, "-d", "soft0"], &["-n", "100"]);
         assert_eq!(client.code, Some(0), "{name}: {}", client.stderr);
@@ -99,6 +101,9 @@ fn its_letters_work_between_two_processes() {
     assert!(client.stdout.contains("BW average[Gb/sec]"), "{}", client.stdout);
     let client = both(&["ib_read_lat"], &["-a", "-n", "5"]);
     assert_eq!(table(&client.stdout).len(), 23, "{}{}", client.stdout, client.stderr);
+    let client = both(&["ib_send_bw"], &["-D", "50ms", "-b", "-s", "64"]);
+    let line = &table(&client.stdout)[0];
+    assert!(line[0] == 64.0 && line[1] > 0.0, "{}{}", client.stdout, client.stderr);
     let client = both(&["ib_send_lat"], &["-n", "50", "--format", "csv"]);
     assert!(client.stdout.starts_with("point,") || client.stdout.contains("size_bytes,"));
 }

@@ -44,6 +44,60 @@ fn a_parameter_is_swept_and_one_that_changes_nothing_is_named() {
     assert!(parts.stdout.contains("profile ") && parts.stdout.contains("mmio_ns=0"));
 }
 
+/// What a run does beside plain messages is simulated too.
+#[test]
+fn atomics_both_directions_and_a_time_are_simulated() {
+    let atomics = ["--op", "fetch_add,cmp-swap", "--size", "8"];
+    for options in [
+        &["run", "ping", "--duration", "1ms"][..],
+        &["run", "blast", "--messages", "300", "--outstanding-reads", "4"],
+    ] {
+        let ended = run(&[options, &["--device", "sim:connectx4"], &atomics].concat());
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.contains("cmp_swap"), "{}", ended.stdout);
+    }
+    let rates = |more: &[&str]| {
+        let fixed = ["run", "blast", "--device", "sim:ideal", "--size", "64K", "--messages", "500"];
+        let ended = run(&[&fixed[..], &["--format", "json"], more].concat());
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let record: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let figures = record["points"][0]["figures"].as_object().unwrap();
+        let rates = figures.iter().filter(|(name, _)| name.starts_with("rate_per_s"));
+        let mut rates: Vec<f64> = rates.map(|(_, value)| value.as_f64().unwrap()).collect();
+        rates.sort_by(|a, b| b.total_cmp(a));
+        rates
+    };
+    // A link carries as much in each direction as in one.
+    let (one, both) = (rates(&[]), rates(&["--bidirectional", "yes"]));
+    assert_eq!((one.len(), both.len()), (1, 3), "{one:?} {both:?}");
+    assert!((both[0] / one[0] - 2.0).abs() < 0.1, "{one:?} {both:?}");
+}
+
+/// A packet that was damaged before its checksum was computed is taken, and only `--verify` sees
+/// it: in virtual time and on the soft device, each tenth message of each direction.
+#[test]
+fn a_damaged_payload_is_found() {
+    let damaged = |device: &str, options: &[&str]| {
+        let fixed = ["--messages", "100", "--runs", "1", "--warm-up", "0", "--size", "64"];
+        // No message is sent again, which would count as another one.
+        let faults = ["--faults", "damage every 10 of send", "--timeout", "0", "--device", device];
+        let ended = run(&[options, &fixed, &faults, &["--format", "json"]].concat());
+        assert_eq!(ended.code, Some(0), "{device} {options:?}: {}", ended.stderr);
+        let record: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        record["points"][0]["counts"]["damaged"].as_u64()
+    };
+    let datagrams = ["run", "ping", "--verify", "yes", "--transport", "ud", "--op", "send_imm"];
+    for (device, options, count) in [
+        ("sim:connectx4", &datagrams[..], Some(20)),
+        ("sim:connectx4", &["run", "blast", "--verify", "yes"], Some(10)),
+        ("soft0", &["run", "ping", "--verify", "yes"], Some(20)),
+        ("soft0", &["run", "ping"], None),
+        ("soft0", &["run", "blast", "--verify", "yes", "-b"], Some(20)),
+    ] {
+        assert_eq!(damaged(device, options), count, "{device} {options:?}");
+    }
+}
+
 /// A point is checked against the limits as `--sim` changes them.
 #[test]
 fn a_limit_of_the_device_is_swept() {

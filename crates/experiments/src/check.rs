@@ -5,9 +5,9 @@ use rdmalab_rank::process::FRAME_BYTES_MAX;
 
 use crate::common::limits::{Limits, SIMULATED};
 use crate::common::model::Link;
-use crate::common::params::{Common, Inline, Op, Signal, Transport};
+use crate::common::params::{Common, Inline, Signal, Transport};
 use crate::common::rules::{
-    Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
+    ATOMIC_BYTES, Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, must, share_of_send_queue,
 };
 use crate::common::thread_tag::NUMBERS;
 use crate::experiment::Erased;
@@ -15,6 +15,8 @@ use crate::point::{Impossible, Point};
 
 /// Bytes of a sample.
 const SAMPLE_BYTES: u64 = 8;
+/// The message number travels in the 32-bit immediate data.
+const NUMBERED_MAX: u64 = 1 << 32;
 /// Most bytes of all samples together: one control frame, less room for the rest of the result.
 const RESULT_MAX_BYTES: u64 = FRAME_BYTES_MAX as u64 - (1 << 20);
 
@@ -27,6 +29,27 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
     ranges(point).and_then(|()| fits(point, &limits)).map_err(|fault| point.impossible(fault))
 }
 
+/// The most messages of a run that a point can have, where `--duration` decides how many it has.
+pub(crate) fn most_messages(point: &Point) -> u64 {
+    let common = &point.common;
+    let threads = u64::from(common.threads);
+    let of_samples = match all_series(point) {
+        0 => u64::MAX,
+        series => SAMPLES_MAX.min(RESULT_MAX_BYTES / (series * SAMPLE_BYTES)),
+    };
+    let numbers = if common.share_qp { NUMBERS - 1 } else { u64::MAX };
+    let total = (of_samples.min(NUMBERED_MAX - 1) / threads).min(numbers);
+    (total.saturating_sub(common.warm_up) / common.runs).max(1)
+}
+
+/// The series with a sample of each message: with several threads, each exists per thread and once
+/// for all threads together. With `--rate`, one more counts from when each message was due.
+fn all_series(point: &Point) -> u64 {
+    let common = &point.common;
+    let series = point.own.erased().series(common) + u64::from(common.rate_per_s > 0);
+    if common.threads > 1 { 2 * series } else { series }
+}
+
 fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     let (common, own) = (&point.common, point.own.erased());
     own.check(common, limits)?;
@@ -35,9 +58,10 @@ fn fits(point: &Point, limits: &Limits) -> Result<(), Fault> {
     let is_simulated = limits.kind == SIMULATED;
     must(common.model.is_of_profile() || is_simulated, "sim", not_simulated)?;
     must(common.model.link == Link::Profile || is_simulated, "link", not_simulated)?;
-    ops(common)?;
+    ops(common, limits)?;
     port(common, limits)?;
     sizes(common, own, limits)?;
+    gathered(common, limits)?;
     inline(common, limits)?;
     depths(common, limits)?;
     sharing(common, own)?;
@@ -55,17 +79,17 @@ fn ranges(point: &Point) -> Result<(), Fault> {
         }
     }
     let common = &point.common;
-    let samples = common.total().saturating_mul(common.threads.into());
-    // With `--rate`, one more series counts from the time at which each message was due.
-    let series = point.own.erased().series(common) + u64::from(common.rate_per_s > 0);
+    // How many fit a time is bounded later: one of a run always.
+    let messages = if common.duration_ns > 0 { 1 } else { common.messages };
+    let total = Common { messages, ..common.clone() }.total();
+    let samples = total.saturating_mul(common.threads.into());
+    let series = all_series(point);
     must(series == 0 || samples <= SAMPLES_MAX, "messages", || {
         format!(
             "all runs and threads together take {samples} samples; the limit is {SAMPLES_MAX}: \
              choose fewer"
         )
     })?;
-    // With several threads, each series exists per thread and once for all threads together.
-    let series = if common.threads > 1 { 2 * series } else { series };
     let bytes = samples.saturating_mul(series * SAMPLE_BYTES);
     must(bytes <= RESULT_MAX_BYTES, "messages", || {
         format!(
@@ -74,16 +98,22 @@ fn ranges(point: &Point) -> Result<(), Fault> {
              --messages, --runs or --threads"
         )
     })?;
-    // The message number travels in the 32-bit immediate data.
-    must(samples < 1 << 32, "messages", || {
+    must(samples < NUMBERED_MAX, "messages", || {
         format!("{samples} messages with all runs; the limit is {}: choose fewer", u32::MAX)
     })
 }
 
-fn ops(common: &Common) -> Result<(), Fault> {
+fn ops(common: &Common, limits: &Limits) -> Result<(), Fault> {
     let (op, transport) = (common.op, common.transport);
     must(!(op.reads() && transport != Transport::Rc), "op", || {
-        format!("READ exists on RC only: choose --transport rc instead of {transport}")
+        let what = if op.is_atomic() { "an atomic" } else { "READ" };
+        format!("{what} exists on RC only: choose --transport rc instead of {transport}")
+    })?;
+    must(!op.is_atomic() || limits.has_atomics, "op", || {
+        format!("{} has no atomics: choose read or write, or another device", limits.device)
+    })?;
+    must(!op.is_atomic() || common.size_bytes == ATOMIC_BYTES, "size", || {
+        format!("an atomic is of {ATOMIC_BYTES} bytes: choose --size {ATOMIC_BYTES}")
     })?;
     must(!(op.writes() && transport == Transport::Ud), "op", || {
         "UD has no WRITE: choose --op send or send_imm, or --transport rc or uc".to_owned()
@@ -130,14 +160,30 @@ fn sizes(common: &Common, own: &dyn Erased, limits: &Limits) -> Result<(), Fault
     })
 }
 
+fn gathered(common: &Common, limits: &Limits) -> Result<(), Fault> {
+    let (pieces, size) = (common.sge, common.size_bytes);
+    must(pieces <= limits.max_sge, "sge", || {
+        format!(
+            "a request of {} has at most {1} pieces: choose {1} or less",
+            limits.device, limits.max_sge
+        )
+    })?;
+    must(u64::from(pieces) <= size, "sge", || {
+        format!("a message of {size} bytes has at most {size} pieces: choose {size} or less")
+    })?;
+    must(pieces == 1 || !common.op.is_atomic(), "sge", || {
+        "the result of an atomic is one piece: choose 1".to_owned()
+    })
+}
+
 fn inline(common: &Common, limits: &Limits) -> Result<(), Fault> {
     let most = limits.max_inline_bytes;
     let size = common.size_bytes;
     match common.inline {
         Inline::Auto | Inline::Off => Ok(()),
         Inline::On => {
-            must(common.op != Op::Read, "inline", || {
-                "READs cannot be inline: choose --inline off".to_owned()
+            must(common.op.has_payload(), "inline", || {
+                "READs and atomics cannot be inline: choose --inline off".to_owned()
             })?;
             must(size <= most.into(), "inline", || {
                 format!(
@@ -193,7 +239,8 @@ fn depths(common: &Common, limits: &Limits) -> Result<(), Fault> {
     let most = limits.max_rd_atomic;
     must(!common.op.reads() || reads <= most, "outstanding-reads", || {
         format!(
-            "a queue pair of {} has at most {most} outstanding READs: choose {most} or less",
+            "a queue pair of {} has at most {most} outstanding READs and atomics: choose {most} \
+             or less",
             limits.device
         )
     })?;

@@ -26,6 +26,7 @@ mod timeout;
 mod workload;
 
 mod check;
+mod duration;
 mod experiment;
 mod list;
 mod options;
@@ -45,7 +46,7 @@ pub use common::params::{
     Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
 };
 pub use common::rdma_cm::{ip_address, reaches};
-pub use common::rules::{Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
+pub use common::rules::{ATOMIC_BYTES, Fault, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
 pub use common::words::no_such;
 pub use experiment::Experiment;
 pub use list::add;

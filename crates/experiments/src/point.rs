@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::common::option::{Opt, OptionError};
 use crate::common::params::Common;
 use crate::common::rules::Fault;
+use crate::duration::ALL_TRIALS_SHARE;
 use crate::experiment::{Experiment, Own};
 use crate::options::unused;
 use crate::workload::ResultShape;
@@ -120,7 +121,7 @@ impl Point {
     #[must_use]
     pub fn quantities(&self) -> Vec<Quantity> {
         let mut all = self.own.erased().quantities(&self.common);
-        all.push(Quantity::CpuShare);
+        all.extend([Quantity::CpuShare, Quantity::KernelShare]);
         all
     }
 
@@ -157,7 +158,14 @@ impl Point {
             Self::SWEEP => message_ns,
             rate => 1e9 / rate as f64,
         };
-        0.05 + self.common.total() as f64 * message_ns.max(paced_ns) / 1e9
+        let each_s = message_ns.max(paced_ns) / 1e9;
+        match self.common.duration_ns {
+            0 => 0.05 + self.common.total() as f64 * each_s,
+            ns => {
+                let measured_s = ns as f64 / 1e9 * (1.0 + ALL_TRIALS_SHARE);
+                0.05 + measured_s + self.common.warm_up as f64 * each_s
+            }
+        }
     }
 
     /// The point as it is measured in the given repetition, counted from 0.

@@ -1,14 +1,18 @@
 //! Runs a point at one end.
 
+use std::ops::ControlFlow;
+
 use rdmalab_measure::Outcome;
 use rdmalab_rank::process::ProcessRank;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Device;
 
-use crate::check::check;
+use crate::check::{check, most_messages};
 use crate::common::completions::failed;
 use crate::common::gid;
 use crate::common::limits::Limits;
+use crate::common::params::Common;
+use crate::duration;
 use crate::list::{added, standard};
 use crate::point::Point;
 use crate::runner::Runner;
@@ -67,12 +71,35 @@ fn measure<R: Rank + Sync>(
             "a single point needs one rate; --rate sweep works only in `rdmalab run`",
         ));
     }
-    let common = &gid::chosen(rank, &context, &limits, &point.common)?;
-    let mut outcome = runner.run(&point.own, common, rank, &context, &limits)?;
+    let common = gid::chosen(rank, &context, &limits, &point.common)?;
+    let run = |common: &Common| runner.run(&point.own, common, rank, &context, &limits);
+    let mut outcome = match common.duration_ns {
+        0 => run(&common)?,
+        _ => for_a_time(rank, point, &common, run)?,
+    };
     debug_assert!(is_as_foreseen(point, &outcome), "{outcome:?}");
     outcome.push_fact("clock", rank.clock().source());
     let cost = rank.stamp_cost(COST_SAMPLES);
     outcome.push_fact("stamp_cost_ns", format!("{:.1}", cost.mean_ns));
+    Ok(outcome)
+}
+
+/// Measures for a time instead of a number of messages.
+fn for_a_time<R: Rank>(
+    rank: &R,
+    point: &Point,
+    common: &Common,
+    run: impl Fn(&Common) -> Result<Outcome, Stopped>,
+) -> Result<Outcome, Stopped> {
+    let most = most_messages(point);
+    let counted = match duration::counted(rank, common, most, &run)? {
+        ControlFlow::Continue(counted) => counted,
+        ControlFlow::Break(cut_short) => return Ok(cut_short),
+    };
+    let mut outcome = run(&counted)?;
+    if rank.index() == 0 {
+        duration::note(&mut outcome, common, &counted, most);
+    }
     Ok(outcome)
 }
 

@@ -227,6 +227,15 @@ quantities! {
             "processor time over elapsed time: 100 % is one busy core",
         )
     };
+    /// The part of [`Quantity::CpuShare`] that was spent in the kernel; the rest is the program's.
+    KernelShare = Facts {
+        is_percent: true,
+        is_ranked: true,
+        ..Facts::of(
+            Neither, "CPU in the kernel", "kernel_share", "share",
+            "the part of the processor time that was spent in the kernel, over elapsed time",
+        )
+    };
 }
 
 impl Quantity {

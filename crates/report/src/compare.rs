@@ -146,6 +146,10 @@ fn varying<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
     names(sides).into_iter().filter(|name| sides.iter().any(|side| varies(side, name))).collect()
 }
 
+/// Labels of figures that follow from a series of the same point: to compare them, too, would count
+/// one change several times.
+const DERIVED: [&str; 2] = ["1 / RTT", "size / RTT"];
+
 /// The pairs of what both points measured.
 fn pairs_of<'a>(
     a: &'a PointGroup<'a>,
@@ -155,7 +159,10 @@ fn pairs_of<'a>(
 ) -> Vec<Pair<'a>> {
     let wanted = |quantity: Quantity, label: &str| {
         let name = format!("{} {label}", quantity.name());
-        options.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+        match &options.only {
+            Some(only) => name.contains(only.as_str()),
+            None => !DERIVED.contains(&label),
+        }
     };
     let place: Object = varying
         .iter()

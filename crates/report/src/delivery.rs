@@ -9,10 +9,12 @@ use crate::value::fmt_count;
 /// Counts of messages, by their names in a record.
 const MESSAGES: [&str; 2] = ["sent", "received"];
 
-/// Counts of messages that did not arrive once, in time and in order, by their names in a record:
-/// lost answers or messages, lost messages on the way out, those that came after their time-out, a
-/// second time, behind a later one, and those that belong to no message of the run.
-const FAULTS: [&str; 6] = ["lost", "lost_out", "late", "duplicated", "reordered", "strays"];
+/// Counts of messages that did not arrive once, in time, in order and whole, by their names in a
+/// record: lost answers or messages, lost messages on the way out, those that came after their
+/// time-out, a second time, behind a later one, those that belong to no message of the run, and
+/// those whose payload was not as it had been sent.
+const FAULTS: [&str; 7] =
+    ["lost", "lost_out", "late", "duplicated", "reordered", "strays", "damaged"];
 
 /// The columns of the table of messages after the parameters, and their cells in each row of the
 /// model; `None` where all arrived once and in order.

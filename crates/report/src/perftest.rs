@@ -92,7 +92,12 @@ fn bytes(point: &Point) -> u64 {
 /// Whether both directions carry the operation, so that perftest halves the time.
 fn is_halved(series: &SeriesSummary, point: &Point) -> bool {
     let op = ["op", "opcode"].iter().find_map(|name| point.parameters.get(*name)?.as_str());
-    series.quantity == Quantity::RoundTrip && !op.is_some_and(|op| op.contains("read"))
+    series.quantity == Quantity::RoundTrip && !op.is_some_and(is_passive)
+}
+
+/// Whether the target does nothing for an operation, so that only one direction carries it.
+fn is_passive(op: &str) -> bool {
+    op.contains("read") || ["fetch_add", "cmp_swap"].contains(&op)
 }
 
 fn latency(point: &Point, notes: &mut Vec<String>) -> Option<String> {
@@ -168,6 +173,12 @@ fn note(notes: &mut Vec<String>, text: String) {
 mod tests {
     use super::*;
     use crate::model::test_points;
+
+    #[test]
+    fn what_a_passive_target_answers_is_not_halved() {
+        assert!(["read", "write_read", "fetch_add", "cmp_swap"].into_iter().all(is_passive));
+        assert!(!["send", "send_imm", "write", "write_imm"].into_iter().any(is_passive));
+    }
 
     #[test]
     fn the_rate_is_what_was_achieved_and_not_what_was_offered() {

@@ -32,6 +32,7 @@ impl World {
         let fate = faults.chain.packet_leaves(&info, now_ns);
         faults.disturbed += u64::from(fate.met != 0);
         let is_spoilt = fate.corrupt.is_some();
+        fate.damage(&mut packets.payload);
         let mut departure =
             Departure { is_spoilt, rules: faults.rules(fate.met), is_deferred: false };
         if fate.lost || is_spoilt {

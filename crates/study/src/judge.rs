@@ -75,7 +75,7 @@ fn shown_by(claim: &Claim) -> String {
 }
 
 /// Parameters that set how much is measured, and do not change the measured number.
-const AMOUNTS: [&str; 5] = ["messages", "runs", "warm_up", "seed", "stamp_every"];
+const AMOUNTS: [&str; 6] = ["messages", "duration_ns", "runs", "warm_up", "seed", "stamp_every"];
 
 /// Names of parameters with more than one value within an operand.
 fn varying(left: &[Measurement], right: &[Measurement]) -> Vec<String> {

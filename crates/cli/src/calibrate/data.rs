@@ -25,7 +25,9 @@ const TIMES: [Quantity; 6] = [
 const NOT_SIMULATED: [&str; 4] =
     ["exchange of numbers", "meeting", "first messages", "connections"];
 /// Options by which points are not named.
-const NOT_NAMED: [&str; 4] = ["messages", "warm_up", "runs", "seed"];
+const NOT_NAMED: [&str; 5] = ["messages", "duration_ns", "warm_up", "runs", "seed"];
+/// Rates that follow from other values of a point, by their labels.
+const DERIVED: [&str; 3] = ["1 / RTT", "0 to 1", "1 to 0"];
 /// The option by which each point is named.
 const SIZE: &str = "size_bytes";
 /// The least standard error of a value, as a share of it: an adapter is never so exactly the model.
@@ -301,7 +303,10 @@ fn values(runs: &[&rdmalab_record::Point]) -> Vec<Value> {
         let clocks = runs.iter().map(|run| run.clock_error_ns(quantity));
         add(quantity, label, medians, widths.chain(clocks).fold(0.0, f64::max));
     }
-    for figure in first.figures.iter().filter(|figure| figure.quantity == Quantity::Rate) {
+    let is_rate = |figure: &&rdmalab_measure::outcome::Figure| {
+        figure.quantity == Quantity::Rate && !DERIVED.contains(&figure.label.as_str())
+    };
+    for figure in first.figures.iter().filter(is_rate) {
         let same = |run: &&rdmalab_record::Point| {
             let is_it = |one: &&rdmalab_measure::outcome::Figure| {
                 one.quantity == figure.quantity && one.label == figure.label
@@ -330,6 +335,7 @@ fn shortened(point: &Point, has_rate: bool) -> Point {
     let most = if has_rate { MESSAGES.1.max(4 * point.window()) } else { MESSAGES.0 };
     point.with(|common| {
         common.messages = common.messages.min(most);
+        common.duration_ns = 0;
         common.warm_up = common.warm_up.min(WARM_UP);
         common.runs = 1;
     })

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use rdmalab_experiments::{Experiment, Op};
 use rdmalab_rank::process::DEFAULT_PORT;
@@ -24,17 +24,22 @@ pub struct Test {
 }
 
 /// The programs that experiments can replace.
-pub const TESTS: [Test; 6] = [
+pub const TESTS: [Test; 8] = [
     test("ib_send_lat", "Send Latency Test", Experiment::PING, Op::Send),
     test("ib_write_lat", "RDMA_Write Latency Test", Experiment::PING, Op::Write),
     test("ib_read_lat", "RDMA_Read Latency Test", Experiment::PING, Op::Read),
     test("ib_send_bw", "Send BW Test", Experiment::BLAST, Op::Send),
     test("ib_write_bw", "RDMA_Write BW Test", Experiment::BLAST, Op::Write),
     test("ib_read_bw", "RDMA_Read BW Test", Experiment::BLAST, Op::Read),
+    test("ib_atomic_lat", "Atomic Latency Test", Experiment::PING, Op::FetchAdd),
+    test("ib_atomic_bw", "Atomic BW Test", Experiment::BLAST, Op::FetchAdd),
 ];
 
 /// The programs that experiments cannot replace.
-const OTHERS: [&str; 4] = ["ib_atomic_lat", "ib_atomic_bw", "raw_ethernet_lat", "raw_ethernet_bw"];
+const OTHERS: [&str; 2] = ["raw_ethernet_lat", "raw_ethernet_bw"];
+
+/// Names of atomics in perftest.
+const ATOMICS: [(&str, Op); 2] = [("FETCH_AND_ADD", Op::FetchAdd), ("CMP_AND_SWAP", Op::CmpSwap)];
 
 const fn test(name: &'static str, title: &'static str, experiment: Experiment, op: Op) -> Test {
     Test { name, title, experiment, op }
@@ -63,10 +68,11 @@ const fn letter(
 
 const BLAST: Option<Experiment> = Some(Experiment::BLAST);
 
-const LETTERS: [Letter; 15] = [
+const LETTERS: [Letter; 16] = [
     letter('c', "connection", "transport", None, "Connection type: RC, UC or UD"),
     letter('s', "size", "size", None, "Size of a message [default: 2, of bandwidth 65536]"),
     letter('n', "iters", "messages", None, "Messages [default: 1000, of bandwidth 5000]"),
+    letter('D', "duration", "duration", None, "Seconds to measure, in place of -n"),
     letter('i', "ib-port", "port", None, "Port of the device"),
     letter('x', "gid-index", "gid-index", None, "Index of the local GID"),
     letter('m', "mtu", "mtu", None, "Path MTU in bytes"),
@@ -98,21 +104,31 @@ const fn refused(letter: Option<char>, long: &'static str, instead: &'static str
     Refused { letter, long, instead }
 }
 
-const REFUSED: [Refused; 12] = [
-    refused(Some('R'), "rdma_cm", "rdmalab exchanges addresses over TCP: leave it out"),
-    refused(Some('b'), "bidirectional", "blast measures one direction: run it from each side"),
-    refused(Some('D'), "duration", "duration is not supported: use -n MESSAGES"),
+const REFUSED: [Refused; 10] = [
+    refused(
+        Some('R'),
+        "rdma_cm",
+        "addresses are exchanged over TCP: leave it out, or use `rdmalab run connect --by rdma_cm`",
+    ),
     refused(
         Some('g'),
         "mcg",
-        "multicast is not supported here: use `rdmalab exec -- ib_send_lat -g`",
+        "one server has no group: use `rdmalab run fan --to group --transport ud`",
     ),
     refused(Some('z'), "comm_rdma_cm", "rdmalab exchanges addresses over TCP: leave it out"),
     refused(Some('T'), "tos", "the type of service cannot be set: leave it out"),
-    refused(Some('H'), "report-histogram", "keep a record (--out DIR); `rdmalab report` shows it"),
-    refused(Some('U'), "report-unsorted", "keep a record (--out DIR): it holds every sample"),
+    refused(
+        Some('H'),
+        "report-histogram",
+        "use --out DIR: the page below DIR has the histogram, and `rdmalab report DIR` the table",
+    ),
+    refused(
+        Some('U'),
+        "report-unsorted",
+        "use --out DIR: the record below DIR has every sample in its order",
+    ),
     refused(Some('C'), "report-cycles", "times are always in microseconds: leave it out"),
-    refused(None, "run_infinitely", "not supported: use -n MESSAGES"),
+    refused(None, "run_infinitely", "use -D SECONDS"),
     refused(None, "use_cuda", "GPU memory is not supported: leave it out"),
     refused(
         None,
@@ -136,6 +152,8 @@ pub struct PerftestArgs {
     pub tcp_port: u16,
     /// All sizes from 2 to 8 MiB.
     pub all_sizes: bool,
+    /// Whether both ends send at once.
+    pub is_bidirectional: bool,
     /// Whether to sleep on completion events.
     pub events: bool,
     /// Whether bandwidth is in Gb/s.
@@ -195,18 +213,22 @@ impl PerftestArgs {
             .iter()
             .filter(has)
             .filter_map(|letter| Some((letter.option.to_owned(), text(letter.option)?)));
-        let is_given = |refused: &&Refused| matches.get_count(refused.long) > 0;
+        let is_given = |refused: &&Refused| matches.contains_id(refused.long);
         let refused = REFUSED.iter().find(is_given).map(|refused| {
             let name = refused.letter.map_or(String::new(), |letter| format!("-{letter}, "));
             (format!("{name}--{}", refused.long), refused.instead)
         });
+        let is_flagged = |id: &str| matches!(matches.try_get_one(id), Ok(Some(true)));
+        let atomic = matches.try_get_one::<String>("atomic_type").ok().flatten();
+        let atomic = ATOMICS.iter().find(|(name, _)| atomic.is_some_and(|given| given == name));
         Self {
-            test: Ok(test),
+            test: Ok(Test { op: atomic.map_or(test.op, |(_, op)| *op), ..test }),
             options: given.collect(),
             refused,
             device: text("device"),
             tcp_port: matches.get_one("tcp-port").copied().unwrap_or(DEFAULT_PORT),
             all_sizes: matches.get_flag("all"),
+            is_bidirectional: is_flagged("bidirectional"),
             events: matches.get_flag("events"),
             gbits: matches.get_flag("report_gbits"),
             format: matches.get_one("format").copied().unwrap_or(Format::Perftest),
@@ -225,6 +247,7 @@ impl PerftestArgs {
             device: None,
             tcp_port: DEFAULT_PORT,
             all_sizes: false,
+            is_bidirectional: false,
             events: false,
             gbits: false,
             format: Format::Perftest,
@@ -249,8 +272,20 @@ fn definition(test: &Test) -> Command {
                 .value_parser(NonEmptyStringValueParser::new()),
         );
     }
+    command = command.mut_arg("duration", |arg| arg.conflicts_with("messages"));
+    if test.experiment == Experiment::BLAST {
+        let arg = Arg::new("bidirectional").short('b').long("bidirectional");
+        command =
+            command.arg(arg.action(ArgAction::SetTrue).help("Both ends send and receive at once"));
+    }
+    if test.op.is_atomic() {
+        let arg = Arg::new("atomic_type").short('A').long("atomic_type").value_name("TYPE");
+        let parser = PossibleValuesParser::new(ATOMICS.map(|(name, _)| name));
+        command = command.arg(arg.value_parser(parser).help("The atomic [default: FETCH_AND_ADD]"));
+    }
     for refused in &REFUSED {
-        let mut arg = Arg::new(refused.long).long(refused.long).action(ArgAction::Count).hide(true);
+        // Some of them have a value.
+        let mut arg = Arg::new(refused.long).long(refused.long).num_args(0..=1).hide(true);
         if let Some(letter) = refused.letter {
             arg = arg.short(letter);
         }

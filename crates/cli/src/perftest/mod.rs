@@ -5,7 +5,9 @@ pub mod args;
 
 use std::sync::atomic::Ordering;
 
-use rdmalab_experiments::{Common, Experiment, Memory, Op, OptionError, Point, Signal, sweep_from};
+use rdmalab_experiments::{
+    ATOMIC_BYTES, Common, Experiment, Memory, OptionError, Point, Signal, sweep_from,
+};
 use rdmalab_rank::process::{Server, ServerEvent};
 use rdmalab_sim::name_of_device;
 
@@ -57,6 +59,15 @@ pub fn run(args: &PerftestArgs) -> Outcome {
 fn points(test: &Test, args: &PerftestArgs) -> Outcome<Vec<Point>> {
     let base = base(test);
     let mut options = args.options.clone();
+    // perftest counts in seconds.
+    if let Some((_, text)) = options.iter_mut().find(|(name, _)| name == "duration")
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        text.push('s');
+    }
+    if args.is_bidirectional {
+        options.push(("bidirectional".to_owned(), "yes".to_owned()));
+    }
     if args.events {
         options.push(("poll".to_owned(), "event".to_owned()));
     }
@@ -95,6 +106,9 @@ fn base(test: &Test) -> Point {
     } else {
         Common { size_bytes: 2, messages: 1000, ..point.common }
     };
+    if test.op.is_atomic() {
+        point.common.size_bytes = ATOMIC_BYTES;
+    }
     point
 }
 
@@ -157,7 +171,7 @@ fn banner(test: &Test, device: &str, point: &Point) {
     if name_of_device(device).is_some() {
         outln!(" Numbers of a model, not of an adapter; both ends are simulated");
     }
-    if test.op == Op::Read {
+    if test.op.reads() {
         outln!(" Outstand reads  : {}", point.common.outstanding_reads);
     }
 }
@@ -197,6 +211,7 @@ fn serve(args: &PerftestArgs) -> Outcome {
 mod tests {
     use super::*;
     use clap::{FromArgMatches, Subcommand};
+    use rdmalab_experiments::Op;
 
     fn parsed(words: &[&str]) -> Result<PerftestArgs, String> {
         let command = clap::Command::new("rdmalab").no_binary_name(true);
@@ -238,6 +253,25 @@ mod tests {
     }
 
     #[test]
+    fn a_time_in_seconds_and_both_directions_are_perftests() {
+        let of = |words: &[&str]| points_of(words).unwrap().remove(0);
+        let point = of(&["ib_send_bw", "-D", "2", "-b", "host"]);
+        assert_eq!((point.common.duration_ns, point.common.runs), (2_000_000_000, 1));
+        assert_eq!(point.get("bidirectional").as_deref(), Some("yes"));
+        assert_eq!(of(&["ib_read_lat", "-D", "500ms"]).common.duration_ns, 500_000_000);
+        assert!(points_of(&["ib_send_bw", "-D", "x"]).is_err());
+        assert!(parsed(&["ib_send_bw", "-D", "2", "-n", "5"]).is_err());
+        assert!(parsed(&["ib_send_lat", "-b"]).unwrap_err().contains("'-b'"));
+        for (words, op) in [
+            (&["ib_atomic_lat"][..], Op::FetchAdd),
+            (&["ib_atomic_bw", "-A", "CMP_AND_SWAP"], Op::CmpSwap),
+        ] {
+            let common = of(words).common;
+            assert_eq!((common.op, common.size_bytes), (op, 8));
+        }
+    }
+
+    #[test]
     fn all_sizes_are_perftests() {
         let points = points_of(&["ib_write_bw", "-a"]).unwrap();
         let sizes: Vec<u64> = points.iter().map(|p| p.common.size_bytes).collect();
@@ -255,10 +289,17 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_refused_with_the_way_out() {
         let said = |words: &[&str]| run(&parsed(words).unwrap()).unwrap_err().to_string();
-        assert!(said(&["ib_send_lat", "-R"]).contains("over TCP"));
-        assert!(said(&["ib_send_bw", "-b", "host"]).contains("one direction"));
-        assert!(said(&["ib_send_bw", "-D", "5"]).contains("-n"));
-        assert!(said(&["ib_atomic_lat", "-d", "x"]).contains("rdmalab exec -- ib_atomic_lat"));
+        for (words, equivalent) in [
+            (&["ib_send_lat", "-R", "host"][..], "rdmalab run connect --by rdma_cm"),
+            (&["ib_send_bw", "-g", "2", "host"], "rdmalab run fan --to group --transport ud"),
+            (&["ib_send_lat", "-H"], "rdmalab report DIR"),
+            (&["ib_send_lat", "-U", "host"], "--out DIR"),
+            (&["ib_write_bw", "--run_infinitely"], "-D SECONDS"),
+            (&["raw_ethernet_lat", "-d", "x"], "rdmalab exec -- raw_ethernet_lat"),
+        ] {
+            let said = said(words);
+            assert!(said.contains(equivalent) && !said.contains('\n'), "{words:?}: {said}");
+        }
         assert!(parsed(&["ib_send_lat", "-q", "2"]).unwrap_err().contains("'-q'"));
     }
 }

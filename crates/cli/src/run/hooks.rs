@@ -2,6 +2,8 @@
 //! process that applied them adds the labels, so that environment variables and remote servers are
 //! covered too.
 
+use std::path::Path;
+
 use rdmalab_engine::odp::Counters;
 use rdmalab_engine::qp::Tally;
 use rdmalab_experiments::Point;
@@ -9,15 +11,23 @@ use rdmalab_measure::{Outcome, at_rank};
 use rdmalab_softnic::{DelayCounts, HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
+use super::hw_counters::{DEVICES, HwCounters};
 use crate::device_counts::{push_packets, push_pages};
 
 /// The capture and fault rules of this process at some time, what its device had counted, and the
 /// profile of the device.
-pub struct HooksSnapshot(HooksState, Counters, Option<Tally>, Option<&'static Profile>);
+pub struct HooksSnapshot {
+    hooks: HooksState,
+    pages: Counters,
+    tally: Option<Tally>,
+    profile: Option<&'static Profile>,
+    /// What a port of an adapter had counted: its device, number and counters.
+    port: (String, u8, HwCounters),
+}
 
 impl HooksSnapshot {
     /// The state now; on devices that are not soft, nothing is captured or disturbed.
-    pub fn of(device: &Device) -> Self {
+    pub fn of(device: &Device, port: u8) -> Self {
         let (hooks, pages, tally) = match device.kind() {
             Kind::Soft => (
                 rdmalab_softnic::hooks(),
@@ -26,18 +36,28 @@ impl HooksSnapshot {
             ),
             _ => (HooksState::default(), Counters::default(), Some(Tally::default())),
         };
-        Self(hooks, pages, tally, crate::soft::profile(device))
+        let counters = match device.kind() {
+            Kind::System => HwCounters::of(Path::new(DEVICES), &device.name(), port),
+            _ => HwCounters::default(),
+        };
+        let port = (device.name(), port, counters);
+        Self { hooks, pages, tally, profile: crate::soft::profile(device), port }
     }
 
     /// The results of this rank at a point since then, with labels.
     pub fn labelled(self, measured: Outcome, rank: usize, point: &Point) -> Outcome {
         let now = rdmalab_softnic::hooks();
-        let disturbed = now.disturbed_packets - self.0.disturbed_packets;
-        let mut measured = label(measured, rank, &self.0, disturbed);
-        push_delays(&mut measured, rank, now.delays.since(&self.0.delays));
-        let pages = rdmalab_softnic::page_counters().since(&self.1);
+        let disturbed = now.disturbed_packets - self.hooks.disturbed_packets;
+        let mut measured = label(measured, rank, &self.hooks, disturbed);
+        push_delays(&mut measured, rank, now.delays.since(&self.hooks.delays));
+        let (device, port, before) = &self.port;
+        if *before != HwCounters::default() {
+            let now = HwCounters::of(Path::new(DEVICES), device, *port);
+            now.push_since(before, &mut measured, rank);
+        }
+        let pages = rdmalab_softnic::page_counters().since(&self.pages);
         push_pages(&mut measured, rank, pages.named().into_iter());
-        match rdmalab_softnic::tally().zip(self.2) {
+        match rdmalab_softnic::tally().zip(self.tally) {
             Some((now, before)) => {
                 let counted = now.since(&before);
                 push_packets(&mut measured, rank, point, counted.named().into_iter());
@@ -46,7 +66,7 @@ impl HooksSnapshot {
                 "packets of rank {rank} were not counted, because a thread kept a queue pair locked"
             )),
         }
-        match self.3 {
+        match self.profile {
             None => measured,
             Some(profile) => under(measured, rank, profile),
         }

@@ -215,7 +215,7 @@ fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, S
         Job::Measure { point, .. } => {
             let point = Point::try_from(PlainPoint::clone(point))
                 .map_err(|why| format!("{why}: start all ranks with the same program"))?;
-            let before = hooks::HooksSnapshot::of(&open.device);
+            let before = hooks::HooksSnapshot::of(&open.device, point.common.port);
             rdmalab_experiments::run_in_process(rank, &open.device, &point)
                 .map(|measured| before.labelled(measured, rank.index(), &point))
                 .map(|outcome| JobResult::Outcome(dated(rank, outcome)))

@@ -25,6 +25,7 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
         }
         let probe = point.with(|common| {
             (common.rate_per_s, common.pause_ns, common.runs) = (0, 0, 1);
+            common.duration_ns = 0;
             common.messages = common.messages.clamp(1000, PROBE_MESSAGES);
         });
         let measured = session.measure(&probe, &mut |_| ()).map_err(|cut| cut.failure)?;

@@ -4,6 +4,7 @@ pub mod args;
 mod cores;
 pub mod ends;
 pub mod hooks;
+mod hw_counters;
 pub mod job;
 pub mod keep;
 mod load;

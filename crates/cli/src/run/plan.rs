@@ -105,8 +105,10 @@ pub fn parameters(point: &Point) -> Object {
     let mut object = Object::new();
     object.insert("experiment".into(), point.experiment().name().into());
     let used = point.experiment().options();
-    // `--poll` only stands for two other options.
-    for option in used.into_iter().filter(|option| option.name != "poll") {
+    // `--poll` only stands for two other options, and a time stands for the number of messages.
+    let is_timed = point.common.duration_ns > 0;
+    let is_kept = |name| name != "poll" && !(is_timed && name == "messages");
+    for option in used.into_iter().filter(|option| is_kept(option.name)) {
         let text = option.get(point);
         let value = text.parse::<u64>().map_or(Value::String(text), Value::from);
         object.insert(parameter(option), value);
@@ -209,7 +211,11 @@ fn points(plan: &Plan, varying: &[&str]) -> String {
     let mut rows = Rows::new(&head, 0);
     for point in &plan.points {
         let mut row: Vec<String> = varying.iter().filter_map(|name| point.get(name)).collect();
-        row.push(grouped(point.common.messages.saturating_mul(point.common.runs)));
+        let common = &point.common;
+        row.push(match common.duration_ns {
+            0 => grouped(common.messages.saturating_mul(common.runs)),
+            ns => format!("of {}", duration(ns as f64 / 1e9)),
+        });
         row.push(duration(expected_s(point)));
         rows.push(&row);
     }
@@ -239,6 +245,7 @@ mod tests {
             max_qp_wr: 16384,
             max_cqe: 131_072,
             max_mr_bytes: 1 << 40,
+            has_atomics: true,
             max_rd_atomic: 16,
             profile: None,
             max_inline_bytes: 1024,

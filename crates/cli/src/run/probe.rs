@@ -51,6 +51,7 @@ fn once(point: &Point, messages: u64, session: &mut Session) -> Option<(Measured
     let point = point.with(|common| {
         (common.rate_per_s, common.pause_ns) = (0, 0);
         (common.messages, common.runs, common.warm_up) = (messages, 1, 0);
+        common.duration_ns = 0;
     });
     let began = Instant::now();
     let measured = session.measure(&point, &mut |_| ()).ok()?;

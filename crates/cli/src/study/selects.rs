@@ -135,6 +135,7 @@ fn limits() -> Limits {
         max_qp_wr: 16_384,
         max_cqe: 4_194_303,
         max_mr_bytes: 1 << 40,
+        has_atomics: true,
         max_rd_atomic: 16,
         profile: None,
         max_inline_bytes: 1024,

@@ -1,13 +1,16 @@
 //! `blast`: messages one way as fast as they go, as in macarthur2012.
 //!
 //! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Rank 1
-//! counts the messages that it notices. It does not notice plain WRITE and READ: rank 0 counts
-//! their completions, which on RC mean that the message arrived. A run has one stamp at its begin
-//! and one at its end; with `--rate`, each message has one when it is due and one when it is over.
+//! counts the messages that it notices. It does not notice plain WRITE, READ and atomics: rank 0
+//! counts their completions, which on RC mean that the message arrived. A run has one stamp at its
+//! begin and one at its end; with `--rate`, each message has one when it is due and one when it is
+//! over.
 
+mod both;
 mod open;
 mod options;
 mod part;
+mod rates;
 pub(crate) mod receive;
 mod send;
 
@@ -21,12 +24,12 @@ use crate::common::limits::Limits;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Op, Signal};
+use crate::common::pattern;
 use crate::common::rules::{Fault, must};
 use crate::common::threads::{self, Traffic};
 use crate::workload::{Places, ResultKind, ResultShape, Workload, transfer_ns};
 pub(crate) use options::Blast;
-use options::{BUFFERS, STAMP_EVERY};
-pub(crate) use part::is_passive;
+use options::{BIDIRECTIONAL, BUFFERS, STAMP_EVERY};
 use part::numbers_payload;
 
 impl Workload for Blast {
@@ -34,10 +37,11 @@ impl Workload for Blast {
     const SUMMARY: &'static str = "messages one way as fast as they go: rate, bandwidth, and the \
         processor time of both ends";
     const OPTIONS: &'static [Choice<Self>] = choices! {
-        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
-        Common [POLL_RECV RATE ARRIVALS]
-        Own [BUFFERS]
-        Common [LIST QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS FLOW TOUCH]
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL]
+        Common [POLL_SEND POLL_RECV RATE ARRIVALS DURATION SGE]
+        Own [BUFFERS BIDIRECTIONAL]
+        Common [LIST QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS VERIFY FLOW]
+        Common [TOUCH]
         Own [STAMP_EVERY]
         Common [MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED LINK SIM]
     };
@@ -48,7 +52,7 @@ impl Workload for Blast {
         outstanding_reads: 16,
         ..Common::DEFAULT
     };
-    const OWN: Self = Self { buffers: 64, stamp_every: 0 };
+    const OWN: Self = Self { buffers: 64, is_bidirectional: false, stamp_every: 0 };
     const SAMPLES_RUNS: bool = true;
     const METHOD: Option<Method> = Some(Method::Flood);
     const CALIBRATES: &'static [&'static str] = &[
@@ -57,7 +61,7 @@ impl Workload for Blast {
         "--size 4K,64K --inline off --messages 2000 --runs 1",
     ];
 
-    fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
+    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
         must(common.op != Op::WriteRead, "op", || {
             "write_read measures a round trip; blast measures one direction: choose write or \
              read, or `ping`"
@@ -66,7 +70,16 @@ impl Workload for Blast {
         must(common.rate_per_s == 0 || common.list == 1, "list", || {
             "it cannot be combined with --rate, which posts messages one by one: choose 1"
                 .to_owned()
-        })
+        })?;
+        if common.verify {
+            must(matches!(common.op, Op::Send | Op::SendImm), "op", || {
+                "--verify needs a receiver that knows where each message lies: choose send or \
+                 send_imm, or `ping`"
+                    .to_owned()
+            })?;
+            pattern::check(common)?;
+        }
+        if self.is_bidirectional { both::check(common, self, limits) } else { Ok(()) }
     }
 
     fn check_queues(&self, common: &Common) -> Result<(), Fault> {
@@ -113,7 +126,8 @@ impl Workload for Blast {
     }
 
     fn memory(&self, _: &Common) -> Places {
-        Places { count: self.buffers.into(), option: "buffers" }
+        let directions = if self.is_bidirectional { 2 } else { 1 };
+        Places { count: directions * u64::from(self.buffers), option: "buffers" }
     }
 
     fn series(&self, _: &Common) -> u64 {
@@ -154,14 +168,17 @@ impl Workload for Blast {
         context: &Context,
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        threads::run(self, common, rank, context, limits)
+        match self.is_bidirectional {
+            true => both::run(self, common, rank, context, limits),
+            false => threads::run(self, common, rank, context, limits),
+        }
     }
 }
 
 impl Traffic for Blast {
     fn layout(&self, common: &Common) -> Layout {
         let buffers = self.buffers as usize;
-        if !common.tags_payload() && !numbers_payload(common) {
+        if !common.tags_payload() && !numbers_payload(common) && !common.verify {
             return Layout::new(common, buffers, buffers);
         }
         // The thread or the number of a message has to be read before the next one overwrites it.

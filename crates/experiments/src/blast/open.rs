@@ -3,7 +3,6 @@
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::Rank;
 
-use super::part::is_passive;
 use crate::common::arrivals::{Arrival, Joined, join};
 use crate::common::pace::{DUE, push_rates};
 use crate::common::params::Common;
@@ -51,7 +50,8 @@ impl Times {
         let total = common.total() as usize;
         let mut due = stamp_memory(total, common.touch);
         due.clear();
-        let completed = stamp_memory(if is_passive(common) { total } else { 0 }, common.touch);
+        let completed =
+            stamp_memory(if common.op.is_unnoticed() { total } else { 0 }, common.touch);
         let each = most_of_one(common, qps);
         let of = (0..qps).map(|_| stamp_memory(each, common.touch)).map(emptied).collect();
         Some(Self { due, completed, of, done: vec![0; qps] })

@@ -23,6 +23,13 @@ impl Part {
         [self.messages, self.first, self.last]
     }
 
+    /// This part and one of the other direction that began at the same time: the messages of both,
+    /// in the time of the slower one.
+    pub fn with(&self, other: &Self) -> Self {
+        let last = (self.last - self.first).max(other.last - other.first);
+        Self { messages: self.messages + other.messages, first: 0, last }
+    }
+
     pub fn from_words(words: &[u64]) -> Self {
         Self { messages: words[0], first: words[1], last: words[2] }
     }
@@ -83,14 +90,9 @@ pub(super) fn is_told_apart(common: &Common) -> bool {
     common.op.has_imm() || numbers_payload(common) || common.transport == Transport::Rc
 }
 
-/// Whether the receiver does not notice messages, so that it cannot count them.
-pub(crate) fn is_passive(common: &Common) -> bool {
-    matches!(common.op, Op::Write | Op::Read)
-}
-
 /// Whether each arrival has a stamp of its own.
 pub(super) fn are_dated(common: &Common) -> bool {
-    common.rate_per_s > 0 && !is_passive(common) && is_told_apart(common)
+    common.rate_per_s > 0 && !common.op.is_unnoticed() && is_told_apart(common)
 }
 
 /// The runs among the parts: without the warm-up.

@@ -1,12 +1,13 @@
 //! The sending end of `blast`.
 
-use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
 use super::open::Times;
 use super::options::Blast;
-use super::part::{Part, Ticks, are_dated, is_passive, is_told_apart, numbers_payload, runs_of};
+use super::part::{Part, Ticks, are_dated, is_told_apart, numbers_payload, runs_of};
+use super::rates::Rates;
 use super::receive::Received;
 use crate::common::credits::Credits;
 use crate::common::effort::{Begin, Effort};
@@ -15,6 +16,7 @@ use crate::common::gather::gather_or_keep;
 use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::pace::Pace;
 use crate::common::params::{Common, Flow, Op, Transport};
+use crate::common::pattern;
 use crate::common::rules::NUMBER_BYTES;
 use crate::common::samples::parts;
 use crate::common::sender::{Places, Sender, TAKEN, each_completion};
@@ -23,7 +25,18 @@ use crate::common::thread_tag::word_of_number;
 /// A list as long as there are free buffers.
 const ALL: u32 = 0;
 
-struct Sending<'a, R> {
+/// What [`Sending::post_some`] did.
+pub(super) enum Posted {
+    /// It posted a list.
+    Some,
+    /// No queue pair has room, or no message is left.
+    NoRoom,
+    /// The receiver of this queue pair has no room, as far as is known.
+    NoCredit(usize),
+}
+
+/// The sending end of a direction.
+pub(super) struct Sending<'a, R> {
     rank: &'a R,
     end: &'a Endpoint,
     common: &'a Common,
@@ -33,7 +46,7 @@ struct Sending<'a, R> {
     shares: Vec<Places>,
     /// Messages carry their number.
     is_numbered: bool,
-    credits: Credits<'a>,
+    pub credits: Credits<'a>,
     /// Whose turn it is.
     turn: usize,
     /// Messages of the part that are left for each queue pair.
@@ -42,7 +55,9 @@ struct Sending<'a, R> {
     list: u64,
     /// A post takes all that there is room for.
     takes_all: bool,
-    sent: u64,
+    /// Messages sent so far, and how many there are when the part is over.
+    pub sent: u64,
+    target: u64,
     pace: Option<Pace>,
     times: Option<Times>,
     ticks: Ticks,
@@ -61,29 +76,7 @@ pub(super) fn run<R: Rank>(
     rank: &R,
     end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
-    let shares = shares(own.buffers as usize, end.qps.len());
-    let sender = |(qp, places): (usize, &Places)| {
-        let capacity = (places.len() as u64).min(common.tx_depth.into());
-        Sender::new(end, common, common.op, qp, places, capacity)
-    };
-    let mut sending = Sending {
-        rank,
-        end,
-        common,
-        own,
-        senders: shares.iter().enumerate().map(sender).collect(),
-        is_numbered: numbers_payload(common),
-        shares,
-        credits: Credits::new(end, common, common.op.needs_receives())?,
-        turn: 0,
-        left: Vec::new(),
-        list: u64::from(common.list.max(1)),
-        takes_all: common.list == ALL,
-        sent: 0,
-        pace: Pace::of(common, rank.clock()),
-        times: Times::of(common, end.qps.len()),
-        ticks: Ticks::new(own.stamp_every),
-    };
+    let mut sending = Sending::new(common, own, rank, end)?;
     let (mut found, mut effort) = (Vec::new(), Effort::default());
     let mut lockstep = Lockstep::new(rank, end);
     for messages in parts(common) {
@@ -101,7 +94,7 @@ pub(super) fn run<R: Rank>(
         let last = rank.now().0;
         begin.end(rank, &mut effort);
         found.push(Part { messages: sending.sent - before, first, last });
-        let is_passive = is_passive(common);
+        let is_passive = common.op.is_unnoticed();
         lockstep.part_ended(
             result.and_then(|()| if is_passive { end.tell_done(rank) } else { Ok(()) }),
         )?;
@@ -112,36 +105,87 @@ pub(super) fn run<R: Rank>(
     sending.outcome(&found, effort, lockstep.cut_short)
 }
 
-impl<R: Rank> Sending<'_, R> {
-    fn part(&mut self, messages: u64) -> Result<(), Stopped> {
-        let (first, count) = (self.sent, self.senders.len() as u64);
+impl<'a, R: Rank> Sending<'a, R> {
+    pub fn new(
+        common: &'a Common,
+        own: &'a Blast,
+        rank: &'a R,
+        end: &'a Endpoint,
+    ) -> Result<Self, Stopped> {
+        let shares = shares(own.buffers as usize, end.qps.len());
+        let sender = |(qp, places): (usize, &Places)| {
+            let capacity = (places.len() as u64).min(common.tx_depth.into());
+            Sender::new(end, common, common.op, qp, places, capacity)
+        };
+        Ok(Self {
+            rank,
+            end,
+            common,
+            own,
+            senders: shares.iter().enumerate().map(sender).collect(),
+            is_numbered: numbers_payload(common),
+            shares,
+            credits: Credits::new(end, common, common.op.needs_receives())?,
+            turn: 0,
+            left: Vec::new(),
+            list: u64::from(common.list.max(1)),
+            takes_all: common.list == ALL,
+            sent: 0,
+            target: 0,
+            pace: Pace::of(common, rank.clock()),
+            times: Times::of(common, end.qps.len()),
+            ticks: Ticks::new(own.stamp_every),
+        })
+    }
+
+    /// A part of so many messages begins.
+    pub fn begin(&mut self, messages: u64) {
+        let count = self.senders.len() as u64;
         // Each queue pair has its share, so that each one's last message is known.
         self.left = (0..count).map(|q| messages * (q + 1) / count - messages * q / count).collect();
+        self.target = self.sent + messages;
         if let Some(pace) = &mut self.pace {
             pace.begin(self.rank.now());
         }
-        while self.sent < first + messages {
+    }
+
+    /// Whether all messages of the part are sent.
+    pub fn is_through(&self) -> bool {
+        self.sent >= self.target
+    }
+
+    /// Whether a completion is yet to come.
+    pub fn is_awaiting(&self) -> bool {
+        self.senders.iter().any(|s| s.account.is_awaiting())
+    }
+
+    fn part(&mut self, messages: u64) -> Result<(), Stopped> {
+        let first = self.sent;
+        self.begin(messages);
+        while !self.is_through() {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
             if let Some(due) = self.pace.as_ref().map(Pace::due) {
                 self.rank.busy_until(due, || self.look())?;
             }
-            if !self.post_some()? {
-                self.reap()?;
+            match self.post_some()? {
+                Posted::Some => {}
+                Posted::NoRoom => self.reap()?,
+                Posted::NoCredit(qp) => self.starve(qp)?,
             }
             self.ticks.at(self.rank, self.sent - first);
         }
-        while self.senders.iter().any(|s| s.account.is_awaiting()) {
+        while self.is_awaiting() {
             self.reap()?;
         }
         Ok(())
     }
 
     /// Posts a list on the first queue pair that has room for it, starting at the one whose turn it
-    /// is. Returns whether there was one.
+    /// is.
     #[inline]
-    fn post_some(&mut self) -> Result<bool, Stopped> {
+    pub fn post_some(&mut self) -> Result<Posted, Stopped> {
         let count = self.senders.len();
         for _ in 0..count {
             let qp = self.turn;
@@ -155,10 +199,11 @@ impl<R: Rank> Sending<'_, R> {
             let list = list.min(left).min(self.senders[qp].until_end() as u64);
             let list = list.min(self.credits.allowed(self.rank, qp)?);
             if list == 0 {
-                self.starve(qp)?;
-                return Ok(true);
+                return Ok(Posted::NoCredit(qp));
             }
-            if self.is_numbered {
+            if self.common.verify {
+                self.fill(qp, list as usize);
+            } else if self.is_numbered {
                 self.write_number(qp);
             }
             self.senders[qp].post(list as usize, self.sent, wanted, list == left)?;
@@ -171,9 +216,20 @@ impl<R: Rank> Sending<'_, R> {
                     pace.advance();
                 }
             }
-            return Ok(true);
+            return Ok(Posted::Some);
         }
-        Ok(false)
+        Ok(Posted::NoRoom)
+    }
+
+    /// Writes the number and the pattern into the next messages.
+    fn fill(&self, qp: usize, list: usize) {
+        let at = self.senders[qp].at();
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        for ((place, _), number) in self.shares[qp][at..at + list].iter().zip(self.sent..) {
+            let start = layout.out_at(*place);
+            memory.write_u64(start, word_of_number(number));
+            pattern::fill(memory, number, start, NUMBER_BYTES as usize..layout.size);
+        }
     }
 
     /// Writes the number into the next message. With `--rate` each list has only one message.
@@ -198,15 +254,20 @@ impl<R: Rank> Sending<'_, R> {
     /// Polls completions, unless the sender sleeps while it waits for them and nothing is measured
     /// by them. Returns whether there may be more.
     fn look(&mut self) -> Result<bool, Stopped> {
-        if self.end.send.sleeps() && !is_passive(self.common) {
+        if self.end.send.sleeps() && !self.common.op.is_unnoticed() {
             return Ok(false);
         }
+        Ok(self.poll()? == TAKEN)
+    }
+
+    /// Takes the completions that are there; how many.
+    pub fn poll(&mut self) -> Result<usize, Stopped> {
         let mut wcs = [Wc::default(); TAKEN];
         let found = self.end.send.poll(self.rank, &mut wcs)?;
         if found > 0 {
             completed(self.rank, self.end, &mut self.senders, &mut self.times, &wcs[..found])?;
         }
-        Ok(found == TAKEN)
+        Ok(found)
     }
 
     /// Waits for completions.
@@ -230,19 +291,19 @@ impl<R: Rank> Sending<'_, R> {
         let sent = runs_of(self.common, parts);
         outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
         let found = Received::from_words(&theirs);
-        let is_counted_there = !is_passive(self.common) && found.is_some();
+        let is_counted_there = !self.common.op.is_unnoticed() && found.is_some();
         outcome.push_fact("counted_at", if is_counted_there { "receiver" } else { "sender" });
         if let Some(found) = found.as_ref().filter(|_| is_counted_there) {
             self.arrived(&mut outcome, sent, found);
         }
         if !is_counted_there {
-            rates(self.rank, self.common, &mut outcome, sent);
-            if let Some(times) = self.times.as_ref().filter(|_| is_passive(self.common)) {
+            self.rates(&mut outcome, sent);
+            if let Some(times) = self.times.as_ref().filter(|_| self.common.op.is_unnoticed()) {
                 times.push_own(self.rank, self.common, &mut outcome);
             }
             self.ticks(&mut outcome, self.ticks.ns_per_message.clone());
         }
-        Effort::push_shares(&mut outcome, effort, found.map(|f| f.effort));
+        Effort::push_both(&mut outcome, effort, found.map(|f| f.effort));
         self.doubts(&mut outcome);
         self.end.facts(&mut outcome);
         Ok(outcome)
@@ -272,13 +333,22 @@ impl<R: Rank> Sending<'_, R> {
         outcome.push_count("lost", lost);
         outcome.push_count("duplicated", duplicated);
         outcome.push_count("reordered", found.reordered);
+        if self.common.verify {
+            pattern::push_damaged(outcome, found.damaged);
+        }
         outcome.push_count("credit_given_up", self.credits.given_up);
-        rates(self.rank, self.common, outcome, &runs);
+        self.rates(outcome, &runs);
         if let Some((times, joined)) = &joined {
             outcome.push_count("strays", joined.strays);
             times.push_joint(self.rank, self.common, joined, outcome);
         }
         self.ticks(outcome, found.ns_per_message.clone());
+    }
+
+    fn rates(&self, outcome: &mut Outcome, runs: &[Part]) {
+        if let Some(rates) = Rates::of(self.rank.clock(), runs) {
+            rates.push_all(self.common, outcome);
+        }
     }
 
     fn ticks(&self, outcome: &mut Outcome, ns_per_message: Vec<f64>) {
@@ -288,7 +358,7 @@ impl<R: Rank> Sending<'_, R> {
         }
     }
 
-    fn doubts(&self, outcome: &mut Outcome) {
+    pub fn doubts(&self, outcome: &mut Outcome) {
         if self.common.transport != Transport::Rc && self.common.op == Op::Write {
             outcome.warnings.push(
                 "a completion of a WRITE over UC does not prove that it arrived: choose --op \
@@ -330,28 +400,6 @@ fn completed<R: Rank>(
             times.completed(qp, count, now);
         }
     })
-}
-
-/// Rate, bandwidth and time of a message, of all runs and of each.
-fn rates<R: Rank>(rank: &R, common: &Common, outcome: &mut Outcome, runs: &[Part]) {
-    let clock = rank.clock();
-    let elapsed_ns = |p: &Part| clock.ns_between(Stamp(p.first), Stamp(p.last));
-    let counted: Vec<&Part> =
-        runs.iter().filter(|p| p.messages > 0 && elapsed_ns(p) > 0.0).collect();
-    let messages: u64 = counted.iter().map(|p| p.messages).sum();
-    let total_ns: f64 = counted.iter().map(|p| elapsed_ns(p)).sum();
-    if messages == 0 {
-        return;
-    }
-    let rate = messages as f64 / total_ns * 1e9;
-    outcome.push_figure(Quantity::Rate, "", rate);
-    outcome.push_figure(Quantity::Bandwidth, "", rate * common.size_bytes as f64);
-    outcome.push_figure(Quantity::MessageTime, "", total_ns / messages as f64);
-    // One run is the figure above, and no distribution.
-    if counted.len() > 1 {
-        let each = counted.iter().map(|p| elapsed_ns(p) / p.messages as f64).collect();
-        outcome.push_series(Quantity::MessageTime, "runs", 0, each);
-    }
 }
 
 #[cfg(test)]

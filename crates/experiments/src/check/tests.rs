@@ -15,6 +15,7 @@ fn limits() -> Limits {
         max_qp_wr: 16384,
         max_cqe: 131_072,
         max_mr_bytes: 1 << 40,
+        has_atomics: true,
         max_rd_atomic: 16,
         profile: None,
         max_inline_bytes: 1024,
@@ -60,6 +61,25 @@ const BOUNDS: &str = "
     ping   | op=write transport=uc        | op=write transport=ud             | --op write
     ping   | op=write_read                | op=write_read transport=ud        | --op
     oneway | op=write                     | op=read                           | --op read
+    ping   | op=fetch_add size=8          | op=fetch_add size=8 transport=uc  | --op fetch_add
+    ping   | op=cmp-swap size=8           | op=cmp_swap size=16               | --size 16
+    blast  | op=cmp_swap size=8           | op=cmp_swap size=8 transport=ud   | --op cmp_swap
+    blast  | op=fetch_add size=8          | op=fetch_add                      | --size 65536
+    oneway | op=send                      | op=fetch_add size=8               | --op fetch_add
+    fan    | op=read                      | op=cmp_swap size=8                | --op cmp_swap
+    ping   | op=fetch_add size=8 outstanding-reads=16 | op=fetch_add size=8 outstanding-reads=17 | \
+        --outstanding-reads
+    ping   | op=fetch_add size=8          | op=fetch_add size=8 inline=on     | --inline on
+    ping   | verify=yes size=16           | verify=yes size=15                | --size 15
+    blast  | verify=yes                   | verify=yes op=write               | --op write
+    ping   | verify=yes threads=2         | verify=yes threads=2 share-qp=yes | --share-qp yes
+    blast  | bidirectional=yes            | bidirectional=yes rate=1000       | --rate 1000
+    blast  | bidirectional=yes            | bidirectional=yes threads=2       | --threads 2
+    blast  | bidirectional=yes            | bidirectional=yes poll=event      | --poll-send event
+    blast  | bidirectional=yes            | bidirectional=yes stamp-every=5   | --stamp-every 5
+    ping   | sge=32                       | sge=33 size=64                    | --sge 33
+    ping   | sge=8 size=8                 | sge=9 size=8                      | --sge 9
+    ping   | op=read sge=2                | op=fetch_add size=8 sge=2         | --sge 2
     blast  | op=read                      | op=write_read                     | --op write_read
     ping   | port=1                       | port=2                            | --port 2
     ping   | gid-index=1                  | gid-index=2                       | --gid-index 2

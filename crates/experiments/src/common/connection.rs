@@ -7,7 +7,7 @@ use rdmalab_verbs::{
 
 use crate::common::completions::failed;
 use crate::common::limits::Limits;
-use crate::common::params::{Common, Transport};
+use crate::common::params::{Common, Op, Transport};
 
 /// Q_Key of both ends: the one of multicast groups that the connection manager joins.
 pub(crate) const QKEY: u32 = UDP_QKEY;
@@ -41,9 +41,11 @@ fn psn_of(seed: u64, rank: usize, qp: u32) -> u32 {
     (rdmalab_random::nth(seed ^ which, 0) >> 40) as u32
 }
 
-/// What peers may do with the memory for messages.
-pub(crate) fn rights() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
+/// What peers may do with the memory for messages: atomics only where they are measured, since not
+/// every device has them.
+pub(crate) fn rights(op: Op) -> Access {
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    if op.is_atomic() { rights | Access::REMOTE_ATOMIC } else { rights }
 }
 
 /// The path that a point names. Without a GID index, it uses GID 0 if the port needs a GID.

@@ -1,10 +1,11 @@
 //! Flow control by credits: the receiver tells the sender how many receives it has posted again,
 //! and the sender counts how many messages it may send.
 
+use rdmalab_measure::Stamp;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
-use crate::common::completions::failed;
+use crate::common::completions::{failed, timed_out};
 use crate::common::connection::QKEY;
 use crate::common::endpoint::{Endpoint, WORD};
 use crate::common::params::{Common, Flow, Signal, Transport};
@@ -191,6 +192,14 @@ fn credit<'s, 'a>(end: &'a Endpoint, qp: usize, sges: &'s [Sge<'a>]) -> SendRequ
     }
 }
 
+/// A wait for room at the receiver of a queue pair.
+pub(crate) struct CreditWait {
+    qp: usize,
+    start: Stamp,
+    /// The heartbeat when the wait began.
+    heartbeat: u8,
+}
+
 /// How many messages the receiver has room for, as far as the sender knows.
 pub(crate) struct Credits<'a> {
     end: &'a Endpoint,
@@ -306,12 +315,8 @@ impl<'a> Credits<'a> {
         count: u64,
         mut meanwhile: impl FnMut() -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
-        let (start, patience_ns) = (rank.now(), rank.patience_ns());
-        let first = self.latest[qp].heartbeat;
-        loop {
-            if self.allowed(rank, qp)? >= count {
-                return Ok(());
-            }
+        let wait = self.begin_wait(rank, qp);
+        while !self.is_over(rank, &wait, count)? {
             meanwhile()?;
             // Both calls also fail if the rank is asked to stop.
             if self.end.send.sleeps() {
@@ -319,19 +324,39 @@ impl<'a> Credits<'a> {
             } else {
                 rank.spin_for(0, || None::<()>)?;
             }
-            let waited_ns = rank.clock().ns_between(start, rank.now());
-            // A signed difference: a credit that came late has an older heartbeat.
-            let heartbeats = self.latest[qp].heartbeat.wrapping_sub(first).cast_signed();
-            if !self.is_reliable && heartbeats >= HEARTBEATS {
-                self.written_off[qp] = self.sent[qp].saturating_sub(self.latest[qp].count);
-                self.given_up += 1;
-            } else if waited_ns > patience_ns as f64 {
-                return Err(crate::common::completions::timed_out(
-                    patience_ns,
-                    "a credit of the receiver",
-                ));
-            }
         }
+        Ok(())
+    }
+
+    /// Begins to wait for room.
+    pub fn begin_wait<R: Rank>(&self, rank: &R, qp: usize) -> CreditWait {
+        CreditWait { qp, start: rank.now(), heartbeat: self.latest[qp].heartbeat }
+    }
+
+    /// Whether there is room for `count` messages now; to be asked again and again.
+    pub fn is_over<R: Rank>(
+        &mut self,
+        rank: &R,
+        wait: &CreditWait,
+        count: u64,
+    ) -> Result<bool, Stopped> {
+        let qp = wait.qp;
+        if self.allowed(rank, qp)? >= count {
+            return Ok(true);
+        }
+        let waited_ns = rank.clock().ns_between(wait.start, rank.now());
+        // A signed difference: a credit that came late has an older heartbeat.
+        let heartbeats = self.latest[qp].heartbeat.wrapping_sub(wait.heartbeat).cast_signed();
+        if !self.is_reliable && heartbeats >= HEARTBEATS {
+            self.written_off[qp] = self.sent[qp].saturating_sub(self.latest[qp].count);
+            self.given_up += 1;
+            return Ok(self.known(qp) >= count);
+        }
+        let patience_ns = rank.patience_ns();
+        if waited_ns > patience_ns as f64 {
+            return Err(timed_out(patience_ns, "a credit of the receiver"));
+        }
+        Ok(false)
     }
 }
 

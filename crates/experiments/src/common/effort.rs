@@ -44,16 +44,31 @@ impl Effort {
         Some(Self { elapsed_ns: elapsed as f64, cpu: CpuTime { user_ns, system_ns } })
     }
 
-    /// Processor time divided by elapsed time; `None` if nothing ran.
-    pub fn share(self) -> Option<f64> {
-        (self.elapsed_ns > 0.0).then(|| self.cpu.total_ns() as f64 / self.elapsed_ns)
+    /// Processor time divided by elapsed time: all of it, and that in the kernel. `None` if nothing
+    /// ran.
+    pub fn shares(self) -> Option<[f64; 2]> {
+        let share = |time_ns: u64| time_ns as f64 / self.elapsed_ns;
+        (self.elapsed_ns > 0.0).then(|| [self.cpu.total_ns(), self.cpu.system_ns].map(share))
     }
 
-    /// Adds the share of rank 0, and that of rank 1 if it is known.
-    pub fn push_shares(outcome: &mut Outcome, own: Self, theirs: Option<Self>) {
-        for (label, effort) in [("rank 0", Some(own)), ("rank 1", theirs)] {
-            if let Some(share) = effort.and_then(Self::share) {
-                outcome.push_figure(Quantity::CpuShare, label, share);
+    /// Adds the shares of a rank, if something ran.
+    pub fn push(self, outcome: &mut Outcome, label: &str) {
+        push_shares(outcome, &[(label, self.shares())]);
+    }
+
+    /// Adds the shares of rank 0, and those of rank 1 if they are known.
+    pub fn push_both(outcome: &mut Outcome, own: Self, theirs: Option<Self>) {
+        let theirs = theirs.and_then(Self::shares);
+        push_shares(outcome, &[("rank 0", own.shares()), ("rank 1", theirs)]);
+    }
+}
+
+/// Adds [`Effort::shares`] of several ranks, those of one quantity beside each other.
+pub(crate) fn push_shares(outcome: &mut Outcome, ranks: &[(&str, Option<[f64; 2]>)]) {
+    for (i, quantity) in [Quantity::CpuShare, Quantity::KernelShare].into_iter().enumerate() {
+        for (label, shares) in ranks {
+            if let Some(shares) = shares {
+                outcome.push_figure(quantity, label, shares[i]);
             }
         }
     }

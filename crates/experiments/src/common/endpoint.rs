@@ -14,7 +14,7 @@ use crate::common::handshake::{self, Handshake};
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::local_end::{self, LocalEnd};
-use crate::common::params::{Common, Op, Transport};
+use crate::common::params::{Common, Transport};
 use crate::common::thread_tag::{TAG_BYTE, ThreadTag};
 
 /// Requests that a queue holds beyond those of the experiment, if the device allows it.
@@ -55,7 +55,7 @@ fn memory<R: Rank>(
     layout: &Layout,
 ) -> Result<Mr, Stopped> {
     let buffer = local_end::memory(rank, context, common, layout.bytes())?;
-    pd.register(&buffer, rights()).map_err(failed)
+    pd.register(&buffer, rights(common.op)).map_err(failed)
 }
 
 /// Writes the thread into the payload of outgoing messages.
@@ -98,7 +98,8 @@ fn make<R: Rank>(
     let wanted = wanted.min(limits.max_inline_bytes);
     let qp = || {
         let builder = Qp::builder(qp_type(common.transport), send.cq(), recv.cq());
-        builder.max_send_wr(tx).max_recv_wr(rx).max_inline_data(wanted).build(&pd)
+        let builder = builder.max_send_wr(tx).max_recv_wr(rx).max_sge(common.sge, 1);
+        builder.max_inline_data(wanted).build(&pd)
     };
     let qps: Result<Vec<Qp>, _> = (0..common.qps).map(|_| qp()).collect();
     let qps = qps.map_err(failed)?;
@@ -126,7 +127,7 @@ impl Endpoint {
             local.gid = ours[0].gid.to_string();
         }
         let size = common.size_bytes;
-        let inline = !matches!(common.op, Op::Read)
+        let inline = common.op.has_payload()
             && size <= common.inline.wanted_bytes(size).into()
             && size <= local.inline_bytes.into();
         let peer = Peer {

@@ -32,7 +32,9 @@ pub struct Limits {
     pub max_cqe: u32,
     /// Longest memory region, in bytes.
     pub max_mr_bytes: u64,
-    /// READs that a queue pair may have under way, and serves: the smaller number.
+    /// Whether it has atomics.
+    pub has_atomics: bool,
+    /// READs and atomics that a queue pair may have under way, and serves: the smaller number.
     pub max_rd_atomic: u32,
     /// Most inline bytes of a queue pair; found by trial, since devices do not report it.
     pub max_inline_bytes: u32,
@@ -75,6 +77,7 @@ impl Limits {
             max_qp_wr: device.max_qp_wr,
             max_cqe: device.max_cqe,
             max_mr_bytes: device.max_mr_bytes,
+            has_atomics: device.has_atomics,
             max_rd_atomic: device.max_qp_rd_atom.min(device.max_qp_init_rd_atom),
             max_inline_bytes: max_inline_bytes(context)?,
             max_sge: device.max_sge,

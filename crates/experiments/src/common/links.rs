@@ -96,7 +96,7 @@ impl Links {
     ) -> Result<Self, Stopped> {
         let buffer = memory(rank, context, common, want.bytes.max(1))?;
         let pd = context.alloc_pd().map_err(failed)?;
-        let mr = pd.register(&buffer, rights()).map_err(failed)?;
+        let mr = pd.register(&buffer, rights(common.op)).map_err(failed)?;
         let is_ud = common.transport == Transport::Ud;
         let count = if is_ud { want.to.len().min(1) } else { want.to.len() } as u32;
         let cqe = |depth: u32, queues: u32| depth.saturating_mul(queues.max(1)).min(limits.max_cqe);

@@ -46,7 +46,7 @@ impl LocalEnd {
         qps: Vec<Qp>,
     ) -> Result<Self, Stopped> {
         for qp in &qps {
-            qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
+            qp.to_init(common.port, rights(common.op), QKEY).map_err(failed)?;
         }
         let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
         Ok(Self {

@@ -23,6 +23,7 @@ pub(crate) mod option;
 pub mod options;
 pub(crate) mod pace;
 pub(crate) mod params;
+pub(crate) mod pattern;
 pub(crate) mod rdma_cm;
 pub(crate) mod recv_queue;
 pub(crate) mod rules;

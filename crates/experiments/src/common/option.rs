@@ -93,6 +93,12 @@ impl Opt {
         self.words.iter().any(|word| word.contains(','))
     }
 
+    /// What the letter of an option that is yes or no means without a value.
+    #[must_use]
+    pub const fn bare_yes(letter: Option<char>) -> Option<&'static str> {
+        if letter.is_some() { Some("yes") } else { None }
+    }
+
     pub(crate) fn error(&self, reason: impl Into<String>) -> OptionError {
         OptionError { option: self.name.to_owned(), reason: reason.into() }
     }
@@ -204,7 +210,35 @@ macro_rules! number_field {
     };
 }
 
-pub(crate) use {choices, number_field, word_field};
+/// A field of type `bool`, written as yes or no.
+#[macro_export]
+macro_rules! yes_no_field {
+    ($name:literal, $letter:expr, $field:ident, $help:literal) => {
+        $crate::Field {
+            opt: $crate::Opt {
+                name: $name,
+                letter: $letter,
+                value_name: "YES|NO",
+                unit: "",
+                help: $help,
+                is_number: false,
+                words: &["yes", "no"],
+                bare: $crate::Opt::bare_yes($letter),
+            },
+            get: |p| if p.$field { "yes" } else { "no" }.to_owned(),
+            set: |p, text| {
+                p.$field = match text {
+                    "yes" | "on" => true,
+                    "no" | "off" => false,
+                    other => return Err($crate::no_such("answer", other, &["yes", "no"])),
+                };
+                Ok(())
+            },
+        }
+    };
+}
+
+pub(crate) use {choices, number_field, word_field, yes_no_field};
 
 /// Upper bound of every count; [`crate::check`] bounds the product of several counts.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;

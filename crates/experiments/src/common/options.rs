@@ -2,11 +2,12 @@
 
 use crate::common::model::{Link, Model};
 use crate::common::number;
-use crate::common::option::{COUNT_MAX, Field, Opt, count_or, number_field, within, word_field};
+use crate::common::option::{
+    COUNT_MAX, Field, Opt, count_or, number_field, within, word_field, yes_no_field,
+};
 use crate::common::params::{
     Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
 };
-use crate::common::words::no_such;
 
 /// Most threads of an end.
 const THREADS_MAX: u64 = 64;
@@ -16,33 +17,6 @@ const MESSAGE_MAX: u64 = 2 << 30;
 const PAUSE_MAX_NS: u64 = 60_000_000_000;
 /// Highest rate: one message a nanosecond.
 const RATE_MAX: u64 = 1_000_000_000;
-
-/// A field of type `bool`, written as yes or no.
-macro_rules! yes_no_field {
-    ($field:ident, $name:literal, $help:literal) => {
-        Field {
-            opt: Opt {
-                name: $name,
-                letter: None,
-                value_name: "YES|NO",
-                unit: "",
-                help: $help,
-                is_number: false,
-                words: &["yes", "no"],
-                bare: None,
-            },
-            get: |p| if p.$field { "yes" } else { "no" }.to_owned(),
-            set: |p, text| {
-                p.$field = match text {
-                    "yes" | "on" => true,
-                    "no" | "off" => false,
-                    other => return Err(no_such("answer", other, &["yes", "no"])),
-                };
-                Ok(())
-            },
-        }
-    };
-}
 
 /// The option `--transport`.
 pub const TRANSPORT: Field<Common> =
@@ -58,6 +32,14 @@ pub const SIZE: Field<Common> = number_field!(
 pub const MESSAGES: Field<Common> = number_field!(
     "messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "",
     "messages, round trips or samples in a run"
+);
+/// Longest measurement: a day.
+const DURATION_MAX_NS: u64 = 86_400_000_000_000;
+/// The option `--duration`.
+pub const DURATION: Field<Common> = number_field!(
+    "duration", None, duration_ns: u64, 0..=DURATION_MAX_NS, "TIME", "ns",
+    "time of all runs together, in place of --messages; trials before them find the number of \
+     messages; 0: --messages says it"
 );
 /// The option `--runs`.
 pub const RUNS: Field<Common> = number_field!(
@@ -228,8 +210,9 @@ pub const THREADS: Field<Common> = number_field!(
 );
 /// The option `--share-qp`.
 pub const SHARE_QP: Field<Common> = yes_no_field!(
-    share_qp,
     "share-qp",
+    None,
+    share_qp,
     "whether all threads of an end post to the same queue pairs, each to its share of their send \
      queues"
 );
@@ -276,15 +259,23 @@ pub const RX_DEPTH: Field<Common> = number_field!(
 /// The option `--outstanding-reads`.
 pub const OUTSTANDING_READS: Field<Common> = number_field!(
     "outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "",
-    "outstanding READs of a queue pair"
+    "outstanding READs and atomics of a queue pair"
 );
 /// The option `--flow`.
 pub const FLOW: Field<Common> =
     word_field!("flow", None, Flow, flow, "whether the sender keeps within the receive queue");
+/// The option `--verify`.
+pub const VERIFY: Field<Common> = yes_no_field!(
+    "verify",
+    None,
+    verify,
+    "whether the receiver checks each payload, and counts those that are damaged; it takes time"
+);
 /// The option `--touch`.
 pub const TOUCH: Field<Common> = yes_no_field!(
-    touch,
     "touch",
+    None,
+    touch,
     "whether the memory for timestamps is touched beforehand, so that no access to it page-faults"
 );
 /// The option `--memory`.
@@ -352,6 +343,11 @@ pub const MAX_SGE: Field<Common> = number_field!(
     "max-sge", None, max_sge: u32, 1..=u32::MAX, "N", "",
     "scatter/gather entries that a receive may have; it uses one, but an adapter reserves room \
      for all"
+);
+/// The option `--sge`.
+pub const SGE: Field<Common> = number_field!(
+    "sge", None, sge: u32, 1..=u32::MAX, "N", "",
+    "pieces of memory that the payload of a request lies in, one behind the other"
 );
 /// The option `--seed`.
 pub const SEED: Field<Common> =

@@ -34,6 +34,10 @@ words! {
         Read = "read",
         /// WRITE, then READ of the same bytes; the target does nothing. For `ping` only.
         WriteRead = "write_read",
+        /// Atomic fetch-and-add of 1 to eight bytes; the target does nothing.
+        FetchAdd = "fetch_add",
+        /// Atomic compare-and-swap of eight bytes that are as compared; the target does nothing.
+        CmpSwap = "cmp_swap",
     }
 }
 
@@ -50,10 +54,28 @@ impl Op {
         matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
     }
 
-    /// Whether it reads the target's memory.
+    /// Whether it is an atomic.
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CmpSwap)
+    }
+
+    /// Whether it reads the target's memory: a READ or an atomic.
     #[must_use]
     pub const fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::WriteRead)
+        matches!(self, Self::Read | Self::WriteRead) || self.is_atomic()
+    }
+
+    /// Whether the request carries a payload, which may go inline.
+    #[must_use]
+    pub const fn has_payload(self) -> bool {
+        !matches!(self, Self::Read) && !self.is_atomic()
+    }
+
+    /// Whether the target does not notice it: only its initiator knows that it is done.
+    #[must_use]
+    pub const fn is_unnoticed(self) -> bool {
+        self.reads() || matches!(self, Self::Write)
     }
 
     /// Whether it is a WRITE, with or without immediate data.
@@ -168,6 +190,8 @@ pub struct Common {
     pub size_bytes: u64,
     /// Messages, or round trips, of a run.
     pub messages: u64,
+    /// Instead of `messages`: the time of all runs together; 0: none.
+    pub duration_ns: u64,
     /// Runs. Both ends meet before each.
     pub runs: u64,
     /// Messages before the first run, kept apart.
@@ -205,10 +229,12 @@ pub struct Common {
     pub tx_depth: u32,
     /// Requests that a receive queue holds.
     pub rx_depth: u32,
-    /// READs under way.
+    /// READs and atomics under way.
     pub outstanding_reads: u8,
     /// Whether the sender keeps within the receive queue.
     pub flow: Flow,
+    /// Whether the payload is a pattern that the receiver checks.
+    pub verify: bool,
     /// Whether memory for stamps is touched before.
     pub touch: bool,
     /// What kind of memory messages lie in.
@@ -227,6 +253,8 @@ pub struct Common {
     pub min_rnr_timer: u8,
     /// After so long a message that may be lost is taken to be lost.
     pub lost_after_ns: u64,
+    /// Pieces of memory that the payload of a send lies in.
+    pub sge: u32,
     /// Pieces that a receive may have.
     pub max_sge: u32,
     /// Seed of all random numbers; the same seed gives the same numbers.
@@ -244,6 +272,7 @@ impl Common {
         op: Op::Send,
         size_bytes: 32,
         messages: 100_000,
+        duration_ns: 0,
         runs: 1,
         warm_up: 1000,
         inline: Inline::Auto,
@@ -264,6 +293,7 @@ impl Common {
         rx_depth: 512,
         outstanding_reads: 1,
         flow: Flow::Credit,
+        verify: false,
         touch: true,
         memory: Memory::Device,
         port: 1,
@@ -273,6 +303,7 @@ impl Common {
         rnr_retry: 7,
         min_rnr_timer: 12,
         lost_after_ns: 2_000_000_000,
+        sge: 1,
         max_sge: 1,
         seed: 1,
         stream: 0,

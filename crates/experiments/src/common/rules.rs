@@ -9,6 +9,8 @@ use crate::common::params::{Common, Op, Polling};
 pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
 /// Most messages of a point that have samples each: an end keeps up to 27 bytes of each.
 pub const SAMPLES_MAX: u64 = 1 << 25;
+/// Bytes that an atomic works on (IBA 9.4.5).
+pub const ATOMIC_BYTES: u64 = 8;
 /// Bytes of a message that carry its number.
 pub const NUMBER_BYTES: u64 = 8;
 

@@ -1,7 +1,7 @@
 //! Posts messages from requests that are built once, and counts the slots of their queue.
 
 use rdmalab_rank::Stopped;
-use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{Mr, RemoteBuffer, SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
 use crate::common::connection::QKEY;
@@ -52,9 +52,10 @@ impl<'a> Sender<'a> {
         places: &Places,
         capacity: u64,
     ) -> Self {
-        let pieces: Vec<[Sge<'a>; 1]> = places
+        let (layout, count) = (&end.layout, common.sge);
+        let pieces: Vec<Vec<Sge<'a>>> = places
             .iter()
-            .map(|(from, _)| [end.mr.sge(end.layout.out_at(*from), end.layout.size)])
+            .map(|(from, _)| pieces(&end.mr, layout.out_at(*from), layout.size, count))
             .collect();
         let requests: Vec<_> = places
             .iter()
@@ -131,6 +132,13 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// Memory as so many pieces of about the same length, one behind the other.
+pub(crate) fn pieces(mr: &Mr, at: usize, bytes: usize, count: u32) -> Vec<Sge<'_>> {
+    let count = count as usize;
+    let edge = |i: usize| bytes * i / count;
+    (0..count).map(|i| mr.sge(at + edge(i), edge(i + 1) - edge(i))).collect()
+}
+
 fn request<'s, 'a>(
     end: &'a Endpoint,
     op: Op,
@@ -143,12 +151,27 @@ fn request<'s, 'a>(
         Op::Send | Op::SendImm => SendRequest::send(sges),
         Op::Write | Op::WriteImm | Op::WriteRead => SendRequest::write(sges, &end.peer.memory, at),
         Op::Read => SendRequest::read(sges, &end.peer.memory, at),
+        Op::FetchAdd | Op::CmpSwap => atomic(op, sges, &end.peer.memory, at),
     };
     let request = if op.has_imm() { request.with_imm(0) } else { request };
-    let request = if end.inline && op != Op::Read { request.inline_data() } else { request };
+    let request = if end.inline && op.has_payload() { request.inline_data() } else { request };
     match end.peer.ahs.get(qp) {
         Some(ah) => request.to(ah, end.peer.qpns[qp], QKEY),
         None => request,
+    }
+}
+
+/// An atomic on eight bytes of the peer's memory, whose old value comes into `result`.
+pub(crate) fn atomic<'s, 'a>(
+    op: Op,
+    result: &'s [Sge<'a>],
+    memory: &RemoteBuffer,
+    at: u64,
+) -> SendRequest<'s, 'a> {
+    match op {
+        // The memory begins with zeros, so the comparison holds each time.
+        Op::CmpSwap => SendRequest::compare_swap(result, memory, at, 0, 0),
+        _ => SendRequest::fetch_add(result, memory, at, 1),
     }
 }
 

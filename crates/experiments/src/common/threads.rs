@@ -429,11 +429,11 @@ fn figures(all: &[Outcome], sum: &mut Outcome) {
         let together = match quantity {
             Quantity::Rate | Quantity::Bandwidth => values().sum(),
             Quantity::MessageTime => 1.0 / values().map(|ns| 1.0 / ns).sum::<f64>(),
-            Quantity::CpuShare => figure.value,
+            Quantity::CpuShare | Quantity::KernelShare => figure.value,
             _ => values().sum::<f64>() / count,
         };
         sum.push_figure(quantity, &figure.label, together);
-        if quantity != Quantity::CpuShare {
+        if !matches!(quantity, Quantity::CpuShare | Quantity::KernelShare) {
             for (index, value) in each.iter().enumerate() {
                 if let Some(value) = value {
                     sum.push_figure(quantity, &of_thread(&figure.label, index), *value);

@@ -107,10 +107,7 @@ impl Ended {
         if rank.index() == 0 {
             found(&mut self.outcome);
         }
-        if let Some(share) = self.effort.share() {
-            let label = format!("rank {}", rank.index());
-            self.outcome.push_figure(Quantity::CpuShare, &label, share);
-        }
+        self.effort.push(&mut self.outcome, &format!("rank {}", rank.index()));
         self.outcome
     }
 }

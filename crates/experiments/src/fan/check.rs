@@ -8,8 +8,8 @@ use crate::common::rules::{Fault, MEMORY_MAX_BYTES, SAMPLES_MAX, must};
 
 /// The rules of this experiment.
 pub(super) fn check(common: &Common, own: &Fan, limits: &Limits) -> Result<(), Fault> {
-    must(common.op != Op::WriteRead, "op", || {
-        "write_read works with `ping` only: choose write or read".to_owned()
+    must(common.op != Op::WriteRead && !common.op.is_atomic(), "op", || {
+        format!("fan has no {}: choose write or read", common.op)
     })?;
     let is_group = own.cast == Cast::Group;
     let is_read = common.op.reads();

@@ -4,7 +4,7 @@ use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 
 use super::shape::Schedule;
-use crate::common::effort::Effort;
+use crate::common::effort::{Effort, push_shares};
 use crate::common::params::Common;
 use crate::common::samples::stamp_memory;
 
@@ -221,11 +221,12 @@ fn fairness(means: &[f64]) -> Option<f64> {
 
 /// Processor time of rank 0, and of the others in the mean.
 pub(crate) fn efforts(all: &[(Effort, u64)], peers: usize, outcome: &mut Outcome) {
-    let shares: Vec<f64> = all.iter().filter_map(|(effort, _)| effort.share()).collect();
+    let shares: Vec<[f64; 2]> = all.iter().filter_map(|(effort, _)| effort.shares()).collect();
     if shares.len() > peers {
-        let mean = shares[1..=peers].iter().sum::<f64>() / peers as f64;
-        outcome.push_figure(Quantity::CpuShare, "rank 0", shares[0]);
-        outcome.push_figure(Quantity::CpuShare, "others, mean", mean);
+        let others = &shares[1..=peers];
+        let mean = |i: usize| others.iter().map(|shares| shares[i]).sum::<f64>() / peers as f64;
+        let mean = [mean(0), mean(1)];
+        push_shares(outcome, &[("rank 0", Some(shares[0])), ("others, mean", Some(mean))]);
     }
 }
 

@@ -106,9 +106,7 @@ impl Workload for Mr {
         }
         outcome.push_fact("backing", rounds.user.backing());
         rounds.series(common, &mut outcome);
-        if let Some(share) = effort.share() {
-            outcome.push_figure(Quantity::CpuShare, "rank 0", share);
-        }
+        effort.push(&mut outcome, "rank 0");
         Ok(outcome)
     }
 }

@@ -60,7 +60,7 @@ impl TrialEnd {
         let pd = context.alloc_pd().map_err(failed)?;
         let buffer = local_end::memory(rank, context, common, plan.bytes())?;
         let paged = if setting.is_paged { Access::ON_DEMAND } else { Access::LOCAL_READ };
-        let mr = pd.register(&buffer, rights() | paged).map_err(failed)?;
+        let mr = pd.register(&buffer, rights(common.op) | paged).map_err(failed)?;
         if setting.is_paged && plan.work_around == WorkAround::Prefetch {
             pd.prefetch(&mr, 0, buffer.len(), true).map_err(failed)?;
         }
@@ -75,7 +75,7 @@ impl TrialEnd {
         let qps: Result<Vec<Qp>, _> = (0..common.qps).map(|_| qp()).collect();
         let qps = qps.map_err(failed)?;
         let endpoint = |qp: &Qp| {
-            qp.to_init(common.port, rights(), 0)?;
+            qp.to_init(common.port, rights(common.op), 0)?;
             qp.endpoint(path, psn(common.seed, rank.index(), qp))
         };
         let ours: Result<Vec<QpEndpoint>, _> = qps.iter().map(endpoint).collect();

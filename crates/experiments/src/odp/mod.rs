@@ -186,9 +186,7 @@ impl Workload for Odp {
         if rank.index() == 0 {
             trials.outcome(&mut outcome);
         }
-        if let Some(share) = effort.share() {
-            outcome.push_figure(Quantity::CpuShare, &format!("rank {}", rank.index()), share);
-        }
+        effort.push(&mut outcome, &format!("rank {}", rank.index()));
         Ok(outcome)
     }
 }

@@ -33,7 +33,7 @@ impl Workload for Oneway {
         Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
         Common [POLL_RECV]
         Own [BURST]
-        Common [PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH]
+        Common [PAUSE PAUSE_BY RATE ARRIVALS DURATION QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH]
         Common [OUTSTANDING_READS FLOW]
         Own [STAMPS]
         Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED LINK SIM]
@@ -59,7 +59,8 @@ impl Workload for Oneway {
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
         must(!common.op.reads(), "op", || {
-            "a READ is a round trip and has no one-way time: choose another op, or `ping`"
+            "READs and atomics are round trips, without a one-way time: choose another op, or \
+             `ping`"
                 .to_owned()
         })?;
         let is_numbered = !common.op.has_imm();

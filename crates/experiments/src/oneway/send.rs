@@ -264,7 +264,7 @@ impl<R: Rank> Sending<'_, R> {
             self.joint_series(&mut outcome, warm_up, &joined);
         }
         self.own_series(&mut outcome, warm_up);
-        Effort::push_shares(&mut outcome, self.effort, theirs.map(|(effort, _)| effort));
+        Effort::push_both(&mut outcome, self.effort, theirs.map(|(effort, _)| effort));
         self.end.facts(&mut outcome);
         Ok(outcome)
     }

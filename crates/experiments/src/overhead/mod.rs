@@ -9,7 +9,7 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Context, Cq, Mr, Qp, QpState, RecvBatch, RecvRequest, Sge, Wc};
 
-use crate::blast::{is_passive, receive};
+use crate::blast::receive;
 use crate::common::completions::failed;
 use crate::common::connection::{QKEY, qp_type};
 use crate::common::credits::Credits;
@@ -257,7 +257,7 @@ fn call<R: Rank>(
         partial: 0,
         sent: 0,
     };
-    let is_passive = is_passive(common);
+    let is_passive = common.op.is_unnoticed();
     let mut effort = Effort::default();
     let mut lockstep = Lockstep::new(rank, end);
     for (index, lists) in parts(common).enumerate() {
@@ -396,7 +396,7 @@ impl<R: Rank> Calls<'_, R> {
         outcome.push_count("sent", self.sent);
         outcome.push_count("partial_polls", self.partial);
         let theirs = receive::Received::from_words(&gather_or_keep(self.rank, &mut outcome, None)?);
-        if let Some(found) = theirs.as_ref().filter(|_| !is_passive(self.common)) {
+        if let Some(found) = theirs.as_ref().filter(|_| !self.common.op.is_unnoticed()) {
             let received: u64 = found.parts.iter().map(|part| part.messages).sum();
             outcome.push_count("received", received);
             outcome.push_count("lost", self.sent.saturating_sub(received));
@@ -404,7 +404,7 @@ impl<R: Rank> Calls<'_, R> {
             outcome.push_count("duplicated", received.saturating_sub(self.sent));
             outcome.push_count("reordered", found.reordered);
         }
-        Effort::push_shares(&mut outcome, effort, theirs.map(|found| found.effort));
+        Effort::push_both(&mut outcome, effort, theirs.map(|found| found.effort));
         self.end.facts(&mut outcome);
         Ok(outcome)
     }

@@ -8,6 +8,7 @@ use crate::common::endpoint::Endpoint;
 use crate::common::gather::{gather, gather_or_keep};
 use crate::common::pace::{DUE, Pace, Span, sleep_until_nearly};
 use crate::common::params::{Common, Transport};
+use crate::common::pattern::push_damaged;
 use crate::common::samples::stamp_memory;
 
 /// The pause before a round trip.
@@ -35,6 +36,8 @@ pub(super) struct Log<'a> {
     late: u64,
     /// Answers that came again.
     duplicated: u64,
+    /// With `--verify`, answers that were not as they had to be.
+    pub damaged: u64,
     pub effort: Effort,
 }
 
@@ -54,6 +57,7 @@ impl<'a> Log<'a> {
             lost: Vec::new(),
             late: 0,
             duplicated: 0,
+            damaged: 0,
             effort: Effort::default(),
         }
     }
@@ -139,6 +143,12 @@ impl<'a> Log<'a> {
         let half = !self.common.op.reads();
         outcome.push_series(Quantity::RoundTrip, "", warm_up, samples);
         outcome.date_largest(|trip| self.ends.get(trip).copied());
+        if self.pace.is_none() && count > 0 {
+            let per_s = count as f64 / sum * 1e9;
+            outcome.push_figure(Quantity::Rate, "1 / RTT", per_s);
+            let bytes_per_s = per_s * self.common.size_bytes as f64;
+            outcome.push_figure(Quantity::Bandwidth, "size / RTT", bytes_per_s);
+        }
         if half && count > 0 {
             // Elapsed time over twice the number of round trips, as the study has it.
             let mean = sum / (2 * count) as f64;
@@ -150,7 +160,7 @@ impl<'a> Log<'a> {
             outcome.push_count("late", self.late);
             outcome.push_count("duplicated", self.duplicated);
         }
-        finish(rank, end, self.effort, outcome)
+        finish(rank, end, self.common, (self.effort, self.damaged), outcome)
     }
 }
 
@@ -179,28 +189,33 @@ impl Log<'_> {
     }
 }
 
-/// Adds the processor time of both ends, and the facts.
-pub(super) fn finish<R: Rank>(
+/// Adds the processor time of both ends, damaged messages, and the facts.
+fn finish<R: Rank>(
     rank: &R,
     end: &Endpoint,
-    effort: Effort,
+    common: &Common,
+    (effort, damaged): (Effort, u64),
     mut outcome: Outcome,
 ) -> Result<Outcome, Stopped> {
     let theirs = gather_or_keep(rank, &mut outcome, None)?;
-    Effort::push_shares(&mut outcome, effort, Effort::from_words(&theirs));
+    Effort::push_both(&mut outcome, effort, Effort::from_words(&theirs));
+    if common.verify {
+        let there = theirs.get(Effort::WORDS).copied().unwrap_or(0);
+        push_damaged(&mut outcome, damaged + there);
+    }
     end.facts(&mut outcome);
     Ok(outcome)
 }
 
-/// Gives rank 0 the effort of rank 1.
+/// Gives rank 0 the effort of rank 1, and how many messages were damaged there.
 pub(super) fn send_effort<R: Rank>(
     rank: &R,
     end: &Endpoint,
-    effort: Effort,
+    (effort, damaged): (Effort, u64),
     cut_short: Option<String>,
 ) -> Result<Outcome, Stopped> {
     let mut outcome = Outcome { cut_short, ..Outcome::default() };
-    match gather(rank, &effort.to_words()) {
+    match gather(rank, &[&effort.to_words()[..], &[damaged]].concat()) {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
         _ => {}
     }

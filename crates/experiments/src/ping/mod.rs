@@ -1,9 +1,9 @@
 //! `ping`: round trips, as in macarthur2012.
 //!
 //! Rank 0 sends a message, rank 1 answers in the same way; or rank 1 does nothing while rank 0
-//! READs, or WRITEs and READs back. One stamp a round trip: the end of one is the begin of the
-//! next, so that the time to post receives again is counted, and spent while a message is under
-//! way. Only after a pause a round trip has a stamp of its own to begin with.
+//! READs, WRITEs and READs back, or does atomics. One stamp a round trip: the end of one is the
+//! begin of the next, so that the time to post receives again is counted, and spent while a message
+//! is under way. Only after a pause a round trip has a stamp of its own to begin with.
 
 mod log;
 mod marks;
@@ -21,6 +21,7 @@ use crate::common::limits::Limits;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Op};
+use crate::common::pattern;
 use crate::common::rules::{Fault, share_of_send_queue, write_is_looked_for};
 use crate::common::threads::{self, Traffic};
 use crate::workload::{ResultKind, ResultShape, Workload, transfer_ns};
@@ -34,14 +35,14 @@ const REQUESTS: u32 = 3;
 impl Workload for Ping {
     const NAME: &'static str = "ping";
     const SUMMARY: &'static str = "round trips: one rank sends and the other one answers, or is \
-        passive and is read and written";
+        passive and is read, written, or changed by atomics";
     const OPTIONS: &'static [Choice<Self>] = choices! {
-        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
-        Common [POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS QPS THREADS SHARE_QP MTU SL TX_DEPTH]
-        Common [RX_DEPTH OUTSTANDING_READS]
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL]
+        Common [POLL_SEND POLL_RECV PAUSE PAUSE_BY RATE ARRIVALS DURATION SGE QPS THREADS SHARE_QP]
+        Common [MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS]
         Own [UNSIGNALLED]
-        Common [TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER LOST_AFTER]
-        Common [SEED LINK SIM]
+        Common [VERIFY TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER]
+        Common [LOST_AFTER SEED LINK SIM]
     };
     const COMMON: Common = Common::DEFAULT;
     const OWN: Self = Self { unsignalled: Unsignalled::Write };
@@ -60,6 +61,9 @@ impl Workload for Ping {
     ];
 
     fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
+        if common.verify {
+            pattern::check(common)?;
+        }
         if common.threads > 1 {
             share_of_send_queue(common, REQUESTS)?;
         }
@@ -67,9 +71,9 @@ impl Workload for Ping {
     }
 
     fn quantities(&self, common: &Common) -> Vec<Quantity> {
-        let mut all = vec![Quantity::RoundTrip];
+        let mut all = vec![Quantity::RoundTrip, Quantity::Rate];
         all.extend((!common.op.reads()).then_some(Quantity::HalfRoundTrip));
-        all.extend((common.rate_per_s > 0).then_some(Quantity::Rate));
+        all.extend((common.rate_per_s == 0).then_some(Quantity::Bandwidth));
         all
     }
 
@@ -104,10 +108,11 @@ impl Workload for Ping {
 
 impl Traffic for Ping {
     fn layout(&self, common: &Common) -> Layout {
-        if !common.tags_payload() {
+        let is_checked = common.verify && matches!(common.op, Op::Send | Op::SendImm);
+        if !common.tags_payload() && !is_checked {
             return Layout::new(common, 1, 1);
         }
-        // The thread of a message has to be read before the next message overwrites it.
+        // A message has to be read before the next one overwrites it.
         let qps = common.qps as usize;
         let each = (common.rx_depth as usize).min(Layout::most_places(common) / qps).max(1);
         Layout::new(common, 1, each * qps).apart(true)

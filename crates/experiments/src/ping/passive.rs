@@ -1,10 +1,10 @@
-//! Round trips against an end that does nothing: READ, and WRITE then READ.
+//! Round trips against an end that does nothing: READ, WRITE then READ, and atomics.
 
 use std::sync::atomic::Ordering;
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{SendBatch, SendRequest, Wc};
 
 use super::log::{Log, send_effort};
 use super::marks::mark;
@@ -14,7 +14,9 @@ use crate::common::effort::{Begin, Effort};
 use crate::common::endpoint::Endpoint;
 use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::params::{Common, Op};
+use crate::common::pattern;
 use crate::common::samples::parts;
+use crate::common::sender::{atomic, pieces};
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.
@@ -33,8 +35,8 @@ struct Client<'a, R> {
 impl<'a, R: Rank> Client<'a, R> {
     fn new(common: &'a Common, own: &Ping, rank: &'a R, end: &'a Endpoint) -> Self {
         let layout = &end.layout;
-        let out: [Sge<'a>; 1] = [end.mr.sge(layout.out_at(0), layout.size)];
-        let back: [Sge<'a>; 1] = [end.mr.sge(layout.in_at(0), layout.size)];
+        let out = pieces(&end.mr, layout.out_at(0), layout.size, common.sge);
+        let back = pieces(&end.mr, layout.in_at(0), layout.size, common.sge);
         let there = layout.in_at(0) as u64;
         let write = SendRequest::write(&out, &end.peer.memory, there);
         let write = if end.inline { write.inline_data() } else { write };
@@ -43,6 +45,9 @@ impl<'a, R: Rank> Client<'a, R> {
             (Op::WriteRead, Unsignalled::Neither) => (vec![write.signaled(), read.signaled()], 2),
             (Op::WriteRead, Unsignalled::Write) => (vec![write, read.signaled()], 1),
             (Op::WriteRead, Unsignalled::Read) => (vec![write.signaled(), read], 1),
+            (op, _) if op.is_atomic() => {
+                (vec![atomic(op, &back, &end.peer.memory, there).signaled()], 1)
+            }
             _ => (vec![read.signaled()], 1),
         };
         let looks = common.op == Op::WriteRead && own.unsignalled == Unsignalled::Read;
@@ -56,10 +61,43 @@ impl<'a, R: Rank> Client<'a, R> {
                 return Err(stopped(self.rank));
             }
             log.wait(self.rank)?;
+            if self.common.verify {
+                self.spoil();
+            }
             self.trip(log.trips)?;
+            if self.common.verify {
+                log.damaged += u64::from(!self.is_intact(log.trips));
+            }
             log.end(self.rank.now(), true);
         }
         Ok(())
+    }
+
+    /// Overwrites what the trip before brought, so that one that brings nothing is not taken for
+    /// intact. WRITE and READ have another pattern each time.
+    fn spoil(&self) {
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        match self.common.op {
+            Op::WriteRead => {}
+            op if op.is_atomic() => memory.write_u64(layout.in_at(0), u64::MAX),
+            _ => pattern::fill(memory, 1, layout.in_at(0), 0..layout.size),
+        }
+    }
+
+    /// Whether what the `number`-th one brought is as it has to be.
+    fn is_intact(&self, number: u64) -> bool {
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        let at = layout.in_at(0);
+        match self.common.op {
+            // All queue pairs add to the same word.
+            Op::FetchAdd => memory.read_u64(at) == number,
+            Op::CmpSwap => memory.read_u64(at) == 0,
+            Op::WriteRead => {
+                let last = memory.byte(at + layout.size - 1).load(Ordering::Acquire);
+                last == mark(number) && pattern::is_intact(memory, number, at, 0..layout.size - 1)
+            }
+            _ => pattern::is_intact(memory, 0, at, 0..layout.size),
+        }
     }
 
     /// The `number`-th one.
@@ -69,6 +107,9 @@ impl<'a, R: Rank> Client<'a, R> {
         let (mark, qps) = (mark(number), &self.end.qps);
         let qp = if qps.len() == 1 { &qps[0] } else { &qps[(number % qps.len() as u64) as usize] };
         if self.common.op == Op::WriteRead {
+            if self.common.verify {
+                pattern::fill(memory, number, layout.out_at(0), 0..layout.size - 1);
+            }
             memory.byte(layout.out_at(0) + layout.size - 1).store(mark, Ordering::Release);
         }
         for i in 0..self.batch.len() {
@@ -79,9 +120,9 @@ impl<'a, R: Rank> Client<'a, R> {
         while left > 0 {
             let mut wcs = [Wc::default(); 2];
             let found =
-                self.end.send.wait(self.rank, &mut wcs[..left], "the completion of a READ")?;
+                self.end.send.wait(self.rank, &mut wcs[..left], "the completion of a request")?;
             if let Some(wc) = wcs[..found].iter().find(|wc| !wc.is_ok()) {
-                return Err(self.end.explain(wc, "read"));
+                return Err(self.end.explain(wc, self.common.op.name()));
             }
             left -= found;
         }
@@ -121,6 +162,9 @@ pub(super) fn server<R: Rank>(
     rank: &R,
     end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
+    if common.verify && common.op == Op::Read {
+        pattern::fill(end.memory(), 0, end.layout.in_at(0), 0..end.layout.size);
+    }
     let mut lockstep = Lockstep::new(rank, end);
     let mut effort = Effort::default();
     for _ in parts(common) {
@@ -132,5 +176,5 @@ pub(super) fn server<R: Rank>(
         begin.end(rank, &mut effort);
         lockstep.part_ended(result)?;
     }
-    send_effort(rank, end, effort, lockstep.cut_short)
+    send_effort(rank, end, (effort, 0), lockstep.cut_short)
 }

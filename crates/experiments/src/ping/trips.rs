@@ -15,6 +15,7 @@ use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::losses::{DONE_REPEATS, Losses, through_losses_ns};
 use crate::common::pace::longest_gap_ns;
 use crate::common::params::{Common, Transport};
+use crate::common::pattern;
 use crate::common::recv_queue::RecvQueue;
 use crate::common::samples::parts;
 use crate::common::sender::{Sender, TAKEN, each_completion};
@@ -39,6 +40,8 @@ pub(super) struct Trips<'a, R> {
     /// The queue pair and the number of a receive that was used up and is to be posted again.
     to_repost: Option<(usize, u64)>,
     received: u64,
+    /// With `--verify`, messages that came to this end and were not as they had to be.
+    damaged: u64,
     losses: Losses,
 }
 
@@ -67,6 +70,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             limit_ns: if answers_through { through_losses_ns(limit_ns) } else { limit_ns },
             to_repost: None,
             received: 0,
+            damaged: 0,
             losses: Losses::default(),
         })
     }
@@ -80,6 +84,10 @@ impl<'a, R: Rank> Trips<'a, R> {
         };
         while self.senders[qp].account.room() == 0 {
             self.reap()?;
+        }
+        if self.common.verify {
+            let layout = &self.end.layout;
+            pattern::fill(self.end.memory(), i, layout.out_at(0), 0..layout.size - 1);
         }
         self.out.store(mark(i), Ordering::Release);
         self.senders[qp].post(1, i, 1, is_last)
@@ -151,12 +159,28 @@ impl<'a, R: Rank> Trips<'a, R> {
 
     /// The mark of a message that came into that receive.
     fn mark_at(&self, wr_id: u64) -> u8 {
-        if !self.common.tags_payload() {
+        if !self.end.layout.is_apart {
             return self.inbox.load(Ordering::Acquire);
         }
         let layout = &self.end.layout;
         let at = layout.in_at(place_of(wr_id)) + layout.size - 1;
         self.end.thread_tag.memory(&self.end.mr, wr_id).byte(at).load(Ordering::Acquire)
+    }
+
+    /// Checks the message that came, whose last byte is its mark.
+    #[inline]
+    fn verify(&mut self, i: u64) {
+        if self.common.verify {
+            let (memory, layout) = (self.end.memory(), &self.end.layout);
+            let place = match self.to_repost {
+                Some((_, wr_id)) if layout.is_apart => place_of(wr_id),
+                _ => 0,
+            };
+            let (at, last) = (layout.in_at(place), layout.size - 1);
+            let has_mark = memory.byte(at + last).load(Ordering::Acquire) == mark(i);
+            let is_intact = has_mark && pattern::is_intact(memory, i, at, 0..last);
+            self.damaged += u64::from(!is_intact);
+        }
     }
 
     /// Receives the answer to message `i`; whether it came. One to an earlier message is late, or
@@ -191,6 +215,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             begin.end(self.rank, &mut log.effort);
             lockstep.part_ended(result)?;
         }
+        log.damaged = self.damaged;
         log.outcome(self.rank, self.end, lockstep.cut_short)
     }
 
@@ -206,6 +231,9 @@ impl<'a, R: Rank> Trips<'a, R> {
             self.send(i, k + self.senders.len() as u64 >= trips)?;
             self.repost()?;
             received = self.receive_answer(i, log)?;
+            if received {
+                self.verify(i);
+            }
             log.end(self.rank.now(), received);
             self.losses.note(received, self.limit_ns, "the other end")?;
             self.drain()?;
@@ -236,7 +264,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             begin.end(self.rank, &mut effort);
             lockstep.part_ended(result)?;
         }
-        send_effort(self.rank, self.end, effort, lockstep.cut_short)
+        send_effort(self.rank, self.end, (effort, self.damaged), lockstep.cut_short)
     }
 
     /// Answers until so many messages were received, or until rank 0 says that the part is over.
@@ -251,6 +279,7 @@ impl<'a, R: Rank> Trips<'a, R> {
                 Some(found) => {
                     let Some(number) = next_number(self.received, found) else { continue };
                     self.received = number;
+                    self.verify(number);
                     self.send(self.received, self.received + self.senders.len() as u64 >= last)?;
                     self.received += 1;
                     self.repost()?;

@@ -183,7 +183,7 @@ impl<'a, R: Rank> Trips<'a, R> {
         if let Some(effort) = Effort::from_words(&theirs) {
             let times = theirs[Effort::WORDS..].iter().map(|ns| *ns as f64).collect();
             push(&mut outcome, "rank 1", self.common, times);
-            Effort::push_shares(&mut outcome, self.log.effort, Some(effort));
+            Effort::push_both(&mut outcome, self.log.effort, Some(effort));
         }
         outcome.push_count("sent", self.trips);
         self.links.facts(&mut outcome, self.is_inline);

@@ -127,9 +127,7 @@ impl Workload for Rpc {
         if rank.index() == 0 {
             log.outcome(rank, common, &mut outcome);
         }
-        if let Some(share) = effort.share() {
-            outcome.push_figure(Quantity::CpuShare, &format!("rank {}", rank.index()), share);
-        }
+        effort.push(&mut outcome, &format!("rank {}", rank.index()));
         outcome.push_fact("replicas", rank.count() - 2);
         links.facts(&mut outcome, links.is_inline(common, common.size_bytes));
         Ok(outcome)

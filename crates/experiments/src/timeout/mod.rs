@@ -253,9 +253,7 @@ fn active_end<R: Rank>(
     outcome.push_series(Quantity::Timeout, "T_o", 0, each);
     let nominal_ns = nominal_ns(common.timeout) as f64;
     outcome.push_figure(Quantity::Timeout, "T_tr", nominal_ns);
-    if let Some(share) = effort.share() {
-        outcome.push_figure(Quantity::CpuShare, "rank 0", share);
-    }
+    effort.push(outcome, "rank 0");
     Ok(())
 }
 

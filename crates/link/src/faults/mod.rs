@@ -29,6 +29,9 @@ pub enum Action {
     Reorder(u32),
     /// One bit of them is changed, so that the receiver drops them.
     Corrupt,
+    /// One bit of their payload is changed before the invariant CRC is computed, so that the
+    /// receiver takes them.
+    Damage,
     /// They leave later by `ns`, and by up to `jitter_ns` more.
     Delay {
         /// The least delay, ns.
@@ -181,6 +184,7 @@ impl Quirk for Rules {
                 Action::Duplicate => fate.copies += 1,
                 Action::Reorder(by) => fate.behind = fate.behind.max(by),
                 Action::Corrupt => fate.corrupt = Some(mix(draw, 2)),
+                Action::Damage => fate.damage = Some(mix(draw, 3)),
                 Action::Delay { ns, jitter_ns } => {
                     let more_ns = scaled(mix(draw, 1), jitter_ns);
                     fate.delay_ns = fate.delay_ns.saturating_add(ns).saturating_add(more_ns);

@@ -30,8 +30,9 @@ const TYPES: [(&str, u16); 11] = [
 ];
 
 /// The actions and quirks of a specification.
-pub(crate) const ACTIONS: &str = "drop, duplicate, reorder [N], corrupt, delay TIME, rate BITS, \
-                                  partition FROM..TO, rnr-nak, drop-response N, damming [FROM..TO]";
+pub(crate) const ACTIONS: &str = "drop, duplicate, reorder [N], corrupt, damage, delay TIME, \
+                                  rate BITS, partition FROM..TO, rnr-nak, drop-response N, \
+                                  damming [FROM..TO]";
 const SELECTORS: &str = "P%, of TYPES, nth N, every N, first, again, psn A..B, to X, from X, \
                          over memory|network, inline, gathered, payload A..B, FROM..TO";
 
@@ -83,6 +84,7 @@ fn action(name: &str, words: &mut Words<'_>) -> Parsed<Action> {
         "drop" | "partition" => Action::Drop,
         "duplicate" => Action::Duplicate,
         "corrupt" => Action::Corrupt,
+        "damage" => Action::Damage,
         "reorder" => Action::Reorder(match words.peek().and_then(|word| word.parse().ok()) {
             Some(0) => return Err("reorder 0 has no effect: choose 1 or more".to_owned()),
             Some(by) => {

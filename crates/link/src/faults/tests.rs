@@ -188,13 +188,17 @@ fn times_and_rates() {
 
 #[test]
 fn other_fates() {
-    let mut rules = rules("duplicate nth 1; corrupt nth 2; reorder 3 nth 3");
+    let mut rules = rules("duplicate nth 1; corrupt nth 2; reorder 3 nth 3; damage nth 4");
     let mut fate = |psn| rules.packet_leaves(&leaving(1, Class::Send, psn), 0);
     assert_eq!(fate(0).copies, 1);
     assert!(fate(1).corrupt.is_some());
     assert_eq!(fate(2).behind, 3);
-    assert_eq!(fate(3), Fate::default());
-    assert_eq!(rules.met(), [1, 1, 1]);
+    let damaged = fate(3);
+    let mut payload = [0u8; 9];
+    assert!(damaged.damage(&mut payload) && !damaged.damage(&mut []));
+    assert_eq!(payload.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+    assert!(!fate(4).damage(&mut payload));
+    assert_eq!(rules.met(), [1, 1, 1, 1]);
 }
 
 #[test]

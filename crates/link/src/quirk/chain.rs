@@ -115,6 +115,7 @@ impl Chain {
                 met: fate.met | next.met << moment.first_label,
                 lost: next.lost,
                 corrupt: fate.corrupt.or(next.corrupt),
+                damage: fate.damage.or(next.damage),
                 copies: fate.copies + next.copies,
                 delay_ns: fate.delay_ns.saturating_add(next.delay_ns),
                 behind: fate.behind.max(next.behind),

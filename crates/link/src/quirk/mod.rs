@@ -43,8 +43,12 @@ pub struct Fate {
     pub met: u64,
     /// It is dropped.
     pub lost: bool,
-    /// It is damaged: one bit is changed. This number determines which one.
+    /// One bit is changed on the way, so that its invariant CRC is wrong. This number determines
+    /// which one.
     pub corrupt: Option<u64>,
+    /// One bit of its payload is changed before its invariant CRC is computed. This number
+    /// determines which one.
+    pub damage: Option<u64>,
     /// This many copies are sent besides the packet.
     pub copies: u32,
     /// It leaves later by this time, ns.
@@ -55,11 +59,29 @@ pub struct Fate {
 
 impl Fate {
     /// It leaves as it is.
-    pub const PASS: Fate =
-        Fate { met: 0, lost: false, corrupt: None, copies: 0, delay_ns: 0, behind: 0 };
+    pub const PASS: Fate = Fate {
+        met: 0,
+        lost: false,
+        corrupt: None,
+        damage: None,
+        copies: 0,
+        delay_ns: 0,
+        behind: 0,
+    };
 
     /// It is dropped, by a quirk with only one label.
     pub const DROP: Fate = Fate { met: 1, lost: true, ..Fate::PASS };
+
+    /// Changes one bit of the packet's payload, if it is to be damaged and has one. Returns whether
+    /// it did.
+    pub fn damage(&self, payload: &mut [u8]) -> bool {
+        let bits = payload.len() as u64 * 8;
+        let Some(bit) = self.damage.and_then(|number| number.checked_rem(bits)) else {
+            return false;
+        };
+        payload[(bit / 8) as usize] ^= 1 << (bit % 8);
+        true
+    }
 
     /// It leaves later by `delay_ns`, because of a quirk with only one label.
     pub const fn delay(delay_ns: u64) -> Fate {

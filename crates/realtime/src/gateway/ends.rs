@@ -11,8 +11,8 @@ use std::time::Duration;
 use rdmalab_experiments::{Common, Limits, Transport, ip_address, reaches};
 use rdmalab_gateway::node::{Log, Stop, World};
 use rdmalab_gateway::{Live, Plan, Summary};
-use rdmalab_measure::Outcome;
 use rdmalab_measure::limits::available_cores;
+use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_sample::record_bytes;
 use rdmalab_verbs::{CmAddress, Context, Device};
@@ -60,6 +60,7 @@ struct Found {
     received: Option<Received>,
     arrivals: Vec<Arrival>,
     cpu_ns: f64,
+    kernel_ns: f64,
     elapsed_ns: f64,
     cut_short: Option<String>,
 }
@@ -98,13 +99,14 @@ pub fn run<R: Rank + Sync>(
             break;
         }
     }
-    let Found { sent, received, arrivals, cpu_ns, elapsed_ns, cut_short } = found;
+    let Found { sent, received, arrivals, cpu_ns, kernel_ns, elapsed_ns, cut_short } = found;
     let mut outcome = match sent {
         Some(sent) => outcome(own, common, &sent, received.as_ref(), &arrivals).map_err(failed)?,
         None => Outcome::default(),
     };
     let label = format!("rank {}", rank.index());
-    outcome.push_figure(rdmalab_measure::Quantity::CpuShare, &label, cpu_ns / elapsed_ns);
+    outcome.push_figure(Quantity::CpuShare, &label, cpu_ns / elapsed_ns);
+    outcome.push_figure(Quantity::KernelShare, &label, kernel_ns / elapsed_ns);
     facts(&mut outcome, (own, common), (context, limits));
     outcome.cut_short = cut_short;
     Ok(outcome)
@@ -137,7 +139,9 @@ fn one<R: Rank + Sync>(
     }
     let (begin, cpu) = (rank.now(), rank.cpu_time());
     let (summary, arrived, ended) = end.work(plan, &world)?;
-    found.cpu_ns += rank.cpu_time().since(cpu).total_ns() as f64;
+    let cpu = rank.cpu_time().since(cpu);
+    found.cpu_ns += cpu.total_ns() as f64;
+    found.kernel_ns += cpu.system_ns as f64;
     found.elapsed_ns += rank.clock().ns_between(begin, rank.now());
     // A gateway that fails is the cause of a meeting that fails.
     let summary = summary.map_err(failed)?;

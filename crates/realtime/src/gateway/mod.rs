@@ -216,6 +216,7 @@ mod tests {
             max_qp_wr: 8192,
             max_cqe: 8192,
             max_mr_bytes: 1 << 30,
+            has_atomics: true,
             max_rd_atomic: 16,
             max_inline_bytes,
             max_sge: 4,

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use rdmalab_link::address::IpFields;
+use rdmalab_link::expand;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo};
@@ -76,10 +77,19 @@ fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
 const UNCOVERED: usize = 4;
 
 /// Changes one of the bits of a packet that the receiver checks.
-fn damage(packet: &mut [u8], number: u64) {
+fn spoil(packet: &mut [u8], number: u64) {
     let bit = number as usize % ((packet.len() - 1) * 8);
     let byte = if bit / 8 < UNCOVERED { bit / 8 } else { bit / 8 + 1 };
     packet[byte] ^= 1 << (bit % 8);
+}
+
+/// The payload of a packet.
+fn payload_of(packet: &mut [u8]) -> &mut [u8] {
+    let found = Packet::parse(packet).ok();
+    let bounds =
+        found.map(|packet| (packet.headers.bth.opcode.header_bytes(), packet.payload.len()));
+    let (at, bytes) = bounds.unwrap_or_default();
+    &mut packet[at..at + bytes]
 }
 
 impl PacketHook for NetworkHook {
@@ -91,8 +101,11 @@ impl PacketHook for NetworkHook {
         };
         let Some(info) = packet_of(context, packet) else { return Verdict::Pass };
         let (fate, decided_ns) = &faults.packet_leaves(&info);
+        if fate.damage(payload_of(packet)) {
+            expand::seal(&context.tuple, context.ip.identification, packet);
+        }
         if let Some(number) = fate.corrupt {
-            damage(packet, number);
+            spoil(packet, number);
         }
         if self.hooks.tap.is_some() {
             self.record(context, &context.ip, packet, &faults.comment(fate));
@@ -148,10 +161,11 @@ mod tests {
         let mut met = std::collections::BTreeSet::new();
         for number in 0..1000 {
             let mut packet = sound.clone();
-            damage(&mut packet, number);
+            spoil(&mut packet, number);
             assert!(!is_right(&packet), "bit {number}");
             met.insert(packet);
         }
         assert_eq!(met.len(), (sound.len() - 1) * 8, "each bit but those of one byte");
+        assert_eq!(payload_of(&mut sound), [0x5a; 8]);
     }
 }

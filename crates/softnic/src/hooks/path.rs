@@ -124,6 +124,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
         let TappedPath { inner, tap, frames, .. } = &mut self.tapped;
         let (fate, decided_ns) = faults.packet_leaves(&packet);
         let is_spoilt = fate.corrupt.is_some();
+        fate.damage(&mut payload);
         if let Some(tap) = tap {
             let comment = faults.comment(&fate);
             frames.record(tap, Direction::Out, train, payload.as_ptr(), &comment, is_spoilt);

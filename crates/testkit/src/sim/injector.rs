@@ -68,11 +68,17 @@ impl FaultInjector {
     }
 
     /// Judges a packet that leaves its device. Returns the packet if it is to be sent at once.
-    pub fn pass(&mut self, now_ns: u64, train_data: TrainData, mtu: PathMtu) -> Option<TrainData> {
+    pub fn pass(
+        &mut self,
+        now_ns: u64,
+        mut train_data: TrainData,
+        mtu: PathMtu,
+    ) -> Option<TrainData> {
         let packet = self.packet_of(&train_data, train_data.train.src_qpn);
         let fate = self.chain.packet_leaves(&packet, now_ns);
         let PacketInfo { flow, class, psn, bytes, .. } = packet;
         self.sent_packets.push(SentPacket { at_ns: now_ns, flow, class, psn, bytes, fate });
+        fate.damage(&mut train_data.payload);
         let tuple = path_of(&train_data.train);
         let is_spoilt =
             fate.corrupt.is_some_and(|bit| !self.survives(&tuple, &train_data, mtu, bit));

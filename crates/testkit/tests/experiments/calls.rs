@@ -39,6 +39,7 @@ fn overhead_with_each_option() {
         messages=200 runs=2 warm-up=20 list=1
         messages=200 runs=2 warm-up=20 list=16 op=write
         messages=200 runs=2 warm-up=20 list=4 op=read outstanding-reads=4
+        messages=200 runs=2 warm-up=20 list=4 op=fetch_add size=8 outstanding-reads=4
         messages=200 runs=2 warm-up=20 list=256
         messages=200 runs=2 warm-up=20 list=3 op=write_imm transport=uc
         messages=200 runs=2 warm-up=0 list=5 op=send_imm transport=ud rx-depth=10

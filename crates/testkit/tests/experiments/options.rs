@@ -141,6 +141,8 @@ fn ping_with_each_option() {
         op=write_read unsignalled=write poll-send=event
         op=write_read unsignalled=read poll=event
         op=read poll=event
+        op=fetch_add size=8
+        op=cmp_swap size=8 poll=event qps=2
         op=send poll=event
         op=write_imm poll-recv=event
         op=send poll-send=event
@@ -161,6 +163,8 @@ fn ping_with_each_option() {
         op=read memory=private size=4096
         op=send tx-depth=1 rx-depth=1
         op=send gid-index=0 touch=no
+        op=send sge=4
+        op=write_read sge=3 size=1000 inline=off
     ";
     try_each(Experiment::PING, cases, |point, outcome| {
         let trips = series(outcome, Quantity::RoundTrip);
@@ -184,6 +188,8 @@ fn blast_with_each_option() {
         op=write_imm
         op=read
         op=read outstanding-reads=1 size=100
+        op=fetch_add size=8
+        op=cmp_swap size=8 outstanding-reads=1 qps=2 signal-every=8
         op=send buffers=1
         op=write buffers=1 size=8
         op=write list=8 size=64
@@ -210,6 +216,7 @@ fn blast_with_each_option() {
         op=send inline=on size=64 memory=private
         op=send size=256K buffers=4 tx-depth=4
         op=send size=1 mtu=256 gid-index=1 sl=1
+        op=write_imm sge=32 size=1000
     ";
     try_each(Experiment::BLAST, cases, |point, outcome| {
         assert_eq!(outcome.count("sent"), Some(600));
@@ -222,7 +229,8 @@ fn blast_with_each_option() {
         assert!((of(Quantity::MessageTime) * rate / 1e9 - 1.0).abs() < 1e-9);
         let runs = outcome.series.iter().find(|s| s.label == "runs").expect("a sample a run");
         assert_eq!(runs.samples.len(), 2);
-        let counts_there = !matches!(point.common.op, Op::Write | Op::Read);
+        let silent = matches!(point.common.op, Op::Write | Op::Read | Op::FetchAdd | Op::CmpSwap);
+        let counts_there = !silent;
         let at = if counts_there { "receiver" } else { "sender" };
         assert_eq!(outcome.fact("counted_at"), Some(at));
         if counts_there && point.common.transport == Transport::Rc {
@@ -235,6 +243,94 @@ fn blast_with_each_option() {
             assert!((4..=6).contains(&found.samples.len()), "{}", found.samples.len());
         }
     });
+}
+
+/// What arrives is as it was sent, with each operation.
+#[test]
+fn an_intact_payload_is_not_called_damaged() {
+    let check = |_: &Point, outcome: &Outcome| {
+        assert_eq!(outcome.count("damaged"), Some(0));
+        assert!(outcome.warnings.iter().any(|text| text.starts_with("--verify")), "{outcome:?}");
+    };
+    let ping = "
+        verify=yes op=send qps=2
+        verify=yes op=send_imm transport=ud size=16
+        verify=yes op=write size=1000
+        verify=yes op=write_imm transport=uc
+        verify=yes op=read qps=2
+        verify=yes op=write_read unsignalled=read size=333
+        verify=yes op=fetch_add size=8 qps=2
+        verify=yes op=cmp_swap size=8
+    ";
+    try_each(Experiment::PING, ping, check);
+    let blast = "
+        verify=yes op=send size=100 list=8 qps=2
+        verify=yes op=send_imm transport=ud size=64 rx-depth=16
+        verify=yes op=send size=5001 buffers=4 rx-depth=3 threads=2
+        verify=yes op=send transport=uc size=64 bidirectional=yes
+        verify=yes op=send transport=ud size=16 rate=100000
+    ";
+    try_each(Experiment::BLAST, blast, check);
+}
+
+/// Both ends count what they sent and received.
+#[test]
+fn both_directions_at_once() {
+    let cases = "
+        bidirectional=yes op=send size=64 rx-depth=10
+        bidirectional=yes op=write_imm qps=3 list=4 signal-every=max size=64
+        bidirectional=yes op=write buffers=1 size=8
+        bidirectional=yes op=read
+        bidirectional=yes op=fetch_add size=8
+        bidirectional=yes op=send transport=uc size=64
+        bidirectional=yes op=send_imm transport=ud size=64 rx-depth=16
+        bidirectional=yes op=send flow=none rx-depth=8 min-rnr-timer=1 size=64
+    ";
+    try_each(Experiment::BLAST, cases, |point, outcome| {
+        assert_eq!(outcome.count("sent"), Some(1200));
+        let of = |quantity, label| {
+            let mut all = outcome.figures.iter();
+            let found = all.find(|f| f.quantity == quantity && f.label == label);
+            found.unwrap_or_else(|| panic!("no {quantity} {label}")).value
+        };
+        for quantity in [Quantity::Rate, Quantity::Bandwidth] {
+            // Both together take the time of the slower one.
+            let each = [of(quantity, "0 to 1"), of(quantity, "1 to 0")];
+            let most = (each[0] + each[1]) * 1.000_001;
+            assert!(of(quantity, "") > 0.0 && of(quantity, "") <= most, "{outcome:?}");
+        }
+        let runs = outcome.series.iter().find(|s| s.label == "runs").expect("a sample a run");
+        assert_eq!(runs.samples.len(), 2);
+        let arrive = (!point.common.op.is_unnoticed()).then_some(1200);
+        if point.common.transport == Transport::Rc {
+            assert_eq!(outcome.count("received"), arrive);
+        } else {
+            let came = outcome.count("received").unwrap() + outcome.count("lost").unwrap();
+            assert_eq!(Some(came), arrive);
+        }
+    });
+}
+
+/// How many messages fit the time depends on the machine: the number is the same everywhere in a
+/// result.
+#[test]
+fn a_time_decides_how_many_messages_a_run_has() {
+    for (experiment, options) in [
+        (Experiment::PING, "duration=20ms runs=2 warm-up=7"),
+        (Experiment::BLAST, "duration=20ms runs=3 warm-up=7 size=64 op=send"),
+        (Experiment::ONEWAY, "duration=20ms runs=2 warm-up=0 pause=0"),
+        (Experiment::PING, "duration=20ms runs=1 warm-up=0 threads=2 rate=1000"),
+    ] {
+        let point = point(experiment, options);
+        let outcome = measure(&point);
+        let of_a_run: u64 = outcome.fact("messages_of_a_run").unwrap().parse().unwrap();
+        let threads = u64::from(point.common.threads);
+        let counted = of_a_run * point.common.runs;
+        let warm_up = if experiment == Experiment::BLAST { 0 } else { point.common.warm_up };
+        assert_eq!(outcome.count("sent"), Some((counted + warm_up) * threads), "{options}");
+        let is_short = |text: &String| text.starts_with("--duration");
+        assert!(!outcome.warnings.iter().any(is_short), "{outcome:?}");
+    }
 }
 
 /// Fails if an option is missing in the lists above. `--link` and `--sim` work on simulated devices
