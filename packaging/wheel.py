@@ -9,6 +9,7 @@ import base64
 import hashlib
 import os
 import platform
+import re
 import sys
 import time
 import zipfile
@@ -21,6 +22,8 @@ Name: rdmalab
 Version: {version}
 Summary: A laboratory for RDMA performance, with a network adapter in software
 License: MIT OR Apache-2.0
+License-File: LICENSE-MIT
+License-File: LICENSE-APACHE
 Requires-Python: >=3.8
 Provides-Extra: pandas
 Requires-Dist: pandas ; extra == 'pandas'
@@ -30,16 +33,22 @@ Description-Content-Type: text/markdown
 WHEEL = "Wheel-Version: 1.0\nGenerator: rdmalab\nRoot-Is-Purelib: false\nTag: {tag}\n"
 
 
+# The first time that a zip file can have: 1980.
+EARLIEST = 315532800
+
+
 def main(binary, version, glibc, out):
+    if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?", version):
+        sys.exit(f"packaging/wheel.py: {version} is no version of PEP 440, such as 1.2 or 1.2rc1")
     binary = Path(binary).read_bytes()
     tag = f"py3-none-manylinux_{glibc.replace('.', '_')}_{platform.machine()}"
     info = f"rdmalab-{version}.dist-info"
-    metadata = METADATA.format(version=version, readme=(HERE / "../README.md").read_text())
+    metadata = METADATA.format(version=version, readme=(HERE / "../README.md").read_text("utf-8"))
     files = {
         "rdmalab.py": (HERE / "python/rdmalab.py").read_bytes(),
         f"rdmalab-{version}.data/scripts/rdmalab": binary,
-        f"{info}/licenses/LICENSE-MIT": (HERE / "../LICENSE-MIT").read_bytes(),
-        f"{info}/licenses/LICENSE-APACHE": (HERE / "../LICENSE-APACHE").read_bytes(),
+        f"{info}/LICENSE-MIT": (HERE / "../LICENSE-MIT").read_bytes(),
+        f"{info}/LICENSE-APACHE": (HERE / "../LICENSE-APACHE").read_bytes(),
         f"{info}/METADATA": metadata.encode(),
         f"{info}/WHEEL": WHEEL.format(tag=tag).encode(),
     }
@@ -50,7 +59,7 @@ def main(binary, version, glibc, out):
         for name, data in files.items()
     ]
     files[record] = "\n".join([*lines, f"{record},,", ""]).encode()
-    date = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
+    date = time.gmtime(max(EARLIEST, int(os.environ["SOURCE_DATE_EPOCH"])))[:6]
     path = Path(out) / f"rdmalab-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in files.items():

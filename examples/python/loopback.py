@@ -11,7 +11,10 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 
 PORT, FIRST_PSN, MESSAGE = 1, 7, b"a message"
 
-context = Context(name=get_device_list()[0].name.decode())
+devices = get_device_list()
+if not devices:
+    raise SystemExit("no RDMA device: try `rdmalab exec -- python3 loopback.py`")
+context = Context(name=devices[0].name.decode())
 port, gid = context.query_port(PORT), context.query_gid(PORT, 0)
 pd, cq = PD(context), CQ(context, 16)
 memory = MR(pd, 4096, IBV_ACCESS_LOCAL_WRITE)
@@ -35,9 +38,9 @@ receiver.post_recv(RecvWR(wr_id=1, num_sge=1, sg=[to]))
 of = SGE(memory.buf, len(MESSAGE), memory.lkey)
 sender.post_send(SendWR(wr_id=2, opcode=IBV_WR_SEND, num_sge=1, sg=[of]))
 
-completions = []
-while len(completions) < 2:
-    completions += cq.poll(2)[1]
-for completion in completions:
-    assert completion.status == IBV_WC_SUCCESS, completion
+left = 2
+while left > 0:
+    for completion in cq.poll(2)[1]:
+        assert completion.status == IBV_WC_SUCCESS, completion
+        left -= 1
 print(f"{context.name} received {memory.read(len(MESSAGE), 2048).decode()!r}")

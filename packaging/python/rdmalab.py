@@ -8,8 +8,10 @@
 import csv
 import importlib.metadata
 import io
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 __all__ = ["binary", "read", "rows"]
@@ -30,8 +32,9 @@ def binary():
 
 
 def read(directory):
-    """A pandas.DataFrame of a record, or of all records in a directory: one row for each series.
+    """A pandas.DataFrame of a record, or of all records in a directory.
 
+    It has one row for each series of each point, and one for a point without series.
     The columns are those of `rdmalab report DIRECTORY --format csv`; their names end in units.
     Without pandas the result is that of rows().
     """
@@ -43,23 +46,30 @@ def read(directory):
 
 
 def rows(directory):
-    """The rows of read() as dictionaries: numbers are int or float, empty cells are None."""
-    table = csv.DictReader(io.StringIO(_csv(directory)))
-    return [{name: _value(cell) for name, cell in row.items()} for row in table]
+    """The rows of read() as dictionaries.
+
+    A column of numbers has int or float, any other str; an empty cell is None.
+    """
+    head, *lines = csv.reader(io.StringIO(_csv(directory)))
+    columns = [_typed(column) for column in zip(*lines)]
+    return [dict(zip(head, row)) for row in zip(*columns)]
 
 
 def _csv(directory):
-    command = [binary(), "report", str(directory), "--format", "csv"]
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    command = [binary(), "report", "--format", "csv", "--", str(directory)]
+    ended = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
+    )
     if ended.returncode != 0:
         raise ValueError(ended.stderr.strip())
+    sys.stderr.write(ended.stderr)  # warnings
     return ended.stdout
 
 
-def _value(cell):
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            pass
-    return cell or None
+def _typed(cells):
+    kinds = [(int, r"-?\d+"), (float, r"-?\d+(\.\d+)?(e[-+]?\d+)?")]
+    filled = [cell for cell in cells if cell]
+    for kind, form in kinds:
+        if all(re.fullmatch(form, cell) for cell in filled):
+            return [kind(cell) if cell else None for cell in cells]
+    return [cell or None for cell in cells]

@@ -2,10 +2,10 @@
 //! record is tested beside the records (`record/tests/pandas.rs`).
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rdmalab_testing::example;
+use rdmalab_testing::{Process, example};
 use rdmalab_testkit::programs::{self, Ended};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -115,12 +115,16 @@ fn the_tests_of_a_crate_run_on_the_soft_device() {
     let path = std::env::var("PATH").expect("a path for programs");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--offline"]).current_dir(scratch.path());
+    // Settings of the outer cargo would come before those of the crate.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
+        cargo.env_remove(name);
+    }
+    cargo.env_remove("RUSTFLAGS").env("XDG_RUNTIME_DIR", scratch.path());
     cargo.env("PATH", format!("{}:{path}", directory.display()));
-    cargo.env("CARGO_TARGET_DIR", scratch.path().join("target")).stdin(Stdio::null());
-    let output = cargo.output().expect("cargo starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("finds_the_soft_device ... ok"), "{text}\n{errors}");
+    let _turn = programs::turn();
+    let ended = Process::start(&mut cargo).end_by(Instant::now() + LIMIT);
+    let is_tested = ended.stdout.contains("finds_the_soft_device ... ok");
+    assert!(ended.code == Some(0) && is_tested, "{ended:?}");
 }
 
 #[test]
