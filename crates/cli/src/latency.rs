@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::failure::{Outcome, run as failed};
+use crate::failure::{Failure, Outcome, run as failed};
 
 /// While a process holds this file open, the kernel limits the exit latency of all processors' idle
 /// states to the microseconds written to it (Documentation/power/pm_qos_interface.rst).
@@ -30,6 +30,14 @@ impl LatencyArgs {
     pub fn hold(self) -> Outcome<Option<Hold>> {
         self.hold_dma_latency.map(Hold::of).transpose()
     }
+
+    /// Checks that the limit can be set, without setting it.
+    ///
+    /// # Errors
+    /// As [`LatencyArgs::hold`].
+    pub fn check(self) -> Outcome {
+        self.hold_dma_latency.map_or(Ok(()), |us| open(Path::new(FILE), us).map(drop))
+    }
 }
 
 /// Keeps the limit until dropped.
@@ -49,21 +57,28 @@ impl Hold {
     }
 
     fn at(path: &Path, us: u32) -> Outcome<Self> {
-        let wrong = |e: std::io::Error| {
-            let hint = match e.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    "only root may write to it, unless an administrator grants the right"
-                }
-                std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or it is not in /dev",
-                _ => "leave the option out",
-            };
-            failed(format!("--hold-dma-latency {us}: {}: {e}; {hint}", path.display()))
-        };
         let value = i32::try_from(us).unwrap_or(i32::MAX);
-        let mut file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
-        file.write_all(&value.to_ne_bytes()).map_err(wrong)?;
+        let mut file = open(path, us)?;
+        file.write_all(&value.to_ne_bytes()).map_err(|error| wrong(path, us, &error))?;
         Ok(Self { _file: file })
     }
+}
+
+/// Opens the file for this limit.
+fn open(path: &Path, us: u32) -> Outcome<File> {
+    OpenOptions::new().write(true).open(path).map_err(|error| wrong(path, us, &error))
+}
+
+/// Why that limit cannot be set, and what to do.
+fn wrong(path: &Path, us: u32, error: &std::io::Error) -> Failure {
+    let hint = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "only root may write to it, unless an administrator grants the right"
+        }
+        std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or it is not in /dev",
+        _ => "leave the option out",
+    };
+    failed(format!("--hold-dma-latency {us}: {}: {error}; {hint}", path.display()))
 }
 
 #[cfg(test)]

@@ -325,8 +325,9 @@ while True:
     try:
         peer.connect()
         break
-    except PyverbsError:
-        # The gateway does not listen yet.
+    except PyverbsError as why:
+        # The gateway may not listen yet.
+        print(why, file=sys.stderr, flush=True)
         peer.close()
         time.sleep(0.1)
 message = peer.reg_msgs(48)

@@ -91,6 +91,9 @@ impl Relation {
 impl Claim {
     pub(crate) fn check(&self, plan: &Plan, published: &[Published]) -> Result<(), String> {
         self.left.check_in(plan).map_err(|what| format!("left: {what}"))?;
+        if self.left.alone {
+            return Err("left: it takes nothing from others: remove `alone`".to_owned());
+        }
         let right = &self.right;
         if let Some(metric) = &right.published {
             is_published(published, metric).map_err(|what| format!("right: {what}"))?;

@@ -173,6 +173,8 @@ mod tests {
             (value("m", "over={}\nless={}"), "cannot be combined"),
             (value("m", "as='increase'"), "it needs `over`"),
             (value("m", "per=2"), "it needs `less`"),
+            (value("m", "less=[]"), "`less` names nothing"),
+            (value("m", "").replace("',quantity", "',alone=true,quantity"), "remove `alone`"),
             (value("m", "less={}\nper=0"), "must be above 0"),
             (value("m", "shown=''"), "`shown` must say why"),
             (twice, "this metric is used twice"),

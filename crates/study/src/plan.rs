@@ -96,9 +96,6 @@ pub struct Sweep {
     /// What its simulation has besides the figure's, or in place of it.
     #[serde(default)]
     pub sim: Simulated,
-    /// Values of its options that no version has yet: why the sweep is not available until one has.
-    #[serde(default)]
-    pub awaits: String,
 }
 
 /// The command of a sweep, parsed.

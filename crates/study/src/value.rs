@@ -120,6 +120,9 @@ pub(crate) fn check(
 impl Value {
     fn check(&self, plan: &Plan) -> Result<(), String> {
         self.ours.check_in(plan).map_err(|what| format!("ours: {what}"))?;
+        if self.ours.alone {
+            return Err("ours: it takes nothing from others: remove `alone`".to_owned());
+        }
         let over = self.over.iter().map(|side| ("over", side));
         for (name, side) in over.chain(self.less.iter().map(|side| ("less", side))) {
             let whole = side.with_defaults_of(&self.ours);
@@ -228,6 +231,9 @@ impl Value {
 fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Operand>, D::Error> {
     let value = toml::Value::deserialize(from)?;
     let all = if let toml::Value::Array(all) = value { all } else { vec![value] };
+    if all.is_empty() {
+        return Err(D::Error::custom("`less` names nothing"));
+    }
     all.into_iter().map(Operand::deserialize).collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 

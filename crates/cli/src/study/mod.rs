@@ -83,10 +83,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     }
     let limits = limits_of(&request)?;
     find_own_limits(&mut parts, &request)?;
-    for part in &mut parts {
-        part.leave_impossible(&limits);
-        part.leave_unheld();
-    }
+    parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
     let interrupt = Interrupt::catch();
     if let Some(ends) = &ends {
         let team = session::gather(&interrupt, ends, None)?;
