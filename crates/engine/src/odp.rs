@@ -17,6 +17,10 @@ use crate::backend::{VerbsError, VerbsResult};
 use crate::mr::{self, KeyEntry};
 use crate::vocab::{Access, PdId, Sge};
 
+mod counters;
+
+pub use counters::{Counters, INTERVALS_MAX, Timeline};
+
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
@@ -106,17 +110,6 @@ pub struct Page {
     pub number: u64,
 }
 
-/// What happened to the pages of a region, as `rdma statistic show mr` counts it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Faults that an access raised.
-    pub page_faults: u64,
-    /// Pages that an invalidation took away.
-    pub page_invalidations: u64,
-    /// Pages that were prefetched.
-    pub page_prefetches: u64,
-}
-
 /// A set of page numbers. A word holds 64 of them, so that untouched memory costs nothing.
 #[derive(Clone, Debug, Default)]
 struct Pages(BTreeMap<u64, u64>);
@@ -156,34 +149,6 @@ impl Pages {
             }
         }
         removed
-    }
-}
-
-impl Counters {
-    /// Each number with its name.
-    pub fn named(&self) -> [(&'static str, u64); 3] {
-        [
-            ("page_faults", self.page_faults),
-            ("page_invalidations", self.page_invalidations),
-            ("page_prefetches", self.page_prefetches),
-        ]
-    }
-
-    /// What was counted since an earlier state.
-    #[must_use]
-    pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters {
-            page_faults: self.page_faults.saturating_sub(earlier.page_faults),
-            page_invalidations: self.page_invalidations.saturating_sub(earlier.page_invalidations),
-            page_prefetches: self.page_prefetches.saturating_sub(earlier.page_prefetches),
-        }
-    }
-
-    /// Adds what another one counted.
-    fn add(&mut self, other: &Counters) {
-        self.page_faults += other.page_faults;
-        self.page_invalidations += other.page_invalidations;
-        self.page_prefetches += other.page_prefetches;
     }
 }
 
@@ -228,8 +193,8 @@ pub struct Paging {
     /// Most of these; 0: queue pairs have no page status of their own.
     max_contexts: usize,
     raised: Vec<Page>,
-    /// What happened to pages of regions that are gone.
-    past: Counters,
+    /// What happened to pages of all regions, also of those that are gone.
+    totals: Counters,
 }
 
 /// A part of a region that an adapter accesses.
@@ -274,8 +239,7 @@ impl Paging {
 
     /// Forgets a region, if it is one of these.
     pub fn deregister(&mut self, key: u32) {
-        if let Some(region) = self.regions.remove(&key) {
-            self.past.add(&region.counters);
+        if self.regions.remove(&key).is_some() {
             self.contexts.retain(|_, context| {
                 let waited = !context.left.is_empty();
                 context.pages.retain(|page| page.key != key);
@@ -327,6 +291,7 @@ impl Paging {
             if !region.has(number) && !region.faulting.has(number) {
                 region.faulting.add(number);
                 *counter(&mut region.counters) += 1;
+                *counter(&mut self.totals) += 1;
                 self.raised.push(Page { key, number });
             }
         }
@@ -404,7 +369,9 @@ impl Paging {
         }
         let (first, last) = pages_of(host_addr, bytes).into_inner();
         for region in self.regions.values_mut() {
-            region.counters.page_invalidations += region.present.remove_range(first, last);
+            let removed = region.present.remove_range(first, last);
+            region.counters.page_invalidations += removed;
+            self.totals.page_invalidations += removed;
             region.faulting.remove_range(first, last);
         }
     }
@@ -420,9 +387,7 @@ impl Paging {
 
     /// What happened to the pages of all regions, also of those that are gone.
     pub fn totals(&self) -> Counters {
-        let mut all = self.past;
-        self.regions.values().for_each(|region| all.add(&region.counters));
-        all
+        self.totals
     }
 
     /// What happened to the pages of a region; `None` if it is not an on-demand region.

@@ -5,12 +5,18 @@
 //! says in which of the three states it was written, so a reader knows whether the numbers are the
 //! last ones: a process that was killed, or that became another program, leaves `open`, with the
 //! counts of the queue pairs that were destroyed before.
+//!
+//! If something happened to pages of on-demand regions, the last lines say when:
+//! `page_interval_ns N`, and for each interval of that length in which it happened `pages` with the
+//! interval's begin in ns of `CLOCK_MONOTONIC` and the numbers of faults, invalidations and
+//! prefetches.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rdmalab_engine::odp;
 use rdmalab_engine::qp::Tally;
 
 use crate::counters::Counters;
@@ -99,15 +105,28 @@ impl Counters {
         let buffers = buffers.map(|(shared, private)| {
             [("shared_buffers", shared), ("buffers_left_private", private)]
         });
-        let pages = crate::mr::page_counters();
+        let (pages, timeline) = crate::mr::page_counters();
         let pages = (pages != Default::default()).then(|| pages.named()).into_iter().flatten();
         let mut text = format!("{state}\n");
         let all = made.into_iter().chain(tally.named()).chain(lines).chain(pages);
         for (name, value) in all.chain(buffers.into_iter().flatten()) {
             let _ = writeln!(text, "{name} {value}");
         }
-        text
+        text + &when(&timeline)
     }
+}
+
+/// The lines that say when something happened to pages.
+fn when(timeline: &odp::Timeline) -> String {
+    let mut text = String::new();
+    for (start_ns, pages) in timeline.intervals() {
+        if text.is_empty() {
+            text = format!("page_interval_ns {}\n", timeline.interval_ns());
+        }
+        let [faults, invalidations, prefetches] = pages.named().map(|(_, count)| count);
+        let _ = writeln!(text, "pages {start_ns} {faults} {invalidations} {prefetches}");
+    }
+    text
 }
 
 /// What the queue pairs of this process counted so far, also those that are gone; `None` if another

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::mr::KeyEntry;
-use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging, Side, Span};
+use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging, Side, Span, Timeline};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
 
@@ -61,6 +61,10 @@ struct PagingState {
     seen: BTreeSet<u64>,
     /// When that look was.
     looked_ns: u64,
+    /// When pages were found missing, taken away and prefetched.
+    timeline: Timeline,
+    /// What was counted when it was last added to.
+    noted: Counters,
 }
 
 enum Due {
@@ -101,6 +105,8 @@ impl ProcessPaging {
                 has_unwatched: false,
                 seen: BTreeSet::new(),
                 looked_ns: 0,
+                timeline: Timeline::default(),
+                noted: Counters::default(),
             }),
             watch: MemoryWatch::default(),
         }
@@ -115,7 +121,7 @@ impl ProcessPaging {
     /// The state, without the pages that the process took away before this call.
     fn lock(&self) -> MutexGuard<'_, PagingState> {
         let mut state = self.state.lock();
-        self.watch.take_changes(|change| state.forget(change));
+        self.watch.take_changes(|at_ns, change| state.forget(at_ns, change));
         state
     }
 
@@ -139,12 +145,12 @@ impl ProcessPaging {
         }
     }
 
-    /// What happened to pages of all regions; `None` if a signal handler has interrupted the thread
-    /// that has the lock.
-    pub(crate) fn totals(&self) -> Option<Counters> {
+    /// What happened to pages of all regions, and when; `None` if a signal handler has interrupted
+    /// the thread that has the lock.
+    pub(crate) fn totals(&self) -> Option<(Counters, Timeline)> {
         let mut state = self.state.try_lock_for(TOTALS_WAIT)?;
-        self.watch.take_changes(|change| state.forget(change));
-        Some(state.pages.totals())
+        self.watch.take_changes(|at_ns, change| state.forget(at_ns, change));
+        Some((state.pages.totals(), state.timeline.clone()))
     }
 
     /// Whether there is such a region, or something is still to happen.
@@ -318,9 +324,19 @@ impl PagingState {
         self.numbered
     }
 
+    /// Adds what was counted since the last call to the timeline.
+    fn note_counts(&mut self, at_ns: u64) {
+        let totals = self.pages.totals();
+        if totals != self.noted {
+            self.timeline.add(at_ns, &totals.since(&self.noted));
+            self.noted = totals;
+        }
+    }
+
     /// The memory map changed.
-    fn forget(&mut self, change: Change) {
+    fn forget(&mut self, at_ns: u64, change: Change) {
         self.pages.invalidate(change.start, change.bytes);
+        self.note_counts(at_ns);
         if change.is_unwatched {
             let end = change.start.saturating_add(change.bytes);
             memory_map::subtract(&mut self.mapped, change.start, end);
@@ -346,6 +362,7 @@ impl PagingState {
             }
             self.seen = there;
         }
+        self.note_counts(crate::clock::now_ns());
     }
 
     /// Watches the memory around a page that the device will have.
@@ -372,6 +389,7 @@ impl PagingState {
 
     /// Schedules the pages that were asked for.
     fn fetch_raised(&mut self, now_ns: u64, watch: &MemoryWatch) {
+        self.note_counts(now_ns);
         let all = profile::adapter_values();
         for page in self.pages.take_raised() {
             self.watch_around(page, watch);
@@ -454,7 +472,7 @@ mod tests {
         state.end_watch(&paging.watch);
         // SAFETY: see above.
         unsafe { libc::madvise(moved, 2 * BYTES, libc::MADV_DONTNEED) };
-        paging.watch.take_changes(|change| panic!("{change:?}"));
+        paging.watch.take_changes(|_, change| panic!("{change:?}"));
     }
 
     #[test]

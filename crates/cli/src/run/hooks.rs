@@ -21,7 +21,7 @@ impl HooksSnapshot {
         let (hooks, pages, tally) = match device.kind() {
             Kind::Soft => (
                 rdmalab_softnic::hooks(),
-                rdmalab_softnic::page_counters(),
+                rdmalab_softnic::page_counters().0,
                 rdmalab_softnic::tally(),
             ),
             _ => (HooksState::default(), Counters::default(), Some(Tally::default())),
@@ -33,7 +33,7 @@ impl HooksSnapshot {
     pub fn labelled(self, measured: Outcome, rank: usize, point: &Point) -> Outcome {
         let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
         let mut measured = label(measured, rank, &self.0, disturbed);
-        let pages = rdmalab_softnic::page_counters().since(&self.1);
+        let pages = rdmalab_softnic::page_counters().0.since(&self.1);
         push_pages(&mut measured, rank, pages.named().into_iter());
         match rdmalab_softnic::tally().zip(self.2) {
             Some((now, before)) => {
