@@ -94,11 +94,14 @@ impl Counters {
         };
         let disturbed = choice::hooks().disturbed_packets;
         let between_hosts = crate::udp::hook::network_drops();
+        let (delays, late_delays) = delays();
         let made = [("queue_pairs", self.queue_pairs.load(Ordering::Relaxed))];
         let lines = [
             ("dropped_trains", self.dropped.load(Ordering::Relaxed)),
             ("dropped_between_hosts", between_hosts.iter().map(|(_, count)| count).sum()),
             ("disturbed_packets", disturbed),
+            ("delays", delays),
+            ("late_delays", late_delays),
             ("uncounted_queue_pairs", uncounted),
         ];
         let buffers = crate::program_memory::counts();
@@ -135,6 +138,12 @@ pub fn tally() -> Option<Tally> {
     let Some(process) = Process::existing() else { return Some(Tally::default()) };
     let (tally, uncounted) = process.counters.of_all_queue_pairs(&process.qps);
     (uncounted == 0).then_some(tally)
+}
+
+/// How many delays of 50 us or more this process has ended, of pages, pauses and packets that a
+/// rule delays, and how many of them lasted more than a tenth too long.
+pub fn delays() -> (u64, u64) {
+    Process::existing().map_or((0, 0), |process| process.timers.delays.counts())
 }
 
 extern "C" fn at_exit() {

@@ -13,7 +13,14 @@ use crate::device_counts::{push_packets, push_pages};
 
 /// The capture and fault rules of this process at some time, what its device had counted, and the
 /// profile of the device.
-pub struct HooksSnapshot(HooksState, Counters, Option<Tally>, Option<&'static Profile>);
+pub struct HooksSnapshot {
+    hooks: HooksState,
+    pages: Counters,
+    tally: Option<Tally>,
+    /// Delays that had ended, and those that had ended late.
+    delays: (u64, u64),
+    profile: Option<&'static Profile>,
+}
 
 impl HooksSnapshot {
     /// The state now; on devices that are not soft, nothing is captured or disturbed.
@@ -26,16 +33,17 @@ impl HooksSnapshot {
             ),
             _ => (HooksState::default(), Counters::default(), Some(Tally::default())),
         };
-        Self(hooks, pages, tally, crate::soft::profile(device))
+        let (delays, profile) = (rdmalab_softnic::delays(), crate::soft::profile(device));
+        Self { hooks, pages, tally, delays, profile }
     }
 
     /// The results of this rank at a point since then, with labels.
     pub fn labelled(self, measured: Outcome, rank: usize, point: &Point) -> Outcome {
-        let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
-        let mut measured = label(measured, rank, &self.0, disturbed);
-        let pages = rdmalab_softnic::page_counters().0.since(&self.1);
+        let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.hooks.disturbed_packets;
+        let mut measured = label(measured, rank, &self.hooks, disturbed);
+        let pages = rdmalab_softnic::page_counters().0.since(&self.pages);
         push_pages(&mut measured, rank, pages.named().into_iter());
-        match rdmalab_softnic::tally().zip(self.2) {
+        match rdmalab_softnic::tally().zip(self.tally) {
             Some((now, before)) => {
                 let counted = now.since(&before);
                 push_packets(&mut measured, rank, point, counted.named().into_iter());
@@ -44,10 +52,31 @@ impl HooksSnapshot {
                 "packets of rank {rank} were not counted, because a thread kept a queue pair locked"
             )),
         }
-        match self.3 {
+        let (delays, late) = rdmalab_softnic::delays();
+        let delays = (delays - self.delays.0, late - self.delays.1);
+        if self.profile.is_some() || self.hooks.faults.is_some() {
+            push_delays(&mut measured, rank, delays);
+        }
+        match self.profile {
             None => measured,
             Some(profile) => under(measured, rank, profile),
         }
+    }
+}
+
+/// Says how many delays, of pages, pauses and packets, lasted longer than the profile or the fault
+/// rules say.
+fn push_delays(measured: &mut Outcome, rank: usize, (ended, late): (u64, u64)) {
+    if ended > 0 {
+        measured.push_count(&at_rank("delays", rank), ended);
+        measured.push_count(&at_rank("late_delays", rank), late);
+    }
+    if late > 0 {
+        measured.warnings.push(format!(
+            "{late} of {ended} delays of 50 us or more at rank {rank} (page faults, pauses, fault \
+             rules) lasted more than 10 % too long, because no thread had a processor in time: \
+             stop other programs, or use fewer ranks"
+        ));
     }
 }
 
@@ -114,6 +143,15 @@ mod tests {
         assert_eq!(under(0).fact("profile"), Some("late-ack"));
         assert_eq!(under(2).fact("profile_at_rank_2"), Some("late-ack"));
         assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
+        let mut timely = Outcome::default();
+        push_delays(&mut timely, 1, (0, 0));
+        assert_eq!(timely, Outcome::default());
+        push_delays(&mut timely, 1, (5, 0));
+        assert_eq!((timely.count("delays_at_rank_1"), timely.warnings.len()), (Some(5), 0));
+        let mut late = Outcome::default();
+        push_delays(&mut late, 0, (5, 2));
+        assert_eq!(late.count("late_delays"), Some(2));
+        assert!(late.warnings[0].starts_with("2 of 5 delays"), "{late:?}");
         let calm = label(Outcome::default(), 0, &HooksState::default(), 0);
         assert_eq!(calm, Outcome::default());
     }

@@ -66,7 +66,19 @@ impl QpInner {
         }
     }
 
+    /// Counts the end of a pause.
+    #[cold]
+    fn note_pause(&self, kind: TimerKind) {
+        if let (Timer::At(_, due_ns), Some(wait_ns)) = (self.qp.timer(), self.qp.wait_ns(kind)) {
+            let late_ns = crate::clock::now_ns().saturating_sub(due_ns);
+            self.links.process.timers.delays.note(wait_ns, late_ns);
+        }
+    }
+
     pub(crate) fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
+        if kind != TimerKind::Ack {
+            self.note_pause(kind);
+        }
         if kind == TimerKind::Ack {
             // A peer that is alive will execute a request that is still in its ring.
             let will_answer = match self.carried() {
