@@ -76,7 +76,8 @@ fn checked(name: &str, written: &toml::Value, most: u32) -> Result<u32, String> 
     let number = written.as_integer().and_then(|number| u32::try_from(number).ok());
     let Some(number) = number.filter(|number| (least..=most).contains(number)) else {
         return Err(format!(
-            "{name} {}: choose {least} to {most}; a profile can only lower the soft device's limits",
+            "{name} {}: choose {least} to {most}; a profile can only lower the soft \
+             device's limits",
             shown(written)
         ));
     };

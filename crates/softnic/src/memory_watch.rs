@@ -175,8 +175,9 @@ impl MemoryWatch {
         unsafe { libc::ioctl(fd.as_raw_fd(), kernel::UNREGISTER, range.as_mut_ptr()) };
     }
 
-    /// Calls `forget` for all that changed since the last call, with the time. Waits first for a change that is
-    /// about to be noted, so that a thread whose call has returned is never overtaken.
+    /// Calls `forget` for all that changed since the last call, with the time. Waits first for a
+    /// change that is about to be noted, so that a thread whose call has returned is never
+    /// overtaken.
     pub(crate) fn take_changes(&self, mut forget: impl FnMut(u64, Change)) {
         self.gate.wait_until_open();
         if !self.has_changes.load(Ordering::Acquire) {

@@ -84,8 +84,8 @@ pub(crate) struct Alarm<'a> {
 }
 
 impl Alarm<'_> {
-    /// Makes some thread check the timers at `at_ns`: a caller, or soon after that time the progress
-    /// thread.
+    /// Makes some thread check the timers at `at_ns`: a caller, or soon after that time the
+    /// progress thread.
     pub(crate) fn set(self, at_ns: u64) {
         self.note(at_ns);
         // With the fence of the progress thread: it finds the deadline, or its watch is seen here.
