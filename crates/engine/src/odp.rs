@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rdmalab_wire::ids::Qpn;
 
 use crate::backend::{VerbsError, VerbsResult};
-use crate::mr::{self, KeyEntry};
+use crate::mr::{self, KeyEntry, Refusal};
 use crate::vocab::{Access, PdId, Sge};
 
 mod counters;
@@ -72,14 +72,18 @@ pub fn advised(
         let entry = key(sge.lkey);
         let host = mr::check_local(entry.as_ref(), pd, sge, advice == Advice::PrefetchWrite);
         let (Some(entry), Ok(host)) = (entry, host) else {
-            return Err(VerbsError::new(
-                VerbsError::EFAULT,
-                format!(
-                    "{} bytes at {:#x}: no region of this PD with lkey {:#x} has them with the \
-                     rights that the advice needs",
-                    sge.length, sge.addr, sge.lkey
-                ),
-            ));
+            // ibv_advise_mr(3).
+            let (errno, why) = match host.err() {
+                Some(Refusal::Domain) => (VerbsError::EPERM, "the region is of another PD"),
+                Some(Refusal::Rights) => {
+                    (VerbsError::EPERM, "the region has no IBV_ACCESS_LOCAL_WRITE")
+                }
+                Some(Refusal::Bounds) => (VerbsError::EFAULT, "the region does not have them all"),
+                _ => (VerbsError::EFAULT, "there is no such region"),
+            };
+            let (bytes, addr, lkey) = (sge.length, sge.addr, sge.lkey);
+            let reason = format!("{bytes} bytes at {addr:#x} with lkey {lkey:#x}: {why}");
+            return Err(VerbsError::new(errno, reason));
         };
         if !entry.access.contains(Access::ON_DEMAND) {
             return Err(VerbsError::invalid(format!(
