@@ -7,24 +7,21 @@ use crate::poll::readable;
 use crate::process::Process;
 use crate::udp::{Network, UdpIo};
 
-/// How long to sleep while QPs wait for room in a ring, or if a wake-up could be missed, ns.
-pub(crate) const RETRY_NS: u64 = 1_000_000;
+/// How long to sleep while QPs wait for room in a ring, or if a wake-up could be missed, ms.
+pub(crate) const RETRY_MS: i32 = 1;
 
-/// How long to sleep, ns; `None`: without a bound.
-pub(crate) fn sleep_ns(process: &Process, next_ns: Option<u64>, safe: bool) -> Option<u64> {
+/// How long to sleep, ms; -1 without a bound.
+pub(crate) fn sleep_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
     if !safe || process.blocked.any.load(Ordering::Relaxed) {
-        return Some(RETRY_NS);
+        return RETRY_MS;
     }
     let attention_ns = process.timers.deadline_ns.load(Ordering::Relaxed);
-    if attention_ns == u64::MAX && next_ns.is_none() {
-        return None;
+    let next_ns = next_ns.unwrap_or(u64::MAX).min(attention_ns);
+    if next_ns == u64::MAX {
+        return -1;
     }
-    let now_ns = crate::clock::now_ns();
-    // Time-outs of many queue pairs end one soon after the other: one pass is for all of a
-    // millisecond.
-    let listed_ns = next_ns.unwrap_or(u64::MAX).saturating_sub(now_ns);
-    let listed_ns = listed_ns.div_ceil(1_000_000).saturating_mul(1_000_000);
-    Some(attention_ns.saturating_sub(now_ns).min(listed_ns))
+    let left_ns = next_ns.saturating_sub(crate::clock::now_ns());
+    i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
 }
 
 impl Process {
@@ -75,10 +72,7 @@ impl Process {
         if !self.host.peers.rings_may_hold_messages() {
             // The connected socket could not be given up if another thread is reading it.
             let sound = safe && !self.network().is_some_and(Network::has_connected);
-            // The progress thread is more precise, and looks at the timers, too.
-            let own_ns = if sound { sleep_ns(self, None, true) } else { Some(RETRY_NS) };
-            let own_ms =
-                own_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+            let own_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
             let limit_ms =
                 if own_ms < 0 || (0..own_ms).contains(&limit_ms) { limit_ms } else { own_ms };
             let mut polls =

@@ -108,7 +108,7 @@ impl Counters {
         let buffers = buffers.map(|(shared, private)| {
             [("shared_buffers", shared), ("buffers_left_private", private)]
         });
-        let (pages, timeline) = crate::mr::page_counters();
+        let (pages, timeline) = crate::mr::page_history();
         let pages = (pages != Default::default()).then(|| pages.named()).into_iter().flatten();
         let mut text = format!("{state}\n");
         let all = made.into_iter().chain(tally.named()).chain(lines).chain(pages);
@@ -140,8 +140,8 @@ pub fn tally() -> Option<Tally> {
     (uncounted == 0).then_some(tally)
 }
 
-/// How many delays of 50 us or more this process has ended, of pages, pauses and packets that a
-/// rule delays, and how many of them lasted more than a tenth too long.
+/// How many delays of 50 us or more of pages, held RNR NAKs and pauses have ended under a profile
+/// that pages, and how many of them lasted more than a tenth too long.
 pub fn delays() -> (u64, u64) {
     Process::existing().map_or((0, 0), |process| process.timers.delays.counts())
 }

@@ -156,9 +156,13 @@ fn populate(advice: Advice, host_addr: u64, bytes: u64) -> VerbsResult<()> {
     }
 }
 
-/// What happened so far to pages of the on-demand regions of this process, and when, by
-/// `CLOCK_MONOTONIC`.
-pub fn page_counters() -> (odp::Counters, odp::Timeline) {
+/// What happened so far to pages of the on-demand regions of this process.
+pub fn page_counters() -> odp::Counters {
+    page_history().0
+}
+
+/// The same, and when it happened, by `CLOCK_MONOTONIC`.
+pub(crate) fn page_history() -> (odp::Counters, odp::Timeline) {
     Process::existing().and_then(|process| process.paging.totals()).unwrap_or_default()
 }
 

@@ -13,17 +13,6 @@ pub(crate) fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
     polls
 }
 
-/// Waits up to `timeout_ns` (`None`: without a bound) until one of `fds` is readable. Returns
-/// whether one is.
-pub(crate) fn wait_readable_ns(fds: &[i32], timeout_ns: Option<u64>) -> bool {
-    let mut polls = readable(fds);
-    match timeout_ns {
-        Some(timeout_ns) => wait_for(&mut polls, timeout_ns),
-        None => return wait_readable(fds, -1),
-    }
-    polls.iter().any(|poll| poll.revents != 0)
-}
-
 /// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable. Returns whether
 /// one is.
 pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {

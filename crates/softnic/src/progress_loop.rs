@@ -1,28 +1,29 @@
 //! The progress thread's loop: waits while callers make progress, and makes progress otherwise.
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use crate::caller_wait::{RETRY_NS, sleep_ns};
-use crate::poll::{readable, wait_for, wait_readable_ns};
+use crate::caller_wait::{RETRY_MS, sleep_ms};
+use crate::poll::{readable, wait_for, wait_readable};
 use crate::process::Process;
 use crate::progress_thread::ProgressThread;
 use crate::qp::QpInner;
-use crate::timers::{GRACE_NS, SHORT_WATCH_NS};
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
 use crate::udp::{Network, UdpIo};
 
-/// While callers are active, the progress thread checks this often whether they still are, ns.
-const WATCH_NS: u64 = 2_000_000;
+/// While callers are active, the progress thread checks this often whether they still are, ms.
+const WATCH_MS: i32 = 2;
 /// If callers are this late with checking the timers, the progress thread does it, ns.
 const LATE_NS: u64 = 4_000_000;
 /// Rounds of the progress thread between two checks for dead peers.
 const REAP_ROUNDS: u32 = 32;
-/// While memory of peers is mapped here, the progress thread looks this often for dead peers, ns.
-const DEATH_CHECK_NS: u64 = 200_000_000;
+/// While memory of peers is mapped here, the progress thread looks this often for dead peers, ms.
+const DEATH_CHECK_MS: i32 = 200;
 /// After the progress thread found a message that no caller took, it keeps the doorbell armed for
 /// this many rounds. Each round costs a peer a system call.
 const UNATTENDED_ROUNDS: u32 = 16;
+/// After this time the progress thread assumes that no caller will take a message, ns.
+const CALLER_GRACE_NS: u64 = 20_000;
 
 /// Runs until the process ends.
 pub(crate) fn run(process: &'static Process) {
@@ -61,39 +62,14 @@ pub(crate) fn run(process: &'static Process) {
 /// Waits for one round while callers are active. Checks the timers only if callers are late to do
 /// so. Returns whether there may be control messages or a kick.
 fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
-    let timers = &process.timers;
-    let late_ns = timers.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
-    let now_ns = crate::clock::now_ns();
-    if now_ns > late_ns {
+    let late_ns = process.timers.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
+    if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
-    } else if now_ns >= timers.deadline_ns.load(Ordering::Relaxed).saturating_add(GRACE_NS) {
-        process.tick(now_ns);
     }
-    let round_ns = begin_watch(process, now_ns);
-    let was_woken = watch(process, wakeup, round_ns);
-    process.progress_thread.watches_until_ns.store(0, Ordering::Relaxed);
-    was_woken
-}
-
-/// Says until when the progress thread watches callers, and returns how long that is: until
-/// something is due that they may not do, or until it is to be seen whether they still come.
-fn begin_watch(process: &Process, now_ns: u64) -> u64 {
-    let watches_until_ns = &process.progress_thread.watches_until_ns;
-    watches_until_ns.store(now_ns + WATCH_NS, Ordering::Relaxed);
-    // With that of `Alarm::set`.
-    fence(Ordering::SeqCst);
-    let due_ns = process.timers.deadline_ns.load(Ordering::Relaxed).saturating_add(GRACE_NS);
-    let round_ns = due_ns.saturating_sub(now_ns).clamp(SHORT_WATCH_NS, WATCH_NS);
-    watches_until_ns.store(now_ns + round_ns, Ordering::Relaxed);
-    round_ns
-}
-
-/// Waits for `round_ns`, and takes what no caller takes.
-fn watch(process: &Process, wakeup: &mut AdaptiveWakeup, round_ns: u64) -> bool {
     let (progress_thread, mail) = (&process.progress_thread, process.host.control_socket_fd());
     let kick = progress_thread.kick.as_raw_fd();
     if progress_thread.callers_block.load(Ordering::Relaxed) {
-        return wait_readable_ns(&[mail, kick], Some(round_ns));
+        return wait_readable(&[mail, kick], WATCH_MS);
     }
     let rounds = progress_thread.unattended_rounds.load(Ordering::Relaxed);
     progress_thread.armed_for_unattended.store(rounds > 0, Ordering::Relaxed);
@@ -107,8 +83,8 @@ fn watch(process: &Process, wakeup: &mut AdaptiveWakeup, round_ns: u64) -> bool 
     let before = progress_thread.caller_count.load(Ordering::Relaxed);
     let others = [mail, kick, process.host.event_fd()];
     let was_woken = match UdpIo::of(process) {
-        Some(udp) => wakeup.wait_round(udp, others, round_ns),
-        None => wait_readable_ns(&others, Some(round_ns)),
+        Some(udp) => wakeup.wait_round(udp, others, WATCH_MS as u64 * 1_000_000),
+        None => wait_readable(&others, WATCH_MS),
     };
     if was_woken && process.host.wakeup.event.drain() {
         progress_thread.armed_for_unattended.store(false, Ordering::Relaxed);
@@ -130,7 +106,7 @@ fn watch(process: &Process, wakeup: &mut AdaptiveWakeup, round_ns: u64) -> bool 
 fn callers_are_gone(progress_thread: &ProgressThread, before: u64, kick: i32) -> bool {
     let nobody = || progress_thread.caller_count.load(Ordering::Relaxed) == before;
     if nobody() {
-        wait_for(&mut readable(&[kick]), GRACE_NS);
+        wait_for(&mut readable(&[kick]), CALLER_GRACE_NS);
     }
     nobody()
 }
@@ -156,30 +132,29 @@ fn make_progress(process: &Process) {
     }
     let safe = process.host.wakeup.doorbell.arm();
     if !process.host.peers.rings_may_hold_messages() {
-        let timeout_ns = match process.timers.changed.load(Ordering::Relaxed) {
-            true => Some(RETRY_NS),
-            false => sleep_ns(process, next_ns, safe),
+        let timeout_ms = match process.timers.changed.load(Ordering::Relaxed) {
+            true => RETRY_MS,
+            false => sleep_ms(process, next_ns, safe),
         };
         let (mail, kick) = (process.host.control_socket_fd(), progress_thread.kick.as_raw_fd());
         // The thread that reads the socket may have lost its processor: do not poll the socket.
-        let (network_fd, timeout_ns) = match process.network().is_some_and(Network::is_being_read) {
-            true => (-1, Some(RETRY_NS)),
-            false => (process.network_fd(), timeout_ns),
+        let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
+            true => (-1, RETRY_MS),
+            false => (process.network_fd(), timeout_ms),
         };
         let checks_peers = process.host.peers.has_mapped_memory.load(Ordering::Relaxed);
-        let is_long = timeout_ns.is_none_or(|timeout_ns| timeout_ns > DEATH_CHECK_NS);
-        let limit_ns = if checks_peers && is_long { Some(DEATH_CHECK_NS) } else { timeout_ns };
+        let is_long = !(0..=DEATH_CHECK_MS).contains(&timeout_ms);
+        let limit_ms = if checks_peers && is_long { DEATH_CHECK_MS } else { timeout_ms };
         let was_woken;
         if progress_thread.waiting_callers.load(Ordering::SeqCst) > 0 {
             // A packet wakes no caller that went to sleep before this process owned the socket.
             let callers_listen = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
-            was_woken = wait_readable_ns(
+            was_woken = wait_readable(
                 &[mail, kick, if callers_listen { -1 } else { network_fd }],
-                limit_ns,
+                limit_ms,
             );
         } else {
-            let fds = [mail, kick, process.host.event_fd(), network_fd];
-            was_woken = wait_readable_ns(&fds, limit_ns);
+            was_woken = wait_readable(&[mail, kick, process.host.event_fd(), network_fd], limit_ms);
             // A caller that went to sleep meanwhile needs the doorbell, and takes the signal.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.host.wakeup.doorbell.disarm();
@@ -194,9 +169,9 @@ fn make_progress(process: &Process) {
         process.host.wakeup.doorbell.disarm();
         if process.host.peers.a_ring_is_being_read() {
             // The reading thread may have lost its processor, and may need this one.
-            wait_readable_ns(
+            wait_readable(
                 &[process.host.control_socket_fd(), progress_thread.kick.as_raw_fd()],
-                Some(RETRY_NS),
+                RETRY_MS,
             );
         }
     }

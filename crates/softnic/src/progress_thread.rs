@@ -35,8 +35,6 @@ pub(crate) struct ProgressThread {
     pub(crate) waiting_callers: AtomicU32,
     /// Number of these callers that wait for the network, too.
     pub(crate) callers_on_network: AtomicU32,
-    /// While the progress thread watches callers: when it looks again, ns; else 0.
-    pub(crate) watches_until_ns: AtomicU64,
     /// The progress thread sleeps without a time limit, or is about to.
     pub(crate) asleep: AtomicBool,
     /// Somebody wakes it, or is about to.
@@ -61,7 +59,6 @@ impl ProgressThread {
             caller_count,
             waiting_callers: AtomicU32::new(0),
             callers_on_network: AtomicU32::new(0),
-            watches_until_ns: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             is_woken: AtomicBool::new(false),
             armed_for_sleeper: AtomicBool::new(false),

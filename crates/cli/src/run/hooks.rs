@@ -28,7 +28,7 @@ impl HooksSnapshot {
         let (hooks, pages, tally) = match device.kind() {
             Kind::Soft => (
                 rdmalab_softnic::hooks(),
-                rdmalab_softnic::page_counters().0,
+                rdmalab_softnic::page_counters(),
                 rdmalab_softnic::tally(),
             ),
             _ => (HooksState::default(), Counters::default(), Some(Tally::default())),
@@ -41,7 +41,7 @@ impl HooksSnapshot {
     pub fn labelled(self, measured: Outcome, rank: usize, point: &Point) -> Outcome {
         let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.hooks.disturbed_packets;
         let mut measured = label(measured, rank, &self.hooks, disturbed);
-        let pages = rdmalab_softnic::page_counters().0.since(&self.pages);
+        let pages = rdmalab_softnic::page_counters().since(&self.pages);
         push_pages(&mut measured, rank, pages.named().into_iter());
         match rdmalab_softnic::tally().zip(self.tally) {
             Some((now, before)) => {
@@ -54,9 +54,7 @@ impl HooksSnapshot {
         }
         let (delays, late) = rdmalab_softnic::delays();
         let delays = (delays - self.delays.0, late - self.delays.1);
-        if self.profile.is_some() || self.hooks.faults.is_some() {
-            push_delays(&mut measured, rank, delays);
-        }
+        push_delays(&mut measured, rank, delays);
         match self.profile {
             None => measured,
             Some(profile) => under(measured, rank, profile),
@@ -64,8 +62,7 @@ impl HooksSnapshot {
     }
 }
 
-/// Says how many delays, of pages, pauses and packets, lasted longer than the profile or the fault
-/// rules say.
+/// Says how many delays of pages and pauses lasted longer than the profile says.
 fn push_delays(measured: &mut Outcome, rank: usize, (ended, late): (u64, u64)) {
     if ended > 0 {
         measured.push_count(&at_rank("delays", rank), ended);
@@ -73,9 +70,9 @@ fn push_delays(measured: &mut Outcome, rank: usize, (ended, late): (u64, u64)) {
     }
     if late > 0 {
         measured.warnings.push(format!(
-            "{late} of {ended} delays of 50 us or more at rank {rank} (page faults, pauses, fault \
-             rules) lasted more than 10 % too long, because no thread had a processor in time: \
-             stop other programs, or use fewer ranks"
+            "{late} of {ended} delays of 50 us or more at rank {rank} (page faults and pauses) \
+             lasted more than 10 % too long: its threads slept or computed, or other programs had \
+             the processors"
         ));
     }
 }

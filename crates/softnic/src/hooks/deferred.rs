@@ -23,9 +23,10 @@ use crate::peer::Peer;
 use crate::process::Process;
 use crate::ring_push::{ANSWER_SLOTS, push, room_in};
 use crate::signals::{block_signals, restore_signals};
-use crate::timers::GRACE_NS;
 use crate::udp::socket::Route;
 
+/// How long callers have to send a due packet before the thread does, ns.
+const GRACE_NS: u64 = 20_000;
 /// After this time a packet that found the ring full is tried again, ns.
 const FULL_AGAIN_NS: u64 = 50_000;
 /// How long an exiting process waits for its deferred packets, ns.
@@ -50,19 +51,10 @@ impl DeferredPacket {
     }
 }
 
-/// A packet that waits.
-struct Delayed {
-    /// How long it is to wait, ns; 0 if not for a time.
-    delay_ns: u64,
-    /// Until when, ns.
-    due_ns: u64,
-    packet: DeferredPacket,
-}
-
 /// The packets that wait.
 #[derive(Default)]
 struct Waiting {
-    packets: Deferred<Delayed>,
+    packets: Deferred<DeferredPacket>,
     /// The flow of the packet that is being sent now.
     sending: Option<Flow>,
 }
@@ -126,7 +118,7 @@ pub(crate) fn release_due(process: &Process, now: u64) {
     if let Some(deferred) = deferred_packets()
         && let Some(next_ns) = deferred.release(process, now)
     {
-        process.alarm().note(next_ns);
+        process.alarm().set(next_ns);
     }
 }
 
@@ -142,9 +134,7 @@ impl DeferredPackets {
         let is_busy = waiting.sending == Some(*flow);
         let deferral = waiting.packets.defer(flow, fate, decided_ns, is_busy, || {
             let packet = packet();
-            let delay_ns = if fate.behind == 0 { fate.delay_ns } else { 0 };
-            let due_ns = decided_ns.saturating_add(delay_ns);
-            (packet.bytes(), Delayed { delay_ns, due_ns, packet })
+            (packet.bytes(), packet)
         });
         let next_ns = waiting.packets.next_ns();
         drop(waiting);
@@ -154,7 +144,7 @@ impl DeferredPackets {
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
-                process.alarm().note(next_ns);
+                process.alarm().set(next_ns);
             }
         }
         deferral.sends_now
@@ -190,15 +180,12 @@ impl DeferredPackets {
             let mut waiting = self.waiting.lock();
             let due = waiting.packets.take_due(now);
             waiting.sending = due.as_ref().map(|(flow, _)| *flow);
-            let Some((flow, delayed)) = due else { return waiting.packets.next_ns() };
+            let Some((flow, packet)) = due else { return waiting.packets.next_ns() };
             drop(waiting);
-            let Delayed { delay_ns, due_ns, packet } = delayed;
-            process.timers.delays.note(delay_ns, now_ns().saturating_sub(due_ns));
             if let Some(packet) = send(process, packet) {
                 let mut waiting = self.waiting.lock();
-                let (bytes, due_ns) = (packet.bytes(), now + FULL_AGAIN_NS);
-                let again = Delayed { delay_ns: 0, due_ns, packet };
-                if waiting.packets.until(flow, due_ns, bytes, again).is_err() {
+                let bytes = packet.bytes();
+                if waiting.packets.until(flow, now + FULL_AGAIN_NS, bytes, packet).is_err() {
                     self.overflowed.fetch_add(1, Ordering::Relaxed);
                 }
             }

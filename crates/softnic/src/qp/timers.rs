@@ -6,6 +6,7 @@ use rdmalab_engine::vocab::WcStatus;
 
 use super::QpInner;
 use crate::process::Process;
+use crate::profile;
 use crate::udp::backoff;
 
 /// If a QP has no time-out, the driver checks after this time whether a silent peer is dead, ns.
@@ -66,9 +67,12 @@ impl QpInner {
         }
     }
 
-    /// Counts the end of a pause.
+    /// Counts the end of a pause under a profile that pages.
     #[cold]
     fn note_pause(&self, kind: TimerKind) {
+        if !profile::pages_may_be_missing() {
+            return;
+        }
         if let (Timer::At(_, due_ns), Some(wait_ns)) = (self.qp.timer(), self.qp.wait_ns(kind)) {
             let late_ns = crate::clock::now_ns().saturating_sub(due_ns);
             self.links.process.timers.delays.note(wait_ns, late_ns);
@@ -76,9 +80,6 @@ impl QpInner {
     }
 
     pub(crate) fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
-        if kind != TimerKind::Ack {
-            self.note_pause(kind);
-        }
         if kind == TimerKind::Ack {
             // A peer that is alive will execute a request that is still in its ring.
             let will_answer = match self.carried() {
@@ -99,6 +100,8 @@ impl QpInner {
             if let Some(route) = &self.links.route {
                 crate::udp::warn_of_narrow_path(route, self.qp.mtu);
             }
+        } else {
+            self.note_pause(kind);
         }
         if let Some(hooks) = self.links.hooks {
             hooks.timer_fired(self.qp.qpn, kind);
