@@ -271,9 +271,15 @@ fn page_faults_are_counted_over_time() {
     assert_eq!(faults.iter().sum::<f64>(), 32.0, "{faults:?}");
     assert_eq!(series("page prefetches"), None);
     let interval_ns: f64 = point.fact("page_interval_ns").unwrap().parse().unwrap();
-    // The trial began somewhere in the first interval, and nothing happened after its end.
-    let end_ns = point.elapsed_s * 1e9;
-    assert!((faults.len() as f64 - 1.0) * interval_ns <= end_ns, "{end_ns}: {faults:?}");
+    // The trial began somewhere in the first interval. Regions are gone when it ends.
+    let end_ns = point.elapsed_s * 1e9 + interval_ns;
+    assert!((faults.len() as f64 - 1.0) * interval_ns < end_ns, "{end_ns}: {faults:?}");
+    let report = said(rdmalab(&["report"]).arg(&paging.dir));
+    assert_eq!(report.code, Some(0), "{}", report.report());
+    assert!(report.stdout.contains("execution time"), "{}", report.stdout);
+    for wrong in ["in an interval", "too few samples"] {
+        assert!(!report.stdout.contains(wrong), "{wrong}: {}", report.stdout);
+    }
     assert!(ended.stdout.contains("A  page faults since the start |"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("B  page faults since"), "{}", ended.stdout);
     let other = &ideal.points[0];

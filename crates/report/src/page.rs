@@ -332,8 +332,8 @@ fn packets(record: &Record, id: &str) -> Markup {
                     "The packets of the run's first connections, as the capture of one end has \
                      them: one below the other, with the time since the first. Numbers are places \
                      among the PSNs. A broken line is a request that nothing answered. Diamonds \
-                     are the page faults that these packets show; the caption says how many more \
-                     there are, and the time that they cost together."
+                     are the page faults that these packets show; a caption says how many more the \
+                     same connection had, and the time that they cost together."
                 }
                 (figures_of(&charts))
             }

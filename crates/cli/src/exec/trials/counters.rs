@@ -161,6 +161,12 @@ mod tests {
         let all: Vec<_> = all.iter().map(|one| one.named().map(|(_, count)| count)).collect();
         assert_eq!(interval_ns, 2_000_000);
         assert_eq!(all, [[0; 3], [0; 3], [0; 3], [1, 0, 0], [6, 5, 6]]);
+        let (most, ms) = (u64::MAX, 1_000_000);
+        let lines = (0..odp::INTERVALS_MAX as u64)
+            .map(|n| format!("pages {} {most} {most} {most}\n", most - n * ms));
+        let sums = (0..40).map(|n| format!("a_counter_with_a_rather_long_name_{n} {most}\n"));
+        let text: String = sums.chain(lines).collect();
+        assert!((text.len() as u64) < MAX_BYTES, "{} bytes", text.len());
         let before = found.clone();
         for wrong in ["pages 1 2 3", "pages 1 2 3 4 5", "pages 1 2 x 4", "page_interval_ns 3"] {
             assert_eq!(found.add(&format!("exited\npage_faults 1\n{wrong}\n")), None, "{wrong}");
