@@ -180,11 +180,12 @@ fn resumed_packets_are_those_of_the_trial_in_the_record(out: &TempDir, packets: 
     fs::write(packets.with_file_name("6.2").join("points.jsonl"), "").unwrap();
     let left = ["packets-1.pcapng", "packets.pcapng"].map(|name| packets.join(name));
     left.iter().for_each(|file| fs::write(file, "of the killed trial").unwrap());
-    fs::write(packets.join("notes.txt"), "the user's").unwrap();
+    let users = ["notes.txt", "packets-notes.pcapng"].map(|name| packets.join(name));
+    users.iter().for_each(|file| fs::write(file, "the user's").unwrap());
     resume();
-    assert!(!left[0].exists() && packets.join("notes.txt").exists(), "{:?}", names());
+    assert!(!left[0].exists() && users.iter().all(|file| file.exists()), "{:?}", names());
     assert!(fs::read(&left[1]).unwrap().starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "no new capture");
-    assert_eq!(names().len(), first.0.len() + 1, "one more: the notes");
+    assert_eq!(names().len(), first.0.len() + 2, "two more: the user's");
 }
 
 #[test]

@@ -103,14 +103,20 @@ pub fn check(trials: &Trials, request: &Request) -> Result<(), String> {
     conditions.map(drop).map_err(|why| why.to_string())
 }
 
+/// Whether a file is named as captures of trials are: `packets.pcapng` or `packets-N.pcapng`.
+fn is_capture(name: &str) -> bool {
+    let number = name.strip_prefix("packets").and_then(|rest| rest.strip_suffix(".pcapng"));
+    let is_number = |text: &str| text.strip_prefix('-').is_some_and(|n| n.parse::<u32>().is_ok());
+    number.is_some_and(|number| number.is_empty() || is_number(number))
+}
+
 /// The file for the packets of a trial's first process; the others add their number. Removes what
 /// an earlier trial left there: it is in no record, because the study was ended meanwhile.
 fn fresh(captures: &Path) -> std::io::Result<PathBuf> {
     std::fs::create_dir_all(captures)?;
     for entry in std::fs::read_dir(captures)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with("packets") {
+        if is_capture(&entry.file_name().to_string_lossy()) && entry.file_type()?.is_file() {
             std::fs::remove_file(entry.path())?;
         }
     }
@@ -146,7 +152,7 @@ pub fn run(
     kept::each((&parameters, repeat), (dir, header), interrupt, |number| {
         let (condition, args, command) = &mut arms[number];
         if part.is_captured {
-            let file = fresh(&captures).map_err(|why| why.to_string())?;
+            let file = fresh(&captures).map_err(|why| format!("{}: {why}", captures.display()))?;
             command.env("RDMALAB_CAPTURE", file);
         }
         let trial = trials::one(command, &supervisor).map_err(trials::NoTrial::reason)?;
