@@ -59,6 +59,9 @@ macro_rules! adapter {
 adapter! {
     /// The least code of a local ACK time-out; smaller ones are taken for it.
     ack_timeout_min_code = 0, 0..=31;
+    /// 1: the adapter looks at all queue pairs once in the length of a time-out. The time-out of a
+    /// request ends when the second look finds it, after one to two of its lengths. 0: after one.
+    ack_timeout_scan = 0, 0..=1;
     /// The wait after an RNR NAK, in percent of the time that the NAK asks for.
     rnr_wait_percent = 100, 100..=10_000;
     /// 1: responses that arrive during that wait are discarded.
