@@ -1,6 +1,6 @@
 /*
  * What a process does to memory under an on-demand region: munmap, mremap, a mapping in place of
- * another one, madvise, mprotect and fork.
+ * another one, madvise, mprotect, brk and fork.
  *
  * With traffic: when the call has returned, nothing is written to the pages that were there.
  * Without traffic: under a profile whose pages take time to come, the next access is a page fault
@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "endpoint.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -71,6 +72,23 @@ static void do_mprotect(struct memory *memory)
     EQUAL(mprotect(memory->at, BYTES, PROT_READ), 0);
 }
 
+static void do_brk(struct memory *memory)
+{
+    CHECK(sbrk(-BYTES) == memory->at + BYTES);
+    CHECK(sbrk(BYTES) == memory->at);
+}
+
+/* Memory at the end of the heap. malloc has room below, so it does not move the end. */
+static uint8_t *end_of_heap(void)
+{
+    CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 30) && mallopt(M_MMAP_THRESHOLD, 32 << 20));
+    free(malloc(16 << 20));
+    uint8_t *end = sbrk(0);
+    intptr_t gap = -(intptr_t)end & (PAGE - 1);
+    CHECK(sbrk(gap + BYTES) == end);
+    return end + gap;
+}
+
 static void do_fork(struct memory *memory)
 {
     pid_t pid = fork();
@@ -99,6 +117,7 @@ static const struct change changes[] = {
     {"madvise", do_madvise, 0, 0, 1},
     {"mmap", do_mmap, 1, 0, 1},
     {"mprotect", do_mprotect, 0, 0, 1},
+    {"brk", do_brk, 0, 0, 1},
     {"fork", do_fork, 0, 0, 1},
 };
 
@@ -205,7 +224,7 @@ static void child(struct endpoint *ep, const struct change *change)
         memory.same = mmap(NULL, BYTES, RW, map, fd, 0);
         CHECK(memory.same != MAP_FAILED);
     }
-    memory.at = mmap(NULL, BYTES, RW, map, fd, 0);
+    memory.at = change->apply == do_brk ? end_of_heap() : mmap(NULL, BYTES, RW, map, fd, 0);
     CHECK(memory.at != MAP_FAILED);
     struct ibv_mr *mr = ibv_reg_mr(ep->pd, memory.at, BYTES, RIGHTS);
     CHECK(mr != NULL);

@@ -1,6 +1,6 @@
 /*
  * Memory that is paged on demand: what a device says of it, registration, advice and its errors,
- * and memory that is mapped anew under a region.
+ * memory that is mapped anew under a region, windows, and regions that are registered anew.
  *
  * The parent reads and writes memory of the child. Under a profile whose pages take time to come,
  * the first access to a page takes at least as long as the wait after its RNR NAK. The fastest of
@@ -57,6 +57,16 @@ static void advice(struct endpoint *ep, uint8_t *memory, struct ibv_mr *mr)
     EQUAL(advise(ep, read, flush | 2, memory, PAGE, mr->lkey), EINVAL);
     EQUAL(advise(ep, read, flush, ep->buffer, PAGE, ep->mr->lkey), EINVAL); /* It is pinned. */
     EQUAL(ibv_advise_mr(ep->pd, read, flush, NULL, 0), EINVAL);
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = PAGE, .lkey = mr->lkey};
+    struct ibv_pd *other = ibv_alloc_pd(ep->context);
+    CHECK(other != NULL);
+    EQUAL(ibv_advise_mr(other, read, flush, &sge, 1), EPERM);
+    EQUAL(ibv_dealloc_pd(other), 0);
+    struct ibv_mr *only_read = ibv_reg_mr(ep->pd, memory, PAGE, IBV_ACCESS_ON_DEMAND);
+    CHECK(only_read != NULL);
+    EQUAL(advise(ep, read, flush, memory, PAGE, only_read->lkey), 0);
+    EQUAL(advise(ep, write, flush, memory, PAGE, only_read->lkey), EPERM);
+    EQUAL(ibv_dereg_mr(only_read), 0);
 }
 
 /* Transfers a page of the child's memory, from or to the own buffer; says how long it took, ms. */
@@ -93,6 +103,47 @@ struct shown {
     uint32_t rkey, implicit_rkey;
 };
 
+/* The parent reads memory that the child offers; the access to it finds its page missing. */
+static void first_access(struct endpoint *ep, uint8_t value)
+{
+    struct shown shown;
+    CHECK(recv(ep->socket, &shown, sizeof shown, MSG_WAITALL) == sizeof shown);
+    double first_ms = transfer(ep, IBV_WR_RDMA_READ, shown.memory, shown.rkey);
+    CHECK(is_filled(ep->buffer, PAGE, value));
+    CHECK(!pages_take_time() || first_ms >= WAIT_MS);
+    barrier(ep);
+}
+
+static void offer(struct endpoint *ep, uint8_t *memory, uint8_t value, uint32_t rkey)
+{
+    fill(memory, PAGE, value);
+    struct shown shown = {(uintptr_t)memory, rkey, 0};
+    CHECK(write(ep->socket, &shown, sizeof shown) == sizeof shown);
+    barrier(ep);
+}
+
+/* A window of a region that is paged on demand, and a region that becomes one and moves. */
+static void window_and_new_registration(struct endpoint *ep, uint8_t *memory)
+{
+    struct ibv_mr *mr = ibv_reg_mr(ep->pd, memory, PAGE, RIGHTS | IBV_ACCESS_MW_BIND);
+    struct ibv_mw *window = ibv_alloc_mw(ep->pd, IBV_MW_TYPE_1);
+    CHECK(mr != NULL && window != NULL);
+    struct ibv_mw_bind bind = {.wr_id = 77, .send_flags = IBV_SEND_SIGNALED,
+                               .bind_info = {mr, (uintptr_t)memory, PAGE, IBV_ACCESS_REMOTE_READ}};
+    EQUAL(ibv_bind_mw(ep->qp, window, &bind), 0);
+    expect(ep->send_cq, 77, IBV_WC_SUCCESS);
+    offer(ep, memory, 11, window->rkey);
+    EQUAL(ibv_dealloc_mw(window), 0);
+
+    EQUAL(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+    EQUAL(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RIGHTS), 0);
+    offer(ep, memory, 12, mr->rkey);
+    uint8_t *other = memory + PAGE;
+    EQUAL(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, other, PAGE, 0), 0);
+    offer(ep, other, 13, mr->rkey);
+    EQUAL(ibv_dereg_mr(mr), 0);
+}
+
 static void parent(struct endpoint *ep)
 {
     struct shown shown;
@@ -113,6 +164,8 @@ static void parent(struct endpoint *ep)
     CHECK(is_filled(ep->buffer, PAGE, 9));
     transfer(ep, IBV_WR_RDMA_WRITE, shown.memory, shown.rkey);
     barrier(ep);
+    for (uint8_t value = 11; value <= 13; value++)
+        first_access(ep, value);
 }
 
 static void child(struct endpoint *ep)
@@ -145,6 +198,7 @@ static void child(struct endpoint *ep)
     CHECK(is_filled(memory, PAGE, 9));
     EQUAL(ibv_dereg_mr(implicit), 0);
     EQUAL(ibv_dereg_mr(mr), 0);
+    window_and_new_registration(ep, memory);
     EQUAL(munmap(memory, PAGES * PAGE), 0);
 }
 

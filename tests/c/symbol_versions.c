@@ -1,12 +1,14 @@
 /*
  * Loads libibverbs by dlopen, as NCCL does. Looks up each symbol with the version that such
- * programs ask for, then lists the devices through these symbols.
+ * programs ask for, then lists the devices through these symbols, and closes the library while a
+ * device is open and has pages of the program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const struct {
     const char *name;
@@ -42,6 +44,30 @@ static const struct {
     {"ibv_set_ece", "IBVERBS_1.10"},
     {"ibv_reg_dmabuf_mr", "IBVERBS_1.12"},
 };
+
+enum { BYTES = 64 << 10 };
+
+/* Opens a device, and has it fetch the pages of new memory. Returns the memory, or NULL. */
+static void *paged_memory(void *library, struct ibv_device *device)
+{
+    struct ibv_context *(*open)(struct ibv_device *) = NULL;
+    struct ibv_pd *(*alloc)(struct ibv_context *) = NULL;
+    struct ibv_mr *(*reg)(struct ibv_pd *, void *, size_t, int) = NULL;
+    *(void **)&open = dlvsym(library, "ibv_open_device", "IBVERBS_1.1");
+    *(void **)&alloc = dlvsym(library, "ibv_alloc_pd", "IBVERBS_1.1");
+    *(void **)&reg = dlvsym(library, "ibv_reg_mr", "IBVERBS_1.1");
+    void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct ibv_context *context = open(device);
+    struct ibv_pd *pd = context != NULL ? alloc(context) : NULL;
+    if (memory == MAP_FAILED || pd == NULL) {
+        return NULL;
+    }
+    struct ibv_mr *mr = reg(pd, memory, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+    struct ibv_sge all = {(uintptr_t)memory, BYTES, mr != NULL ? mr->lkey : 0};
+    int error = ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH,
+                              &all, 1);
+    return error == 0 ? memory : NULL;
+}
 
 int main(int argc, char **argv)
 {
@@ -80,7 +106,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++) {
         printf("%s\n", name(devices[i]));
     }
+    void *memory = paged_memory(library, devices[0]);
     free_list(devices);
     /* A program may close the library while the library's threads still run. */
-    return dlclose(library) == 0 ? 0 : 1;
+    if (memory == NULL || dlclose(library) != 0) {
+        fprintf(stderr, "no memory that is paged on demand, or the library stays open\n");
+        return 1;
+    }
+    /* One of them is told of this. */
+    return munmap(memory, BYTES) == 0 ? 0 : 1;
 }

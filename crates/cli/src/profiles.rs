@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn profiles_of_adapters_have_the_values_of_the_simulated_ones() {
-        for name in ["connectx4", "connectx5", "connectx6"] {
+        for name in ["connectx3", "connectx4", "connectx5", "connectx6"] {
             let (soft, sim) = (find_profile(name).unwrap(), rdmalab_sim::find(name).unwrap());
             for (name, value) in soft.adapter.values() {
                 assert_eq!(sim.parameters.get(name), Some(value as f64), "{name}");

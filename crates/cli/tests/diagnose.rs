@@ -109,6 +109,28 @@ fn damming_in_the_simulator_is_diagnosed_and_plain_loss_is_not() {
     assert!(found.iter().any(|kind| kind == "lost" || kind == "timeout"), "{found:?}");
 }
 
+/// Comments in a capture name the rules that disturbed packets. They are no evidence.
+#[test]
+fn other_comments_change_no_diagnosis() {
+    let home = tempfile::tempdir().unwrap();
+    let reads = ["blast", "--op", "read", "--size", "100", "--messages", "40"];
+    let files = simulated(home.path(), &reads, "drop nth 5 of read");
+    let found = || diagnose(&[&files[0], &files[1], "--json"]).stdout;
+    let (before, mut changed) = (found(), 0);
+    for file in &files {
+        let mut bytes = std::fs::read(file).unwrap();
+        while let Some(at) = bytes.windows(6).position(|part| part == b"fault:") {
+            bytes[at..at + 6].copy_from_slice(b"no one");
+            changed += 1;
+        }
+        std::fs::write(file, bytes).unwrap();
+    }
+    assert!(changed > 0, "no packet has a comment");
+    let (before, after) = (String::from_utf8(before).unwrap(), String::from_utf8(found()).unwrap());
+    assert!(before.contains("\"kind\""), "{before}");
+    assert_eq!(after, before);
+}
+
 /// Page faults of a modelled adapter, and the READ that is lost while another waits.
 #[test]
 fn page_faults_and_damming_of_an_adapter_are_diagnosed() {
@@ -132,6 +154,34 @@ fn page_faults_and_damming_of_an_adapter_are_diagnosed() {
     let two = ["--operations", "2", "--interval", "2ms"];
     assert_eq!(found("sim:connectx4", "server", &two), ["damming", "server-fault"]);
     assert_eq!(found("sim:connectx6", "server", &two), ["server-fault"]);
+}
+
+/// The page of a run marks each page fault that it draws, and counts those that it does not.
+#[test]
+fn the_page_of_a_run_marks_every_page_fault_that_it_draws() {
+    let home = tempfile::tempdir().unwrap();
+    let file = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    // Each WRITE meets a page of its own, and the next one is posted after it.
+    let marked = |operations: &str| {
+        let (out, capture, page) = (file(operations), file("odp.pcapng"), file("odp.html"));
+        let words = "run odp --device sim:connectx4 --fault server --op write --interval 50ms";
+        let mut all: Vec<&str> = words.split(' ').collect();
+        all.extend(["--size", "4096", "--runs", "1", "--operations", operations]);
+        all.extend(["--capture", &capture]);
+        let run = rdmalab(&[&all[..], &["--out", &out]].concat());
+        assert!(run.status.success(), "{run:?}");
+        let record = std::fs::read_dir(&out).unwrap().next().unwrap().unwrap().path();
+        let report = rdmalab(&["report", record.to_str().unwrap(), "--html", &page]);
+        assert!(report.status.success(), "{report:?}");
+        let text = std::fs::read_to_string(&page).unwrap();
+        (text.matches("l5 5l-5 5l-5 -5z").count(), text)
+    };
+    let (count, text) = marked("9");
+    assert_eq!(count, 9);
+    assert!(!text.contains("not marked"), "all are");
+    let (count, text) = marked("15");
+    let rest = format!("; {} page faults not marked, ", 15 - count);
+    assert!((9..15).contains(&count) && text.contains(&rest), "{count} of 15 are drawn");
 }
 
 /// Both ends' files have each packet: they count once.

@@ -65,7 +65,7 @@ fn a_mistake_is_one_that_can_be_mended() {
     let (broken, high) = (broken.to_str().unwrap(), high.to_str().unwrap());
     for (asked, parts) in [
         ("late-akc", &["late-akc", "is late-ack meant?", "devices --profiles"][..]),
-        ("bluefield", &["bluefield", "ideal, connectx4"]),
+        ("bluefield", &["bluefield", "ideal, connectx3"]),
         (broken, &["broken.toml: line 7", "unknown field `max_inline`", "`max_inline_data`"]),
         (high, &["high.toml: line 7", "max_inline_data 5000", "0 to 1024"]),
         ("/no/such.toml", &["/no/such.toml", "No such file"]),

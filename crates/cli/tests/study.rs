@@ -182,6 +182,7 @@ fn a_figure_about_an_application_runs_the_users_program() {
     let ended = said(common::rdmalab(&["diagnose"]).args(&files));
     assert_eq!(ended.code, Some(0), "{}", ended.report());
     assert!(ended.stdout.contains("packets"), "{}", ended.stdout);
+    resumed_packets_are_those_of_the_trial_in_the_record(&out, &packets);
 
     let absent = of("6.4", "/nonexistent");
     assert_eq!(absent.code, Some(1), "{}", absent.report());
@@ -194,6 +195,33 @@ fn a_figure_about_an_application_runs_the_users_program() {
     let none = study(&out, &["fukuoka2021", "--device", "soft0", "--figure", "6.5"]);
     assert_eq!(none.code, Some(2), "{}", none.report());
     assert!(none.stdout.contains("your build of the application"), "{}", none.report());
+}
+
+/// A study that is complete keeps its packets; one that was killed during the trial does not mix
+/// those of the killed trial with new ones.
+fn resumed_packets_are_those_of_the_trial_in_the_record(out: &TempDir, packets: &Path) {
+    let names = || -> Vec<_> {
+        let mut all: Vec<_> =
+            fs::read_dir(packets).unwrap().map(|e| e.unwrap().file_name()).collect();
+        all.sort();
+        all
+    };
+    let resume = || {
+        let ended = study(out, &["fukuoka2021", "--resume"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.report());
+    };
+    let first = (names(), fs::read(packets.join("packets.pcapng")).unwrap());
+    resume();
+    assert_eq!((names(), fs::read(packets.join("packets.pcapng")).unwrap()), first);
+    fs::write(packets.with_file_name("6.2").join("points.jsonl"), "").unwrap();
+    let left = ["packets-1.pcapng", "packets.pcapng"].map(|name| packets.join(name));
+    left.iter().for_each(|file| fs::write(file, "of the killed trial").unwrap());
+    let users = ["notes.txt", "packets-notes.pcapng"].map(|name| packets.join(name));
+    users.iter().for_each(|file| fs::write(file, "the user's").unwrap());
+    resume();
+    assert!(!left[0].exists() && users.iter().all(|file| file.exists()), "{:?}", names());
+    assert!(fs::read(&left[1]).unwrap().starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "no new capture");
+    assert_eq!(names().len(), first.0.len() + 2, "two more: the user's");
 }
 
 #[test]

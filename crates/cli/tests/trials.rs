@@ -248,6 +248,45 @@ fn counters_are_summed_over_all_processes() {
 }
 
 #[test]
+fn page_faults_are_counted_over_time() {
+    let home = tempfile::tempdir().unwrap();
+    let program = assert_cmd::cargo::cargo_bin("rdmalab");
+    let run = "run odp --device soft0 --op write --operations 8 --size 4096 --runs 2 --no-record";
+    let script = format!(
+        "test $RDMALAB_PROFILE = ideal && fault=none || fault=both; {} {run} --fault $fault",
+        program.display()
+    );
+    let options = ["--repeat", "1", "--vary", "profile=connectx4,ideal"];
+    let ended = trials(home.path(), &options, &script);
+    assert_eq!(ended.code, Some(0), "{}", ended.report());
+    let [paging, ideal] = &records(home.path())[..] else { panic!("two conditions") };
+    let point = &paging.points[0];
+    let series = |name: &str| {
+        let found = point.series.iter().find(|series| series.label == name);
+        found.map(|series| paging.samples(series).unwrap())
+    };
+    let faults = series("page faults").expect("there were page faults");
+    // A page of each operation at both ends, in two runs.
+    assert_eq!(point.count("page_faults"), Some(32));
+    assert_eq!(faults.iter().sum::<f64>(), 32.0, "{faults:?}");
+    assert_eq!(series("page prefetches"), None);
+    let interval_ns: f64 = point.fact("page_interval_ns").unwrap().parse().unwrap();
+    // The trial began somewhere in the first interval. Regions are gone when it ends.
+    let end_ns = point.elapsed_s * 1e9 + interval_ns;
+    assert!((faults.len() as f64 - 1.0) * interval_ns < end_ns, "{end_ns}: {faults:?}");
+    let report = said(rdmalab(&["report"]).arg(&paging.dir));
+    assert_eq!(report.code, Some(0), "{}", report.report());
+    assert!(report.stdout.contains("execution time"), "{}", report.stdout);
+    for wrong in ["in an interval", "too few samples"] {
+        assert!(!report.stdout.contains(wrong), "{wrong}: {}", report.stdout);
+    }
+    assert!(ended.stdout.contains("A  page faults since the start |"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("B  page faults since"), "{}", ended.stdout);
+    let other = &ideal.points[0];
+    assert!(other.series.is_empty() && other.fact("page_interval_ns").is_none(), "{other:?}");
+}
+
+#[test]
 fn a_killed_process_is_counted_and_its_loss_named() {
     if !Path::new("/usr/bin/ibv_rc_pingpong").is_file() {
         return skipped("counters of a killed process", "no ibv_rc_pingpong (ibverbs-utils)");

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::event::{SideId, Stamp};
 use crate::kind::Kind;
 
-/// Occurrences of a finding that are kept: those that cost most.
+/// Occurrences of a finding that are kept unless more are wanted: those that cost most.
 pub const OCCURRENCES_MAX: usize = 8;
 /// Pairs that a finding over several pairs names.
 pub const NAMED_MAX: usize = 16;
@@ -100,7 +100,8 @@ impl Finding {
         }
     }
 
-    fn add(&mut self, occurrence: Occurrence) {
+    /// Keeps the occurrence, if it is among the `most` that cost most.
+    fn add(&mut self, occurrence: Occurrence, most: usize) {
         self.count += 1;
         self.cost_ns = self.cost_ns.saturating_add(occurrence.cost_ns);
         for proof in &occurrence.proof {
@@ -109,7 +110,7 @@ impl Finding {
         }
         let at = self.occurrences.partition_point(|other| other.cost_ns >= occurrence.cost_ns);
         self.occurrences.insert(at, occurrence);
-        self.occurrences.truncate(OCCURRENCES_MAX);
+        self.occurrences.truncate(most);
     }
 
     /// How often and how much: `3 times, 1.20 ms in total`.
@@ -125,15 +126,23 @@ impl Finding {
 }
 
 /// Collects findings.
-#[derive(Default)]
 pub struct Findings {
     of: BTreeMap<(Kind, Option<SideId>), Finding>,
+    /// Occurrences of each that are kept.
+    pub(crate) occurrences_max: usize,
+}
+
+impl Default for Findings {
+    fn default() -> Self {
+        Self { of: BTreeMap::new(), occurrences_max: OCCURRENCES_MAX }
+    }
 }
 
 impl Findings {
     /// Adds an occurrence at a requester; `None` for one that concerns several.
     pub fn add(&mut self, kind: Kind, side: Option<SideId>, occurrence: Occurrence) {
-        self.finding(kind, side).add(occurrence);
+        let most = self.occurrences_max;
+        self.finding(kind, side).add(occurrence, most);
     }
 
     /// Says why a finding may be wrong.

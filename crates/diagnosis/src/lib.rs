@@ -99,6 +99,14 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
+    /// Keeps all occurrences of a finding, not only those that cost most. Needs memory for each, so
+    /// only for captures of bounded length.
+    #[must_use]
+    pub fn with_all_occurrences(mut self) -> Self {
+        self.judges.found.occurrences_max = usize::MAX;
+        self
+    }
+
     /// Adds a packet of the file with that number, from 1: the same packets in the same order as in
     /// the first pass.
     pub fn take(&mut self, file: usize, packet: &Seen) {

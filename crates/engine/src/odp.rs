@@ -14,8 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use rdmalab_wire::ids::Qpn;
 
 use crate::backend::{VerbsError, VerbsResult};
-use crate::mr::{self, KeyEntry};
+use crate::mr::{self, KeyEntry, Refusal};
 use crate::vocab::{Access, PdId, Sge};
+
+mod counters;
+
+pub use counters::{Counters, INTERVALS_MAX, Timeline};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
@@ -68,14 +72,18 @@ pub fn advised(
         let entry = key(sge.lkey);
         let host = mr::check_local(entry.as_ref(), pd, sge, advice == Advice::PrefetchWrite);
         let (Some(entry), Ok(host)) = (entry, host) else {
-            return Err(VerbsError::new(
-                VerbsError::EFAULT,
-                format!(
-                    "{} bytes at {:#x}: no region of this PD with lkey {:#x} has them with the \
-                     rights that the advice needs",
-                    sge.length, sge.addr, sge.lkey
-                ),
-            ));
+            // ibv_advise_mr(3).
+            let (errno, why) = match host.err() {
+                Some(Refusal::Domain) => (VerbsError::EPERM, "the region is of another PD"),
+                Some(Refusal::Rights) => {
+                    (VerbsError::EPERM, "the region has no IBV_ACCESS_LOCAL_WRITE")
+                }
+                Some(Refusal::Bounds) => (VerbsError::EFAULT, "the region does not have them all"),
+                _ => (VerbsError::EFAULT, "there is no such region"),
+            };
+            let (bytes, addr, lkey) = (sge.length, sge.addr, sge.lkey);
+            let reason = format!("{bytes} bytes at {addr:#x} with lkey {lkey:#x}: {why}");
+            return Err(VerbsError::new(errno, reason));
         };
         if !entry.access.contains(Access::ON_DEMAND) {
             return Err(VerbsError::invalid(format!(
@@ -104,17 +112,6 @@ pub struct Page {
     pub key: u32,
     /// Virtual address over [`PAGE_BYTES`].
     pub number: u64,
-}
-
-/// What happened to the pages of a region, as `rdma statistic show mr` counts it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Faults that an access raised.
-    pub page_faults: u64,
-    /// Pages that an invalidation took away.
-    pub page_invalidations: u64,
-    /// Pages that were prefetched.
-    pub page_prefetches: u64,
 }
 
 /// A set of page numbers. A word holds 64 of them, so that untouched memory costs nothing.
@@ -159,34 +156,6 @@ impl Pages {
     }
 }
 
-impl Counters {
-    /// Each number with its name.
-    pub fn named(&self) -> [(&'static str, u64); 3] {
-        [
-            ("page_faults", self.page_faults),
-            ("page_invalidations", self.page_invalidations),
-            ("page_prefetches", self.page_prefetches),
-        ]
-    }
-
-    /// What was counted since an earlier state.
-    #[must_use]
-    pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters {
-            page_faults: self.page_faults.saturating_sub(earlier.page_faults),
-            page_invalidations: self.page_invalidations.saturating_sub(earlier.page_invalidations),
-            page_prefetches: self.page_prefetches.saturating_sub(earlier.page_prefetches),
-        }
-    }
-
-    /// Adds what another one counted.
-    fn add(&mut self, other: &Counters) {
-        self.page_faults += other.page_faults;
-        self.page_invalidations += other.page_invalidations;
-        self.page_prefetches += other.page_prefetches;
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 struct Region {
     present: Pages,
@@ -228,8 +197,8 @@ pub struct Paging {
     /// Most of these; 0: queue pairs have no page status of their own.
     max_contexts: usize,
     raised: Vec<Page>,
-    /// What happened to pages of regions that are gone.
-    past: Counters,
+    /// What happened to pages of all regions, also of those that are gone.
+    totals: Counters,
 }
 
 /// A part of a region that an adapter accesses.
@@ -274,8 +243,7 @@ impl Paging {
 
     /// Forgets a region, if it is one of these.
     pub fn deregister(&mut self, key: u32) {
-        if let Some(region) = self.regions.remove(&key) {
-            self.past.add(&region.counters);
+        if self.regions.remove(&key).is_some() {
             self.contexts.retain(|_, context| {
                 let waited = !context.left.is_empty();
                 context.pages.retain(|page| page.key != key);
@@ -327,6 +295,7 @@ impl Paging {
             if !region.has(number) && !region.faulting.has(number) {
                 region.faulting.add(number);
                 *counter(&mut region.counters) += 1;
+                *counter(&mut self.totals) += 1;
                 self.raised.push(Page { key, number });
             }
         }
@@ -404,7 +373,9 @@ impl Paging {
         }
         let (first, last) = pages_of(host_addr, bytes).into_inner();
         for region in self.regions.values_mut() {
-            region.counters.page_invalidations += region.present.remove_range(first, last);
+            let removed = region.present.remove_range(first, last);
+            region.counters.page_invalidations += removed;
+            self.totals.page_invalidations += removed;
             region.faulting.remove_range(first, last);
         }
     }
@@ -420,9 +391,7 @@ impl Paging {
 
     /// What happened to the pages of all regions, also of those that are gone.
     pub fn totals(&self) -> Counters {
-        let mut all = self.past;
-        self.regions.values().for_each(|region| all.add(&region.counters));
-        all
+        self.totals
     }
 
     /// What happened to the pages of a region; `None` if it is not an on-demand region.

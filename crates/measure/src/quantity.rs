@@ -59,6 +59,8 @@ struct Facts {
     is_percent: bool,
     /// Whether a report also shows its values side by side, since they are of several ranks.
     is_ranked: bool,
+    /// Whether its samples are those of intervals, one after the other.
+    is_of_intervals: bool,
 }
 
 impl Facts {
@@ -69,8 +71,17 @@ impl Facts {
         suffix: &'static str,
         meaning: &'static str,
     ) -> Self {
-        let (is_between_ends, is_percent, is_ranked) = (false, false, false);
-        Self { name, field, suffix, better, meaning, is_between_ends, is_percent, is_ranked }
+        Self {
+            name,
+            field,
+            suffix,
+            better,
+            meaning,
+            is_between_ends: false,
+            is_percent: false,
+            is_ranked: false,
+            is_of_intervals: false,
+        }
     }
 }
 
@@ -202,6 +213,15 @@ quantities! {
         Neither, "packets of a run", "run_packets", "packets",
         "packets that a rank sends in a run, the mean of the runs",
     );
+    /// Pages to which something happens, which a label names, in each interval of a program's run.
+    IntervalPages = Facts {
+        is_of_intervals: true,
+        ..Facts::of(
+            Neither, "pages in an interval", "interval_pages", "pages",
+            "pages that were missing, taken away or prefetched in one of the equal intervals of a \
+             program's run, the length of which is the fact page_interval_ns",
+        )
+    };
     /// How many messages go by until a series repeats itself.
     Period = Facts::of(
         Neither, "period", "period_messages", "messages",
@@ -294,6 +314,13 @@ impl Quantity {
         self.facts().is_ranked
     }
 
+    /// Whether its samples are those of intervals, one after the other: when something happened,
+    /// and so no number that is compared.
+    #[must_use]
+    pub const fn is_of_intervals(self) -> bool {
+        self.facts().is_of_intervals
+    }
+
     /// Whether more is better; else less is, or neither: see [`Quantity::better`].
     #[must_use]
     pub const fn more_is_better(self) -> bool {
@@ -309,7 +336,7 @@ impl Quantity {
             "share" if self.facts().is_percent => fmt_percent(value),
             "share" => format!("{value:.3}"),
             "packets" if value.fract() != 0.0 => format!("{value:.1}"),
-            "messages" | "packets" => format!("{value:.0}"),
+            "messages" | "packets" | "pages" => format!("{value:.0}"),
             _ => fmt_ns(value),
         }
     }

@@ -7,8 +7,8 @@ use crate::quantity::{fmt_bandwidth, fmt_ns, fmt_rate};
 
 /// The units that a name may end with, behind a `_`. `share` is 1 for the whole; `code` is a number
 /// that stands for something else, as a time-out code does.
-pub const SUFFIXES: [&str; 8] =
-    ["ns", "bytes_per_s", "per_s", "bytes", "messages", "packets", "share", "code"];
+pub const SUFFIXES: [&str; 9] =
+    ["ns", "bytes_per_s", "per_s", "bytes", "messages", "packets", "pages", "share", "code"];
 
 /// The name without its unit, and the unit: `size` and `bytes` of `size_bytes`.
 #[must_use]

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::limits::shown;
+
 macro_rules! adapter {
     ($($(#[$doc:meta])* $name:ident = $default:literal, $least:literal ..= $most:literal;)+) => {
         /// The behaviour of an adapter, under the names of the simulator's parameters.
@@ -29,7 +31,7 @@ macro_rules! adapter {
         #[derive(Deserialize, Default)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct Asked {
-            $($name: Option<Spanned<u64>>,)+
+            $($name: Option<Spanned<toml::Value>>,)+
         }
 
         impl Asked {
@@ -37,15 +39,16 @@ macro_rules! adapter {
             pub(crate) fn checked(self) -> Result<Adapter, (usize, String)> {
                 let mut adapter = Adapter::default();
                 $(if let Some(asked) = self.$name {
-                    let (start, value) = (asked.span().start, asked.into_inner());
-                    if !($least..=$most).contains(&value) {
-                        let name = stringify!($name);
-                        return Err((
-                            start,
-                            format!("{name} {value}: choose {} to {}", $least, $most),
-                        ));
-                    }
-                    adapter.$name = value;
+                    let (start, written) = (asked.span().start, asked.into_inner());
+                    let value = written.as_integer().and_then(|value| u64::try_from(value).ok());
+                    adapter.$name = match value {
+                        Some(value) if ($least..=$most).contains(&value) => value,
+                        _ => {
+                            let name = stringify!($name);
+                            let range = format!("choose {} to {}", $least, $most);
+                            return Err((start, format!("{name} {}: {range}", shown(&written))));
+                        }
+                    };
                 })+
                 Ok(adapter)
             }
@@ -56,6 +59,9 @@ macro_rules! adapter {
 adapter! {
     /// The least code of a local ACK time-out; smaller ones are taken for it.
     ack_timeout_min_code = 0, 0..=31;
+    /// 1: the adapter looks at all queue pairs once in the length of a time-out. The time-out of a
+    /// request ends when the second look finds it, after one to two of its lengths. 0: after one.
+    ack_timeout_scan = 0, 0..=1;
     /// The wait after an RNR NAK, in percent of the time that the NAK asks for.
     rnr_wait_percent = 100, 100..=10_000;
     /// 1: responses that arrive during that wait are discarded.

@@ -84,7 +84,7 @@ mod tests {
         }
         let said = wrong("bluefield");
         assert!(
-            !said.contains("meant") && said.contains("The profiles are ideal, connectx4,"),
+            !said.contains("meant") && said.contains("The profiles are ideal, connectx3,"),
             "{said}"
         );
         assert!(wrong(&"x".repeat(10_000)).contains("there is no profile"));

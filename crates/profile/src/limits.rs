@@ -16,7 +16,7 @@ macro_rules! limits {
         #[derive(Deserialize, Default)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct Asked {
-            $($name: Option<Spanned<u32>>,)+
+            $($name: Option<Spanned<toml::Value>>,)+
         }
 
         impl Asked {
@@ -25,8 +25,9 @@ macro_rules! limits {
             pub(crate) fn over(self, most: &Limits) -> Result<(Limits, Lowered), (usize, String)> {
                 let (mut limits, mut lowered) = (*most, Lowered::new());
                 $(if let Some(asked) = self.$name {
-                    let (at, number) = (asked.span().start, asked.into_inner());
-                    check(stringify!($name), number, most.$name).map_err(|why| (at, why))?;
+                    let at = asked.span().start;
+                    let number = checked(stringify!($name), asked.as_ref(), most.$name);
+                    let number = number.map_err(|why| (at, why))?;
                     limits.$name = number;
                     lowered.push((stringify!($name), number));
                 })+
@@ -64,18 +65,26 @@ limits! {
 /// Limits that a profile sets: name and number.
 pub(crate) type Lowered = Vec<(&'static str, u32)>;
 
-fn check(name: &str, number: u32, most: u32) -> Result<(), String> {
+/// A value of a profile that is wrong, for people.
+pub(crate) fn shown(written: &toml::Value) -> String {
+    let number = written.as_integer().map(|number| number.to_string());
+    number.unwrap_or_else(|| format!("is a {}", written.type_str()))
+}
+
+fn checked(name: &str, written: &toml::Value, most: u32) -> Result<u32, String> {
     let least = u32::from(name != "max_inline_data");
-    if !(least..=most).contains(&number) {
+    let number = written.as_integer().and_then(|number| u32::try_from(number).ok());
+    let Some(number) = number.filter(|number| (least..=most).contains(number)) else {
         return Err(format!(
-            "{name} {number}: choose {least} to {most}; a profile can only lower the soft \
-             device's limits"
+            "{name} {}: choose {least} to {most}; a profile can only lower the soft \
+             device's limits",
+            shown(written)
         ));
-    }
+    };
     if name == "active_mtu" && PathMtu::from_bytes(number).is_none() {
         return Err(format!("active_mtu {number}: choose 256, 512, 1024, 2048 or 4096"));
     }
-    Ok(())
+    Ok(number)
 }
 
 #[cfg(test)]

@@ -194,7 +194,11 @@ mod tests {
         for (rest, parts) in [
             ("[limits]\nmax_qp = 0", ["line 6", "max_qp 0: choose 1 to"]),
             ("[limits]\nmax_inline_data = 1025", ["line 6", "0 to 1024"]),
-            ("[limits]\nmax_sge = -1", ["line 6", "u32"]),
+            ("[limits]\nmax_sge = -1", ["line 6", "max_sge -1: choose 1 to 32"]),
+            ("[limits]\nmax_sge = \"4\"", ["line 6", "max_sge is a string: choose 1 to 32"]),
+            ("[limits]\nmax_sge = 4294967297", ["line 6", "choose 1 to 32"]),
+            ("[adapter]\nodp_resolve_ns = -1", ["line 6", "-1: choose 0 to 1000000000"]),
+            ("[adapter]\nodp_resolve_ns = 2.5", ["line 6", "is a float: choose 0 to 1000000000"]),
             ("[limits]\nactive_mtu = 1500", ["line 6", "256, 512, 1024, 2048 or 4096"]),
             ("[limits]\n\nmax_wr = 5", ["line 7", "expected one of `max_qp`, `max_qp_wr`"]),
             ("[adapter]\nack_timeout_min_code = 32", ["line 6", "choose 0 to 31"]),

@@ -13,6 +13,7 @@ pub const IDEAL: &str = "ideal";
 
 shipped!(
     "ideal",
+    "connectx3",
     "connectx4",
     "connectx5",
     "connectx6",

@@ -185,7 +185,8 @@ fn pairs_of<'a>(
 fn keys<'a>(cell: &PointGroup<'a>) -> Vec<(Quantity, &'a str, bool)> {
     let mut keys = Vec::new();
     for (_, point) in &cell.points {
-        let series = point.series.iter().map(|s| (s.quantity, s.label.as_str(), false));
+        let series = point.series.iter().filter(|s| !s.quantity.is_of_intervals());
+        let series = series.map(|s| (s.quantity, s.label.as_str(), false));
         let figures = point.figures.iter().map(|f| (f.quantity, f.label.as_str(), true));
         for key in series.chain(figures) {
             if !keys.contains(&key) {

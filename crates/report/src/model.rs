@@ -144,7 +144,9 @@ impl<'a> Model<'a> {
     /// The quantities that have samples, in the order in which they first appear.
     pub fn groups(&'a self) -> Vec<Group<'a>> {
         let mut keys: Vec<(Quantity, &str)> = Vec::new();
-        for series in self.shown().flat_map(|p| &p.series) {
+        // When something happened is no sample of a quantity.
+        let of_samples = |s: &&SeriesSummary| !s.quantity.is_of_intervals();
+        for series in self.shown().flat_map(|p| &p.series).filter(of_samples) {
             let key = (series.quantity, series.label.as_str());
             if !keys.contains(&key) {
                 keys.push(key);

@@ -1,9 +1,10 @@
 //! The packets of a run over time, from the capture in its record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use rdmalab_diagnosis::{FirstPass, Kind, Report};
+use rdmalab_diagnosis::{Diagnosis, FirstPass, Kind, Occurrence, Report};
+use rdmalab_measure::text::count_of;
 use rdmalab_record::Record;
 use rdmalab_trace::conversation::{Conversation, Direction, Endpoint, Note, Row};
 use rdmalab_trace::{Merged, ReadError, show};
@@ -25,11 +26,19 @@ const PAUSE_PART: u64 = 10;
 /// # Errors
 /// A file is no capture.
 pub fn diagnose(files: &[PathBuf]) -> Result<Report, ReadError> {
+    judge(files, |diagnosis| diagnosis)
+}
+
+/// The same by a diagnosis that `prepare` changes.
+fn judge(
+    files: &[PathBuf],
+    prepare: impl FnOnce(Diagnosis) -> Diagnosis,
+) -> Result<Report, ReadError> {
     let mut first = FirstPass::default();
     for (file, packet) in Merged::open(files)? {
         first.take(file, &packet);
     }
-    let mut second = first.finish();
+    let mut second = prepare(first.finish());
     let mut merged = Merged::open(files)?;
     for (file, packet) in merged.by_ref() {
         second.take(file, &packet);
@@ -43,23 +52,30 @@ pub fn diagnose(files: &[PathBuf]) -> Result<Report, ReadError> {
 pub fn ladders(record: &Record, id: &str) -> Vec<Chart> {
     let Some(file) = record.capture() else { return Vec::new() };
     // The capture is not trusted, and the record is complete without it.
-    let read = rdmalab_trace::read(&file).and_then(|trace| Ok((trace, diagnose(&[file])?)));
+    let read = rdmalab_trace::read(&file)
+        .and_then(|trace| Ok((trace, judge(&[file], Diagnosis::with_all_occurrences)?)));
     let Ok((trace, report)) = read else { return Vec::new() };
     let troubles = Troubles::of(&report);
     let shown = trace.conversations.iter().take(MAX_LADDERS).enumerate();
     shown.map(|(i, one)| chart(one, &troubles, &format!("{id}w{i}"))).collect()
 }
 
-/// What the diagnosis says of frames: the kind of trouble that each proves, and how.
-struct Troubles<'a>(BTreeMap<u64, (Kind, &'a str)>);
+/// What the diagnosis says.
+struct Troubles<'a> {
+    /// Of frames: the kind of trouble that each proves, and how.
+    of: BTreeMap<u64, (Kind, &'a str)>,
+    /// All page faults.
+    faults: Vec<&'a Occurrence>,
+}
 
 impl<'a> Troubles<'a> {
     fn of(report: &'a Report) -> Self {
-        let mut all = BTreeMap::new();
+        let (mut all, mut faults) = (BTreeMap::new(), Vec::new());
         // Of several kinds, a page fault is the cause.
         for finding in report.findings.iter().rev() {
+            let is_fault = matches!(finding.kind, Kind::ServerFault | Kind::ClientFault);
+            faults.extend(finding.occurrences.iter().filter(|_| is_fault));
             for proof in finding.occurrences.iter().flat_map(|one| &one.proof) {
-                let is_fault = matches!(finding.kind, Kind::ServerFault | Kind::ClientFault);
                 let said = all.entry(proof.stamp.frame);
                 let said = said.or_insert((finding.kind, proof.what.as_str()));
                 if is_fault {
@@ -67,7 +83,7 @@ impl<'a> Troubles<'a> {
                 }
             }
         }
-        Self(all)
+        Self { of: all, faults }
     }
 
     /// The end at which a page was missing for this packet: 0 is the one that sent the first.
@@ -75,10 +91,28 @@ impl<'a> Troubles<'a> {
         let is_response = row.packet.headers.bth.opcode.is_response();
         let is_nak = row.notes.iter().any(|note| matches!(note, Note::NotReady { .. }));
         let is_back = row.direction == Direction::Back;
-        match self.0.get(&row.packet.frame)?.0 {
+        match self.of.get(&row.packet.frame)?.0 {
             Kind::ServerFault if is_nak => Some(usize::from(is_back)),
             Kind::ClientFault if is_response => Some(usize::from(!is_back)),
             _ => None,
+        }
+    }
+
+    /// The page faults of a conversation that none of its first rows marks, which are drawn: how
+    /// many, and what they cost together; empty if there are none.
+    fn unmarked(&self, rows: &[Row], drawn: &[Row]) -> String {
+        let frame = |row: &Row| row.packet.frame;
+        let all: BTreeSet<u64> = rows.iter().map(frame).collect();
+        let marked = drawn.iter().filter(|row| self.fault(row).is_some());
+        let marked: BTreeSet<u64> = marked.map(frame).collect();
+        let is_in = |fault: &Occurrence, frames: &BTreeSet<u64>| {
+            fault.proof.iter().any(|proof| frames.contains(&proof.stamp.frame))
+        };
+        let left = self.faults.iter().filter(|fault| is_in(fault, &all) && !is_in(fault, &marked));
+        let (n, cost_ns) = left.fold((0, 0), |(n, sum), fault| (n + 1, sum + fault.cost_ns));
+        match n {
+            0 => String::new(),
+            n => format!("; {} not marked, {}", count_of(n, "page fault"), show::time(cost_ns)),
         }
     }
 }
@@ -95,13 +129,13 @@ fn chart(conversation: &Conversation, troubles: &Troubles, id: &str) -> Chart {
     };
     let description = format!(
         "Each packet between {} and {}, where the first of these captured it. Broken lines are \
-         requests without an answer, diamonds are the page faults that cost most.",
+         requests without an answer, diamonds are page faults.",
         conversation.a, conversation.b
     );
     let labels = Labels { id: id.to_owned(), title: title.clone(), description };
     let rungs = rungs(conversation, rows, troubles);
     let svg = ladder(&labels, [ends[0].as_str(), ends[1].as_str()], &rungs);
-    Chart::new(title + &more, svg)
+    Chart::new(title + &more + &troubles.unmarked(&conversation.rows, rows), svg)
 }
 
 fn rungs(conversation: &Conversation, rows: &[Row], troubles: &Troubles) -> Vec<Rung> {
@@ -195,7 +229,7 @@ fn in_full(row: &Row, troubles: &Troubles) -> String {
     all.extend(Some(show::syndrome(packet)).filter(|text| !text.is_empty()));
     all.extend(show::length_bytes(packet).map(|bytes| format!("{bytes} B")));
     all.extend(row.notes.iter().map(ToString::to_string));
-    let trouble = troubles.0.get(&packet.frame);
+    let trouble = troubles.of.get(&packet.frame);
     all.extend(trouble.map(|(kind, what)| format!("{}: {what}", kind.name())));
     all.join("; ")
 }

@@ -332,7 +332,8 @@ fn packets(record: &Record, id: &str) -> Markup {
                     "The packets of the run's first connections, as the capture of one end has \
                      them: one below the other, with the time since the first. Numbers are places \
                      among the PSNs. A broken line is a request that nothing answered. Diamonds \
-                     are the page faults at that end that cost most, up to eight of a kind."
+                     are the page faults that these packets show; a caption says how many more the \
+                     same connection had, and the time that they cost together."
                 }
                 (figures_of(&charts))
             }

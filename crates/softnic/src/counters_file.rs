@@ -5,12 +5,18 @@
 //! says in which of the three states it was written, so a reader knows whether the numbers are the
 //! last ones: a process that was killed, or that became another program, leaves `open`, with the
 //! counts of the queue pairs that were destroyed before.
+//!
+//! If something happened to pages of on-demand regions, the last lines say when:
+//! `page_interval_ns N`, and for each interval of that length in which it happened `pages` with the
+//! interval's begin in ns of `CLOCK_MONOTONIC` and the numbers of faults, invalidations and
+//! prefetches.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rdmalab_engine::odp;
 use rdmalab_engine::qp::Tally;
 
 use crate::counters::Counters;
@@ -88,26 +94,42 @@ impl Counters {
         };
         let disturbed = choice::hooks().disturbed_packets;
         let between_hosts = crate::udp::hook::network_drops();
+        let (waits, late_waits) = waits();
         let made = [("queue_pairs", self.queue_pairs.load(Ordering::Relaxed))];
         let lines = [
             ("dropped_trains", self.dropped.load(Ordering::Relaxed)),
             ("dropped_between_hosts", between_hosts.iter().map(|(_, count)| count).sum()),
             ("disturbed_packets", disturbed),
+            ("waits", waits),
+            ("late_waits", late_waits),
             ("uncounted_queue_pairs", uncounted),
         ];
         let buffers = crate::program_memory::counts();
         let buffers = buffers.map(|(shared, private)| {
             [("shared_buffers", shared), ("buffers_left_private", private)]
         });
-        let pages = crate::mr::page_counters();
+        let (pages, timeline) = crate::mr::page_history();
         let pages = (pages != Default::default()).then(|| pages.named()).into_iter().flatten();
         let mut text = format!("{state}\n");
         let all = made.into_iter().chain(tally.named()).chain(lines).chain(pages);
         for (name, value) in all.chain(buffers.into_iter().flatten()) {
             let _ = writeln!(text, "{name} {value}");
         }
-        text
+        text + &when(&timeline)
     }
+}
+
+/// The lines that say when something happened to pages.
+fn when(timeline: &odp::Timeline) -> String {
+    let mut text = String::new();
+    for (start_ns, pages) in timeline.intervals() {
+        if text.is_empty() {
+            text = format!("page_interval_ns {}\n", timeline.interval_ns());
+        }
+        let [faults, invalidations, prefetches] = pages.named().map(|(_, count)| count);
+        let _ = writeln!(text, "pages {start_ns} {faults} {invalidations} {prefetches}");
+    }
+    text
 }
 
 /// What the queue pairs of this process counted so far, also those that are gone; `None` if another
@@ -116,6 +138,12 @@ pub fn tally() -> Option<Tally> {
     let Some(process) = Process::existing() else { return Some(Tally::default()) };
     let (tally, uncounted) = process.counters.of_all_queue_pairs(&process.qps);
     (uncounted == 0).then_some(tally)
+}
+
+/// How many waits of 50 us or more for pages, held RNR NAKs and pauses have ended under a profile
+/// that pages, and how many of them lasted more than a tenth too long.
+pub fn waits() -> (u64, u64) {
+    Process::existing().map_or((0, 0), |process| process.timers.delays.counts())
 }
 
 extern "C" fn at_exit() {

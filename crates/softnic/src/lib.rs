@@ -78,7 +78,7 @@ use std::io::Write as _;
 
 pub use backend::SoftNic;
 pub use cancel::NoCancel;
-pub use counters_file::tally;
+pub use counters_file::{tally, waits};
 pub use handles::{Channel, Context, Cq, Mr, Mw, Pd, SoftQp, Srq};
 pub use hooks::capture_file::make_room_for_capture;
 pub use hooks::choice::{HooksState, choose_hooks, hooks};

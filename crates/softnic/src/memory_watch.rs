@@ -69,11 +69,12 @@ const LET_IN_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy)]
 struct Changes {
-    kept: [Change; MOST_CHANGES],
+    /// Each with the time at which it was noted, ns.
+    kept: [(u64, Change); MOST_CHANGES],
     count: usize,
 }
 
-const NO_CHANGES: Changes = Changes { kept: [Change::NOTHING; MOST_CHANGES], count: 0 };
+const NO_CHANGES: Changes = Changes { kept: [(0, Change::NOTHING); MOST_CHANGES], count: 0 };
 
 /// Whether the user forbids to ask the kernel for events.
 pub(crate) fn is_forbidden() -> bool {
@@ -174,9 +175,10 @@ impl MemoryWatch {
         unsafe { libc::ioctl(fd.as_raw_fd(), kernel::UNREGISTER, range.as_mut_ptr()) };
     }
 
-    /// Calls `forget` for all that changed since the last call. Waits first for a change that is
-    /// about to be noted, so that a thread whose call has returned is never overtaken.
-    pub(crate) fn take_changes(&self, mut forget: impl FnMut(Change)) {
+    /// Calls `forget` for all that changed since the last call, with the time. Waits first for a
+    /// change that is about to be noted, so that a thread whose call has returned is never
+    /// overtaken.
+    pub(crate) fn take_changes(&self, mut forget: impl FnMut(u64, Change)) {
         self.gate.wait_until_open();
         if !self.has_changes.load(Ordering::Acquire) {
             return;
@@ -187,11 +189,11 @@ impl MemoryWatch {
             std::mem::replace(&mut *changes, NO_CHANGES)
         };
         match taken.kept.get(..taken.count) {
-            Some(changes) => changes.iter().for_each(|change| forget(*change)),
-            None => forget(Change::EVERYTHING_UNWATCHED),
+            Some(changes) => changes.iter().for_each(|(at_ns, change)| forget(*at_ns, *change)),
+            None => forget(crate::clock::now_ns(), Change::EVERYTHING_UNWATCHED),
         }
         if self.lost.swap(false, Ordering::Relaxed) {
-            forget(Change::EVERYTHING_UNWATCHED);
+            forget(crate::clock::now_ns(), Change::EVERYTHING_UNWATCHED);
         }
     }
 
@@ -207,7 +209,8 @@ impl MemoryWatch {
     }
 
     fn note(&self, change: Change) {
-        let give_up_ns = crate::clock::now_ns() + COPY_WAIT_NS;
+        let now_ns = crate::clock::now_ns();
+        let give_up_ns = now_ns + COPY_WAIT_NS;
         let mut locked = None;
         wait_while(|| {
             locked = match self.changes.try_lock() {
@@ -221,7 +224,7 @@ impl MemoryWatch {
             Some(mut changes) => {
                 let at = changes.count;
                 if let Some(place) = changes.kept.get_mut(at) {
-                    *place = change;
+                    *place = (now_ns, change);
                 }
                 changes.count = (at + 1).min(MOST_CHANGES + 1);
             }
@@ -423,7 +426,7 @@ mod tests {
 
     fn taken(watch: &MemoryWatch) -> Vec<Change> {
         let mut found = Vec::new();
-        watch.take_changes(|change| found.push(change));
+        watch.take_changes(|_, change| found.push(change));
         found
     }
 

@@ -158,6 +158,11 @@ fn populate(advice: Advice, host_addr: u64, bytes: u64) -> VerbsResult<()> {
 
 /// What happened so far to pages of the on-demand regions of this process.
 pub fn page_counters() -> odp::Counters {
+    page_history().0
+}
+
+/// The same, and when it happened, by `CLOCK_MONOTONIC`.
+pub(crate) fn page_history() -> (odp::Counters, odp::Timeline) {
     Process::existing().and_then(|process| process.paging.totals()).unwrap_or_default()
 }
 

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::mr::KeyEntry;
-use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging, Side, Span};
+use rdmalab_engine::odp::{Counters, PAGE_BYTES, Page, Paging, Side, Span, Timeline};
 use rdmalab_random::Random;
 use rdmalab_wire::ids::Qpn;
 
 use crate::memory_map::{self, Mapping};
 use crate::memory_watch::{self, Change, MemoryWatch};
 use crate::profile;
-use crate::timers::Alarm;
+use crate::timers::{Alarm, Delays};
 
 /// How old the last look at the memory map may be when a page is accessed, ns. By such a look the
 /// device learns of changes that [`MemoryWatch`] cannot notice, such as `mprotect`.
@@ -43,8 +43,8 @@ pub(crate) struct ProcessPaging {
 
 struct PagingState {
     pages: Paging,
-    /// What happens when: by time and number.
-    due: BTreeMap<(u64, u64), Due>,
+    /// What happens when: by time and number. With each the delay until then, ns.
+    due: BTreeMap<(u64, u64), (u64, Due)>,
     numbered: u64,
     /// Indices of the queue pairs that wait for pages.
     waiting: BTreeSet<u32>,
@@ -61,6 +61,10 @@ struct PagingState {
     seen: BTreeSet<u64>,
     /// When that look was.
     looked_ns: u64,
+    /// When pages were found missing, taken away and prefetched.
+    timeline: Timeline,
+    /// What was counted when it was last added to.
+    noted: Counters,
 }
 
 enum Due {
@@ -101,6 +105,8 @@ impl ProcessPaging {
                 has_unwatched: false,
                 seen: BTreeSet::new(),
                 looked_ns: 0,
+                timeline: Timeline::default(),
+                noted: Counters::default(),
             }),
             watch: MemoryWatch::default(),
         }
@@ -115,7 +121,7 @@ impl ProcessPaging {
     /// The state, without the pages that the process took away before this call.
     fn lock(&self) -> MutexGuard<'_, PagingState> {
         let mut state = self.state.lock();
-        self.watch.take_changes(|change| state.forget(change));
+        self.watch.take_changes(|at_ns, change| state.forget(at_ns, change));
         state
     }
 
@@ -139,12 +145,12 @@ impl ProcessPaging {
         }
     }
 
-    /// What happened to pages of all regions; `None` if a signal handler has interrupted the thread
-    /// that has the lock.
-    pub(crate) fn totals(&self) -> Option<Counters> {
+    /// What happened to pages of all regions, and when; `None` if a signal handler has interrupted
+    /// the thread that has the lock.
+    pub(crate) fn totals(&self) -> Option<(Counters, Timeline)> {
         let mut state = self.state.try_lock_for(TOTALS_WAIT)?;
-        self.watch.take_changes(|change| state.forget(change));
-        Some(state.pages.totals())
+        self.watch.take_changes(|at_ns, change| state.forget(at_ns, change));
+        Some((state.pages.totals(), state.timeline.clone()))
     }
 
     /// Whether there is such a region, or something is still to happen.
@@ -191,7 +197,7 @@ impl ProcessPaging {
         state.pages.deregister(key);
         state.end_watch(&self.watch);
         if !state.waiting.is_empty() {
-            state.schedule(crate::clock::now_ns(), Due::Retry);
+            state.schedule(crate::clock::now_ns(), 0, Due::Retry);
         }
         self.fetch(&mut state, alarm);
     }
@@ -232,7 +238,7 @@ impl ProcessPaging {
             return None;
         }
         let mut state = self.lock();
-        let number = state.schedule(crate::clock::now_ns() + delay_ns, Due::Nak(index));
+        let number = state.schedule(crate::clock::now_ns(), delay_ns, Due::Nak(index));
         self.fetch(&mut state, alarm);
         Some(number)
     }
@@ -274,7 +280,7 @@ impl ProcessPaging {
             if state.next_ns().is_none_or(|at_ns| at_ns > now_ns) {
                 return state.set_alarm(alarm);
             }
-            state.advance(now_ns);
+            state.advance(now_ns, &alarm.timers.delays);
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.naks))
         };
         let mut news: BTreeMap<u32, PageNews> = BTreeMap::new();
@@ -287,7 +293,7 @@ impl ProcessPaging {
         news.retain(|index, news| !tell(*index, news));
         let mut state = self.lock();
         if !news.is_empty() {
-            state.schedule(now_ns + RETRY_NS, Due::Retry);
+            state.schedule(now_ns, RETRY_NS, Due::Retry);
         }
         for (index, news) in news {
             state.naks.extend(news.naks.iter().map(|number| (index, *number)));
@@ -312,15 +318,25 @@ fn say_that_changes_are_seen_late() {
 
 impl PagingState {
     /// Returns the number of the event.
-    fn schedule(&mut self, at_ns: u64, due: Due) -> u64 {
+    fn schedule(&mut self, now_ns: u64, delay_ns: u64, due: Due) -> u64 {
         self.numbered += 1;
-        self.due.insert((at_ns, self.numbered), due);
+        self.due.insert((now_ns + delay_ns, self.numbered), (delay_ns, due));
         self.numbered
     }
 
+    /// Adds what was counted since the last call to the timeline.
+    fn note_counts(&mut self, at_ns: u64) {
+        let totals = self.pages.totals();
+        if totals != self.noted {
+            self.timeline.add(at_ns, &totals.since(&self.noted));
+            self.noted = totals;
+        }
+    }
+
     /// The memory map changed.
-    fn forget(&mut self, change: Change) {
+    fn forget(&mut self, at_ns: u64, change: Change) {
         self.pages.invalidate(change.start, change.bytes);
+        self.note_counts(at_ns);
         if change.is_unwatched {
             let end = change.start.saturating_add(change.bytes);
             memory_map::subtract(&mut self.mapped, change.start, end);
@@ -346,6 +362,7 @@ impl PagingState {
             }
             self.seen = there;
         }
+        self.note_counts(crate::clock::now_ns());
     }
 
     /// Watches the memory around a page that the device will have.
@@ -372,11 +389,12 @@ impl PagingState {
 
     /// Schedules the pages that were asked for.
     fn fetch_raised(&mut self, now_ns: u64, watch: &MemoryWatch) {
+        self.note_counts(now_ns);
         let all = profile::adapter_values();
         for page in self.pages.take_raised() {
             self.watch_around(page, watch);
             let more = self.random.exponential() * all.odp_resolve_mean_ns as f64;
-            self.schedule(now_ns + all.odp_resolve_ns + more as u64, Due::Page(page));
+            self.schedule(now_ns, all.odp_resolve_ns + more as u64, Due::Page(page));
         }
     }
 
@@ -389,15 +407,18 @@ impl PagingState {
     }
 
     /// Lets happen what is due.
-    fn advance(&mut self, now_ns: u64) {
+    fn advance(&mut self, now_ns: u64, delays: &Delays) {
         while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now_ns) {
-            let number = entry.key().1;
-            match entry.remove() {
+            let (at_ns, number) = *entry.key();
+            let (delay_ns, due) = entry.remove();
+            delays.note(delay_ns, now_ns - at_ns);
+            match due {
                 Due::Page(page) => {
                     for context in self.pages.resolve(page) {
                         let from_ns = self.resume_free_ns.max(now_ns);
                         self.resume_free_ns = from_ns + profile::adapter_values().odp_resume_ns;
-                        self.schedule(self.resume_free_ns, Due::Resume(context));
+                        let delay_ns = self.resume_free_ns - now_ns;
+                        self.schedule(now_ns, delay_ns, Due::Resume(context));
                     }
                 }
                 Due::Resume(context) => self.pages.resume(context),
@@ -454,7 +475,7 @@ mod tests {
         state.end_watch(&paging.watch);
         // SAFETY: see above.
         unsafe { libc::madvise(moved, 2 * BYTES, libc::MADV_DONTNEED) };
-        paging.watch.take_changes(|change| panic!("{change:?}"));
+        paging.watch.take_changes(|_, change| panic!("{change:?}"));
     }
 
     #[test]
@@ -482,7 +503,7 @@ mod tests {
         let alarm = Alarm { timers: &timers, progress_thread: &progress_thread };
         let mut state = paging.lock();
         for index in [4, 4, 5] {
-            state.schedule(1, Due::Nak(index));
+            state.schedule(0, 1, Due::Nak(index));
         }
         paging.note(&state);
         drop(state);

@@ -20,6 +20,8 @@ pub struct HooksSnapshot {
     hooks: HooksState,
     pages: Counters,
     tally: Option<Tally>,
+    /// Waits that had ended, and those that had ended late.
+    waits: (u64, u64),
     profile: Option<&'static Profile>,
     /// What a port of an adapter had counted: its device, number and counters.
     port: (String, u8, HwCounters),
@@ -41,7 +43,8 @@ impl HooksSnapshot {
             _ => HwCounters::default(),
         };
         let port = (device.name(), port, counters);
-        Self { hooks, pages, tally, profile: crate::soft::profile(device), port }
+        let (waits, profile) = (rdmalab_softnic::waits(), crate::soft::profile(device));
+        Self { hooks, pages, tally, waits, profile, port }
     }
 
     /// The results of this rank at a point since then, with labels.
@@ -66,10 +69,28 @@ impl HooksSnapshot {
                 "packets of rank {rank} were not counted, because a thread kept a queue pair locked"
             )),
         }
+        let (waits, late) = rdmalab_softnic::waits();
+        let waits = (waits - self.waits.0, late - self.waits.1);
+        push_waits(&mut measured, rank, waits);
         match self.profile {
             None => measured,
             Some(profile) => under(measured, rank, profile),
         }
+    }
+}
+
+/// Says how many waits for pages and pauses lasted longer than the profile says.
+fn push_waits(measured: &mut Outcome, rank: usize, (ended, late): (u64, u64)) {
+    if ended > 0 {
+        measured.push_count(&at_rank("waits", rank), ended);
+        measured.push_count(&at_rank("late_waits", rank), late);
+    }
+    if late > 0 {
+        measured.warnings.push(format!(
+            "{late} of {ended} waits of 50 us or more at rank {rank} (page faults and pauses) \
+             lasted more than 10 % too long: its threads slept or computed, or other programs had \
+             the processors"
+        ));
     }
 }
 
@@ -149,6 +170,15 @@ mod tests {
         assert_eq!(under(0).fact("profile"), Some("late-ack"));
         assert_eq!(under(2).fact("profile_at_rank_2"), Some("late-ack"));
         assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
+        let mut timely = Outcome::default();
+        push_waits(&mut timely, 1, (0, 0));
+        assert_eq!(timely, Outcome::default());
+        push_waits(&mut timely, 1, (5, 0));
+        assert_eq!((timely.count("waits_at_rank_1"), timely.warnings.len()), (Some(5), 0));
+        let mut late = Outcome::default();
+        push_waits(&mut late, 0, (5, 2));
+        assert_eq!(late.count("late_waits"), Some(2));
+        assert!(late.warnings[0].starts_with("2 of 5 waits"), "{late:?}");
         let calm = label(Outcome::default(), 0, &HooksState::default(), 0);
         assert_eq!(calm, Outcome::default());
     }

@@ -14,7 +14,6 @@ use crate::exec::program::{ProgramArgs, profile_of};
 use crate::exec::trials::vary::{self, Condition, Variation};
 use crate::exec::trials::{self, Supervisor, keep};
 use crate::failure::{Outcome, run as failed};
-use crate::files;
 use crate::interrupt::Interrupt;
 
 /// The word in a plan.
@@ -45,7 +44,14 @@ impl Trials {
         }
         let one = |(name, values): &(String, String)| vary::variation(&format!("{name}={values}"));
         let vary = others.into_iter().map(one).collect::<Result<_, _>>()?;
-        Ok(Self { vary, is_captured: !captures.is_empty() })
+        let trials = Self { vary, is_captured: !captures.is_empty() };
+        match trials.conditions() {
+            n if trials.is_captured && n > 1 => Err(format!(
+                "--capture with {n} conditions: the packets of a trial replace those of the one \
+                 before: name one condition"
+            )),
+            _ => Ok(trials),
+        }
     }
 
     /// How many conditions there are.
@@ -97,6 +103,27 @@ pub fn check(trials: &Trials, request: &Request) -> Result<(), String> {
     conditions.map(drop).map_err(|why| why.to_string())
 }
 
+/// Whether a file is named as captures of trials are: `packets.pcapng` or `packets-N.pcapng`.
+fn is_capture(name: &str) -> bool {
+    let number = name.strip_prefix("packets").and_then(|rest| rest.strip_suffix(".pcapng"));
+    let is_number = |text: &str| text.strip_prefix('-').is_some_and(|n| n.parse::<u32>().is_ok());
+    number.is_some_and(|number| number.is_empty() || is_number(number))
+}
+
+/// The file for the packets of a trial's first process; the others add their number. Removes what
+/// an earlier trial left there: it is in no record, because the study was ended meanwhile.
+fn fresh(captures: &Path) -> std::io::Result<PathBuf> {
+    std::fs::create_dir_all(captures)?;
+    for entry in std::fs::read_dir(captures)? {
+        let entry = entry?;
+        if is_capture(&entry.file_name().to_string_lossy()) && entry.file_type()?.is_file() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    // A process may change its directory.
+    Ok(std::path::absolute(captures)?.join("packets.pcapng"))
+}
+
 /// Runs the trials that are not in the record yet. A trial that fails is kept without a time.
 ///
 /// # Errors
@@ -108,12 +135,8 @@ pub fn run(
     request: &Request,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let mut args = arguments(request);
-    if part.is_captured {
-        let captures = PathBuf::from([dir.as_os_str(), "-packets".as_ref()].join("".as_ref()));
-        files::directory("study", &captures)?;
-        args.link.capture = Some(captures.join("packets.pcapng"));
-    }
+    let args = arguments(request);
+    let captures = PathBuf::from([dir.as_os_str(), "-packets".as_ref()].join("".as_ref()));
     let mut arms = trials::prepared(&args, &part.vary)?;
     let supervisor = Supervisor::new(trials::TIMEOUT, interrupt.clone());
     let supervisor = supervisor.map_err(|e| failed(format!("study: {e}")))?;
@@ -128,6 +151,10 @@ pub fn run(
     let (mut succeeded, mut why_not) = (false, None);
     kept::each((&parameters, repeat), (dir, header), interrupt, |number| {
         let (condition, args, command) = &mut arms[number];
+        if part.is_captured {
+            let file = fresh(&captures).map_err(|why| format!("{}: {why}", captures.display()))?;
+            command.env("RDMALAB_CAPTURE", file);
+        }
         let trial = trials::one(command, &supervisor).map_err(trials::NoTrial::reason)?;
         if interrupt.is_set() {
             return Err("interrupted".to_owned());

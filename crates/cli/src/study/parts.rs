@@ -251,6 +251,11 @@ pub struct Size {
 /// The words, parsed as by `rdmalab run`.
 fn parsed(words: &SweepCommand) -> Result<(RunArgs, Vec<Point>), String> {
     let args = RunArgs::parse(words.line()).map_err(|e| first_line(&e.to_string()))?;
+    if args.how.link.capture.is_some() {
+        // After --resume the record would have the packets of some points, and no word of which.
+        let instead = "measure one of its points with `rdmalab run` and --capture";
+        return Err(format!("--capture: a sweep of a study may be continued later: {instead}"));
+    }
     let points = sweep(args.experiment, &args.sweep).map_err(|e| e.to_string())?;
     Ok((args, points))
 }
@@ -470,6 +475,8 @@ mod tests {
         assert!(why("ping --colour red").contains("--colour"), "{}", why("ping --colour red"));
         assert!(why("ping --transport xrc").contains("choose one of"));
         assert!(why("ping --stamps recv").contains("does not use it"));
+        assert!(why("ping --capture a.pcapng").contains("may be continued later"));
+        assert!(why("application --odp on,off --capture yes").contains("with 2 conditions"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub struct VerbsError {
 }
 
 impl VerbsError {
+    /// `EPERM` on Linux.
+    pub const EPERM: i32 = 1;
     /// `EINVAL` on Linux.
     pub const EINVAL: i32 = 22;
     /// `ENOMEM` on Linux.

@@ -6,6 +6,7 @@ use rdmalab_engine::vocab::WcStatus;
 
 use super::QpInner;
 use crate::process::Process;
+use crate::profile;
 use crate::udp::backoff;
 
 /// If a QP has no time-out, the driver checks after this time whether a silent peer is dead, ns.
@@ -14,12 +15,23 @@ const SILENCE_NS: u64 = 30_000_000_000;
 /// The clock and the deadlines of a process.
 struct ProcessTimers<'a>(&'a Process);
 
+/// The second look from now on of an adapter that looks at its queue pairs once in `wait_ns`: the
+/// first one finds that a request waits, and the second one that it still does.
+fn second_look_ns(now_ns: u64, wait_ns: u64) -> u64 {
+    (now_ns / wait_ns.max(1)).saturating_add(2).saturating_mul(wait_ns)
+}
+
 impl Timers for ProcessTimers<'_> {
     fn deadline_ns(&mut self, qp: &Qp, kind: TimerKind) -> Option<u64> {
         // Read the clock only now: this thread may have been descheduled for longer than a
         // time-out, and the next time-out would expire at once.
-        let wait_ns = qp.wait_ns(kind).unwrap_or(SILENCE_NS);
-        Some(crate::clock::now_ns().saturating_add(wait_ns))
+        let now_ns = crate::clock::now_ns();
+        let is_looked_for =
+            kind == TimerKind::Ack && profile::adapter_values().ack_timeout_scan > 0;
+        Some(match qp.wait_ns(kind) {
+            Some(wait_ns) if is_looked_for => second_look_ns(now_ns, wait_ns),
+            wait_ns => now_ns.saturating_add(wait_ns.unwrap_or(SILENCE_NS)),
+        })
     }
 
     fn schedule(&mut self, kind: TimerKind, at_ns: u64) {
@@ -66,6 +78,18 @@ impl QpInner {
         }
     }
 
+    /// Counts the end of a pause under a profile that pages.
+    #[cold]
+    fn note_pause(&self, kind: TimerKind) {
+        if !profile::pages_may_be_missing() {
+            return;
+        }
+        if let (Timer::At(_, due_ns), Some(wait_ns)) = (self.qp.timer(), self.qp.wait_ns(kind)) {
+            let late_ns = crate::clock::now_ns().saturating_sub(due_ns);
+            self.links.process.timers.delays.note(wait_ns, late_ns);
+        }
+    }
+
     pub(crate) fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
         if kind == TimerKind::Ack {
             // A peer that is alive will execute a request that is still in its ring.
@@ -87,6 +111,8 @@ impl QpInner {
             if let Some(route) = &self.links.route {
                 crate::udp::warn_of_narrow_path(route, self.qp.mtu);
             }
+        } else {
+            self.note_pause(kind);
         }
         if let Some(hooks) = self.links.hooks {
             hooks.timer_fired(self.qp.qpn, kind);
@@ -99,5 +125,18 @@ impl QpInner {
             self.transmit();
         }
         self.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_look_is_one_to_two_periods_away() {
+        for (now_ns, at_ns) in [(0, 200), (99, 200), (100, 300), (1_050, 1_200)] {
+            assert_eq!(second_look_ns(now_ns, 100), at_ns);
+        }
+        assert_eq!(second_look_ns(u64::MAX, 1 << 40), u64::MAX);
     }
 }

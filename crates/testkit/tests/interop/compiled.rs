@@ -196,6 +196,6 @@ fn threads_share_an_rsocket() {
 fn every_symbol_has_the_version_that_programs_request() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) = compile(scratch.path(), &["symbol_versions.c"], &["-ldl"]) {
-        run(&program, &[""], "soft1");
+        run(&program, &["", "RDMALAB_PROFILE=connectx4"], "soft1");
     }
 }

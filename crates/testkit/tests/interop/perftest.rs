@@ -39,6 +39,7 @@ const WRITE: &str = "
     RDMALAB_PERSONALITY=ethernet ib_write_bw -x 0
     RDMALAB_LANE=off ib_write_lat -n 20
     RDMALAB_LANE=off ib_write_bw -c UC -n 200
+    RDMALAB_PROFILE=connectx6 ib_write_bw --odp -n 200
 ";
 
 const READ: &str = "
@@ -48,6 +49,7 @@ const READ: &str = "
     ib_read_bw -b -q 16 -n 100
     ib_read_bw -a -n 20 -o 1 --use_old_post_send
     RDMALAB_LANE=off ib_read_bw -m 1024 -n 200
+    RDMALAB_PROFILE=connectx4 ib_read_bw --odp -n 200
 ";
 
 const ATOMIC: &str = "

@@ -25,6 +25,10 @@ const SHORT: &str = "
     RDMALAB_PERSONALITY=ethernet ibv_ud_pingpong -c -g 1 -e
     RDMALAB_LANE=off ibv_rc_pingpong -c
     RDMALAB_LANE=off ibv_srq_pingpong -c -e
+    RDMALAB_PROFILE=connectx4 ibv_rc_pingpong -c -o
+    RDMALAB_PROFILE=connectx4 ibv_rc_pingpong -c -O
+    RDMALAB_PROFILE=connectx6 ibv_rc_pingpong -c -o -P
+    RDMALAB_PROFILE=connectx6 ibv_srq_pingpong -c -o
 ";
 
 /// Every combination that the programs offer.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rdmalab_engine::odp;
 use rdmalab_measure::outcome::{Count, Fact};
 use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
 use rdmalab_record::{
@@ -18,6 +19,10 @@ use crate::failure::{Outcome, run as failed};
 const EXPERIMENT: &str = "trials";
 /// The name of the fact that says where large buffers of the program were.
 pub const MEMORY: &str = "memory";
+/// The name of the fact with the length of the intervals in which pages are counted, ns.
+pub const PAGE_INTERVAL: &str = "page_interval_ns";
+/// The name of the series with the page faults of each interval.
+pub const PAGE_FAULTS: &str = "page faults";
 
 /// What is kept of a trial besides its time.
 pub fn of_trial(trial: &Trial, memory: Memory) -> Measured {
@@ -43,7 +48,22 @@ pub fn of_trial(trial: &Trial, memory: Memory) -> Measured {
             trial.left_behind
         ));
     }
+    push_timeline(trial, &mut measured);
     measured
+}
+
+/// Adds how many pages were missing, taken away and prefetched in each interval of the trial.
+fn push_timeline(trial: &Trial, measured: &mut Measured) {
+    let (interval_ns, all) = trial.counters.pages.clone().from(trial.began_ns);
+    for (i, (name, _)) in odp::Counters::default().named().iter().enumerate() {
+        let counts: Vec<f64> = all.iter().map(|one| one.named()[i].1 as f64).collect();
+        if counts.iter().any(|count| *count > 0.0) {
+            measured.push_series(Quantity::IntervalPages, &name.replace('_', " "), 0, counts);
+        }
+    }
+    if !all.is_empty() {
+        measured.push_fact(PAGE_INTERVAL, interval_ns);
+    }
 }
 
 /// The record of a condition that is being written.

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::counters::Counters;
 use crate::interrupt::Interrupt;
@@ -66,6 +67,8 @@ impl Termination {
 pub struct Trial {
     /// When it began.
     pub started: SystemTime,
+    /// The same by `CLOCK_MONOTONIC`, ns.
+    pub began_ns: u64,
     /// From its start to its end, or until it was given up.
     pub elapsed: Duration,
     /// How it ended.
@@ -140,6 +143,8 @@ impl Supervisor {
             .stdout(writer.try_clone().map_err(NoTrial::here)?)
             .stderr(writer);
         let (started, began) = (SystemTime::now(), Instant::now());
+        let now = clock_gettime(ClockId::Monotonic);
+        let began_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         let spawned = command.spawn();
         // The command still has the writing ends, and the reader waits for the last one to close.
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -164,6 +169,7 @@ impl Supervisor {
         let left_behind = if is_cut { 0 } else { killed };
         Ok(Trial {
             started,
+            began_ns,
             elapsed,
             end,
             left_behind,

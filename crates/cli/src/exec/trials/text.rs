@@ -1,5 +1,6 @@
 //! What the trials say, for people: times, groups, counters, failures, and verdicts.
 
+use rdmalab_engine::odp;
 use rdmalab_experiments::Turn;
 use rdmalab_measure::Quantity;
 use rdmalab_measure::quantity::fmt_ns;
@@ -10,7 +11,7 @@ use rdmalab_record::{Point, Record};
 use rdmalab_report::compare::{CONFIDENCE, Comparison, Options, Side};
 use rdmalab_report::{Histogram, Scale};
 
-use super::keep::MEMORY;
+use super::keep::{MEMORY, PAGE_FAULTS, PAGE_INTERVAL};
 use crate::table::{Rows, grouped};
 
 /// Bins of the histogram in a line.
@@ -39,7 +40,7 @@ pub fn all(records: &[Record], turns: &[Turn], seed: u64) -> String {
     let arms: Vec<Arm> = records.iter().enumerate().map(arm).collect();
     let mut parts = vec![head(&arms, turns, seed) + &memory(&arms), times(&arms)];
     parts.extend(arms.iter().filter_map(distribution));
-    parts.push(counters(&arms));
+    parts.push(counters(&arms) + &page_faults(&arms));
     parts.extend(failures(&arms));
     parts.extend(arms.iter().skip(1).map(|arm| verdict(&arms[0], arm)));
     parts.join("\n")
@@ -107,10 +108,7 @@ fn times(arms: &[Arm]) -> String {
 fn distribution(arm: &Arm) -> Option<String> {
     let (first, last) = (arm.times.first()?, arm.times.last()?);
     let histogram = Histogram::of(&arm.times, Scale::Auto, BINS);
-    let most = histogram.counts.iter().copied().max().unwrap_or(1).max(1);
-    // A bin that is not empty has a bar.
-    let bar = |count: &u64| BARS[(count * 8).div_ceil(most) as usize];
-    let line: String = histogram.counts.iter().map(bar).collect();
+    let line = bars(&histogram.counts);
     let scale = if histogram.is_log { ", logarithmic" } else { "" };
     let n = arm.times.len();
     let groups = match two_groups(&arm.times) {
@@ -190,6 +188,45 @@ fn counters(arms: &[Arm]) -> String {
     text
 }
 
+/// When the trials of each condition had page faults, added up.
+fn page_faults(arms: &[Arm]) -> String {
+    let mut text = String::new();
+    for arm in arms {
+        let mut all = odp::Timeline::default();
+        for point in &arm.record.points {
+            let series = point.series.iter().find(|one| one.label == PAGE_FAULTS);
+            let samples = series.and_then(|series| arm.record.samples(series).ok());
+            let interval_ns = point.fact(PAGE_INTERVAL).and_then(|text| text.parse::<u64>().ok());
+            let Some((samples, interval_ns)) = samples.zip(interval_ns) else { continue };
+            for (i, count) in samples.iter().enumerate() {
+                let page_faults = *count as u64;
+                let counters = odp::Counters { page_faults, ..odp::Counters::default() };
+                all.add(i as u64 * interval_ns, &counters);
+            }
+        }
+        let (interval_ns, all) = all.from(0);
+        let each = all.len().div_ceil(BINS).max(1);
+        let sum = |part: &[odp::Counters]| part.iter().map(|one| one.page_faults).sum();
+        let all: Vec<u64> = all.chunks(each).map(sum).collect();
+        if let Some(most) = all.iter().max().filter(|most| **most > 0) {
+            let width = fmt_ns((each as u64 * interval_ns) as f64);
+            text += &format!(
+                "{}  page faults since the start |{}| a bar is {width}, the highest {}\n",
+                arm.letter,
+                bars(&all),
+                grouped(*most)
+            );
+        }
+    }
+    text
+}
+
+/// A line of bars. One that is not empty is seen.
+fn bars(counts: &[u64]) -> String {
+    let most = counts.iter().copied().max().unwrap_or(1).max(1);
+    counts.iter().map(|count| BARS[(count * 8).div_ceil(most) as usize]).collect()
+}
+
 fn failures(arms: &[Arm]) -> Option<String> {
     let points =
         arms.iter().flat_map(|arm| arm.record.points.iter().map(move |p| (p, &arm.letter)));
@@ -243,6 +280,7 @@ mod tests {
         let sums = vec![Count { name: "time_outs".to_owned(), value: time_outs }];
         Trial {
             started: SystemTime::now(),
+            began_ns: 3_000_000,
             elapsed: Duration::from_millis(ms),
             end,
             left_behind: 0,
