@@ -18,6 +18,7 @@ use rdmalab_measure::text::count_of;
 use rdmalab_record::{Object, Record};
 use serde_json::Value;
 
+use crate::model::DERIVED;
 use crate::value::order;
 
 pub use comparison::{CONFIDENCE, Comparison, Options, Side};
@@ -146,10 +147,6 @@ fn varying<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
     names(sides).into_iter().filter(|name| sides.iter().any(|side| varies(side, name))).collect()
 }
 
-/// Labels of figures that follow from a series of the same point: to compare them, too, would count
-/// one change several times.
-const DERIVED: [&str; 2] = ["1 / RTT", "size / RTT"];
-
 /// The pairs of what both points measured.
 fn pairs_of<'a>(
     a: &'a PointGroup<'a>,
@@ -161,6 +158,7 @@ fn pairs_of<'a>(
         let name = format!("{} {label}", quantity.name());
         match &options.only {
             Some(only) => name.contains(only.as_str()),
+            // To compare them, too, would count one change several times.
             None => !DERIVED.contains(&label),
         }
     };

@@ -392,6 +392,9 @@ pub fn headline<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Option<&'a
     of("").or_else(|| of("achieved")).or_else(|| labels.clone().find(|l| !is_offered(l)))
 }
 
+/// Labels of figures that follow from a series of the same point.
+pub const DERIVED: [&str; 2] = ["1 / RTT", "size / RTT"];
+
 /// Whether the label is that of an offered rate; also for one thread.
 fn is_offered(label: &str) -> bool {
     label.split(',').next() == Some("offered")

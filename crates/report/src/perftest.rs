@@ -3,10 +3,11 @@
 //! largest out), and the standard deviation is not cut to whole microseconds.
 
 use rdmalab_measure::group::by_key;
+use rdmalab_measure::outcome::Figure;
 use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Point, Record, SeriesSummary};
 
-use crate::model::{Model, device_line, headline};
+use crate::model::{DERIVED, Model, device_line, headline};
 use crate::value::named;
 
 /// The line of dashes above and below a table.
@@ -138,7 +139,8 @@ fn latency(point: &Point, notes: &mut Vec<String>) -> Option<String> {
 
 /// The headline figure of that quantity.
 fn figure(point: &Point, quantity: Quantity) -> Option<f64> {
-    let of_it = point.figures.iter().filter(|f| f.quantity == quantity);
+    let is_it = |f: &&Figure| f.quantity == quantity && !DERIVED.contains(&f.label.as_str());
+    let of_it = point.figures.iter().filter(is_it);
     let label = headline(of_it.clone().map(|f| f.label.as_str()))?;
     of_it.filter(|f| f.label == label).map(|f| f.value).next()
 }
@@ -173,6 +175,13 @@ fn note(notes: &mut Vec<String>, text: String) {
 mod tests {
     use super::*;
     use crate::model::test_points;
+
+    #[test]
+    fn a_round_trip_has_no_bandwidth_table() {
+        let mut point = test_points::point(&[("1 / RTT", 9e6)]);
+        point.parameters.insert("size_bytes".to_owned(), 8.into());
+        assert_eq!(bandwidth(&point, &mut Vec::new()), None);
+    }
 
     #[test]
     fn what_a_passive_target_answers_is_not_halved() {
