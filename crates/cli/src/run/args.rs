@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use rdmalab_experiments::{Experiment, Opt, Point, options};
 use rdmalab_report::expect::Expectation;
 
-use super::under::Condition;
+use super::condition::Condition;
 use super::until::Goal;
 
 use crate::format::Format;

@@ -1,6 +1,7 @@
 //! `rdmalab run EXPERIMENT [HOST]`: measures points, keeps a record, and prints tables.
 
 pub mod args;
+pub mod condition;
 mod cores;
 pub mod ends;
 pub mod hooks;
@@ -41,6 +42,16 @@ pub enum Ended {
     CutShort(Failure),
 }
 
+impl Ended {
+    /// Fails with the reason why points are not measured.
+    fn whole(self) -> Outcome {
+        match self {
+            Self::Whole => Ok(()),
+            Self::CutShort(failure) => Err(failure),
+        }
+    }
+}
+
 /// Measures, keeps and prints.
 pub fn run(args: &RunArgs) -> Outcome {
     // Options are checked before anything is started.
@@ -53,7 +64,10 @@ pub fn run(args: &RunArgs) -> Outcome {
     if !args.how.under.is_empty() {
         under::check(&args.how, ends.launched())?;
         if !args.how.plan {
-            return under::run(args, &points);
+            return under::run(args, &points, &|points, how, interrupt| {
+                run_points_unless(interrupt, args.experiment, points, how, false, &|_, _| ())?
+                    .whole()
+            });
         }
     }
     // If the call is wrong, each process that mpirun or srun started has said so.
@@ -63,10 +77,7 @@ pub fn run(args: &RunArgs) -> Outcome {
     if args.how.plan {
         return show_plan(args, &points, ends.count());
     }
-    match run_points(args.experiment, points, &args.how, false, &|_, _| ())? {
-        Ended::Whole => Ok(()),
-        Ended::CutShort(failure) => Err(failure),
-    }
+    run_points(args.experiment, points, &args.how, false, &|_, _| ())?.whole()
 }
 
 fn show_plan(args: &RunArgs, points: &[Point], ranks: usize) -> Outcome {

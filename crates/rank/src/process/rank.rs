@@ -165,11 +165,6 @@ impl ProcessRank {
         self.assignment.peers.get(other).map_or("", |p| &p.host)
     }
 
-    /// Prints a line for the user, through the launcher. Lost if the launcher is gone.
-    pub fn log(&self, text: &str) {
-        let _ = self.send(&ToLauncher::Log(text.to_owned()));
-    }
-
     /// How long an exchange waits.
     fn longer(&self) -> Option<Duration> {
         Some(Duration::from_nanos(self.patience_ns).saturating_mul(LONGER))
@@ -305,7 +300,8 @@ impl Rank for ProcessRank {
     }
 
     fn tell(&self, line: &str) {
-        self.log(line);
+        // Lost if the launcher is gone.
+        let _ = self.send(&ToLauncher::Log(line.to_owned()));
     }
 
     #[inline(always)]

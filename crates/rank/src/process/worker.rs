@@ -20,6 +20,7 @@ use super::handshake::{Assignment, Claim, Hello, printable};
 use super::panics;
 use super::rank::{self, ProcessRank};
 use super::stream::Stream;
+use crate::Rank;
 
 /// How long the launcher may take to send its hello, which is the first thing that it sends. A
 /// worker that was started by hand gives up after this time.
@@ -157,7 +158,7 @@ fn serve_for(
             let outcome = caught(|| run(&rank, &job.bytes));
             if let Some(panic) = panics::take() {
                 // A thread that was not joined panicked, or the panic was caught.
-                rank.log(&printable(&panic));
+                rank.tell(&printable(&panic));
             }
             report(writer, job.number, outcome);
         }

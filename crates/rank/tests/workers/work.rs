@@ -78,7 +78,7 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
             .join(" ")),
         ["align"] => crate::clocks::align(rank),
         ["log", rest @ ..] => {
-            rank.log(&rest.join(" "));
+            rank.tell(&rest.join(" "));
             Ok(String::new())
         }
         _ => Err(Stopped::Failed(format!("no such job: {job}"))),
