@@ -139,7 +139,7 @@ impl Lateness {
 pub struct DelayCounts {
     /// Number of packets that left.
     pub left: u64,
-    /// Number of those that left more than [`LATE_NS`] after they were due.
+    /// Number of those that left more than 1 us after they were due.
     pub late: u64,
     /// The sum of how late these were, ns.
     pub late_ns: u64,
