@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the unpacked archive, or removes what any version of this script installed:
+# Installs the unpacked archive, or removes what it wrote down when it installed:
 #
 #   ./install.sh [PREFIX]               into PREFIX (default: /usr/local)
 #   ./install.sh --uninstall [PREFIX]   removes exactly the files and directories that it made
@@ -58,7 +58,7 @@ case "${1:-}" in
 esac
 
 if [ "$action" = uninstall ]; then
-    [ -f "$prefix/$manifest" ] || fail "nothing is installed in $prefix"
+    [ -f "$prefix/$manifest" ] || fail "nothing to remove: there is no list $prefix/$manifest"
     cd "$prefix"
     sed -n 's/^file //p' "$manifest" | while read -r file; do rm -f "$file"; done
     # In reverse order, children come before their parents. One with other files in it stays.

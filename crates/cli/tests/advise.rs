@@ -179,7 +179,7 @@ fn all_of_it_is_answered_for_each_goal() {
     }
     assert!(!whole.stdout.contains("Not answered"), "{}", whole.stdout);
     assert!(
-        whole.stderr.contains("[13/13] polling") && whole.stderr.contains("about"),
+        whole.stderr.contains("[16/16] polling") && whole.stderr.contains("about"),
         "{whole:?}"
     );
 }

@@ -48,23 +48,25 @@ impl Trials {
     }
 
     /// After a trial of `messages` that took so long: the messages of the next one, or, with
-    /// [`IS_LAST`], those of a run. `each_ns` is what the trial measured for a message, if it did:
-    /// without the time to connect, or to wait for lost ones at the end.
-    fn next(&mut self, messages: u64, took_ns: f64, each_ns: Option<f64>) -> u64 {
+    /// [`IS_LAST`], those of a run. `told_ns` is the time that the trial measured for its messages,
+    /// if it did: without the time to connect, or to wait for lost ones at the end.
+    fn next(&mut self, messages: u64, took_ns: f64, told_ns: Option<f64>) -> u64 {
         let wanted_ns = (self.duration_ns * TRIAL_SHARE).clamp(TRIAL_NS.0, TRIAL_NS.1);
         let Some(setup_ns) = self.setup_ns else {
             self.setup_ns = Some(took_ns);
             let fit = (wanted_ns / self.pause_ns.max(1.0)) as u64;
             return fit.clamp(2, SECOND).min(self.most);
         };
-        let told_ns = each_ns.map(|each_ns| each_ns * messages as f64);
+        // The first trial is the slowest one to connect.
+        let setup_ns = setup_ns.min(took_ns);
+        self.setup_ns = Some(setup_ns);
         let sending_ns = told_ns.unwrap_or(took_ns - setup_ns).max(1.0);
         if sending_ns < wanted_ns && messages < self.most {
             let factor = (1.25 * wanted_ns / sending_ns).clamp(GROWTH.0, GROWTH.1);
             return ((messages as f64 * factor) as u64).min(self.most);
         }
-        let alike = messages.saturating_sub(1).max(1) as f64;
-        self.of_a_run(each_ns.unwrap_or(sending_ns / alike)) | IS_LAST
+        let alike = if told_ns.is_some() { messages } else { messages.saturating_sub(1).max(1) };
+        self.of_a_run(sending_ns / alike as f64) | IS_LAST
     }
 }
 
@@ -93,7 +95,7 @@ pub(crate) fn counted<R: Rank>(
         let is_cut = outcome.cut_short.is_some();
         let own = match (is_cut, rank.index()) {
             (true, _) => IS_CUT,
-            (false, 0) => trials.next(messages, took_ns, each_ns(&outcome)),
+            (false, 0) => trials.next(messages, took_ns, told_ns(&outcome)),
             // The others follow rank 0.
             (false, _) => 0,
         };
@@ -112,10 +114,12 @@ pub(crate) fn counted<R: Rank>(
     }
 }
 
-/// The time of a message that a trial measured as a figure.
-fn each_ns(outcome: &Outcome) -> Option<f64> {
+/// How long the messages of a trial took, those of all threads and directions, as it measured it.
+fn told_ns(outcome: &Outcome) -> Option<f64> {
     let is_it = |f: &&Figure| f.quantity == Quantity::MessageTime && f.label.is_empty();
-    outcome.figures.iter().find(is_it).map(|figure| figure.value)
+    let each = outcome.figures.iter().find(is_it)?;
+    let came = outcome.count("received").or_else(|| outcome.count("sent"))?;
+    Some(each.value * came as f64)
 }
 
 /// Says how many messages a run had, and if there were not enough for the time.
@@ -163,6 +167,26 @@ mod tests {
         }
     }
 
+    /// A first trial that had to resolve an address says nothing of the later ones.
+    #[test]
+    fn a_slow_first_trial_makes_the_runs_no_longer() {
+        let mut trials =
+            Trials::of(&Common { duration_ns: 1_000_000_000, runs: 1, ..Common::DEFAULT }, 1 << 40);
+        let (mut messages, mut took_ns, mut all_ns) = (1, 3e9, 0.0);
+        loop {
+            let next = trials.next(messages, took_ns, None);
+            if next & IS_LAST != 0 {
+                messages = next & !IS_LAST;
+                break;
+            }
+            messages = next;
+            took_ns = 5e6 + messages as f64 * 2e3;
+            all_ns += took_ns;
+        }
+        assert!((450_000..550_000).contains(&messages), "{messages}");
+        assert!(all_ns < 1e9, "{all_ns}");
+    }
+
     #[test]
     fn there_is_one_message_at_least_and_no_more_than_can_be_kept() {
         assert_eq!(fitted(1e6, 1e9, 0.0, 1 << 40).0, 1);
@@ -176,9 +200,9 @@ mod tests {
         let common = Common { duration_ns: 1_000_000_000, ..Common::DEFAULT };
         let mut trials = Trials::of(&common, 1 << 40);
         assert_eq!(trials.next(1, 5e6, Some(1e6)), SECOND);
-        let next = trials.next(SECOND, 2e9, Some(1e3));
+        let next = trials.next(SECOND, 2e9, Some(64e3));
         assert!(next & IS_LAST == 0 && next > SECOND, "{next}");
-        assert_eq!(trials.next(200_000, 2e9, Some(1e3)), 1_000_000 | IS_LAST);
+        assert_eq!(trials.next(200_000, 2e9, Some(2e8)), 1_000_000 | IS_LAST);
         // A pause bounds the second trial.
         let paused = Common { pause_ns: 1_000_000_000, ..common };
         assert_eq!(Trials::of(&paused, 1 << 40).next(1, 5e6, None), 2);

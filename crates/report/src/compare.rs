@@ -18,7 +18,7 @@ use rdmalab_measure::text::count_of;
 use rdmalab_record::{Object, Record};
 use serde_json::Value;
 
-use crate::model::DERIVED;
+use crate::model::is_derived;
 use crate::value::order;
 
 pub use comparison::{CONFIDENCE, Comparison, Options, Side};
@@ -159,7 +159,7 @@ fn pairs_of<'a>(
         match &options.only {
             Some(only) => name.contains(only.as_str()),
             // To compare them, too, would count one change several times.
-            None => !DERIVED.contains(&label),
+            None => !is_derived(label),
         }
     };
     let place: Object = varying

@@ -392,8 +392,11 @@ pub fn headline<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Option<&'a
     of("").or_else(|| of("achieved")).or_else(|| labels.clone().find(|l| !is_offered(l)))
 }
 
-/// Labels of figures that follow from a series of the same point.
-pub const DERIVED: [&str; 2] = ["1 / RTT", "size / RTT"];
+/// Whether the label is that of a figure that follows from a series of the same point; also for one
+/// thread.
+pub fn is_derived(label: &str) -> bool {
+    label.split(',').next().is_some_and(|what| ["1 / RTT", "size / RTT"].contains(&what))
+}
 
 /// Whether the label is that of an offered rate; also for one thread.
 fn is_offered(label: &str) -> bool {

@@ -7,7 +7,7 @@ use rdmalab_measure::outcome::Figure;
 use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Point, Record, SeriesSummary};
 
-use crate::model::{DERIVED, Model, device_line, headline};
+use crate::model::{Model, device_line, headline, is_derived};
 use crate::value::named;
 
 /// The line of dashes above and below a table.
@@ -139,7 +139,7 @@ fn latency(point: &Point, notes: &mut Vec<String>) -> Option<String> {
 
 /// The headline figure of that quantity.
 fn figure(point: &Point, quantity: Quantity) -> Option<f64> {
-    let is_it = |f: &&Figure| f.quantity == quantity && !DERIVED.contains(&f.label.as_str());
+    let is_it = |f: &&Figure| f.quantity == quantity && !is_derived(&f.label);
     let of_it = point.figures.iter().filter(is_it);
     let label = headline(of_it.clone().map(|f| f.label.as_str()))?;
     of_it.filter(|f| f.label == label).map(|f| f.value).next()

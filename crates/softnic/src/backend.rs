@@ -232,6 +232,7 @@ impl Backend for SoftNic {
             let Some(limit_ms) = poll::limit_ms(until) else {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
             };
+            caught(|| process.before_wait())?;
             let interrupted = process.wait_as_caller(channel.fd(), limit_ms, &no_cancel);
             caught(|| process.after_wait())?;
             if interrupted && signals::interrupts_waits() {

@@ -52,20 +52,25 @@ impl Process {
         self.poll_rings();
     }
 
-    /// Blocks a caller until `fd` is readable or a peer, the network or a timer may need attention,
-    /// but for `limit_ms` at most (-1: without a bound). The peers' signal wakes the caller itself,
-    /// which then makes progress by [`Process::after_wait`]. Returns whether a signal handler
-    /// interrupted the wait. The thread may be cancelled in it.
-    pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
-        if let Some(udp) = UdpIo::of(self) {
-            udp.send_delayed();
-        }
+    /// A caller is about to block: sends the delayed packets that are due soon, then the ACKs that
+    /// wait.
+    pub(crate) fn before_wait(&self) {
         if self.hooks.is_some() {
             deferred::release_before_sleep(self, || match UdpIo::of(self) {
                 Some(udp) => udp.poll().unwrap_or(0),
                 None => 0,
             });
         }
+        if let Some(udp) = UdpIo::of(self) {
+            udp.send_delayed();
+        }
+    }
+
+    /// Blocks a caller until `fd` is readable or a peer, the network or a timer may need attention,
+    /// but for `limit_ms` at most (-1: without a bound). The peers' signal wakes the caller itself,
+    /// which then makes progress by [`Process::after_wait`]. Returns whether a signal handler
+    /// interrupted the wait. The thread may be cancelled in it.
+    pub(crate) fn wait_as_caller(&self, fd: i32, limit_ms: i32, no_cancel: &NoCancel) -> bool {
         let progress_thread = &self.progress_thread;
         progress_thread.note_caller();
         progress_thread.callers_block.store(true, Ordering::Relaxed);

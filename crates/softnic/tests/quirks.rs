@@ -123,7 +123,6 @@ fn brief(_stage: Topology) {
     a.connect(b.address());
     b.connect(a.address());
     let mem = node.mem(4096, Kind::Heap);
-    let mut may_be_late = 0;
     for round in 0..ROUNDS {
         let burst = if round % 2 == 0 { 1 } else { BURST };
         (0..burst).for_each(|at| b.recv(at as u64, &[mem.sge(2048 + at * 8, 8)]));
@@ -137,7 +136,6 @@ fn brief(_stage: Topology) {
             // It was posted after the beginning, and left before now.
             let most = began.elapsed();
             assert!(most >= DELAY, "round {round}: {most:?}");
-            may_be_late += u64::from(most > DELAY + LATE);
             assert_eq!((done.status, done.wr_id), (WcStatus::Success, at as u64));
             assert_eq!(mem.read(2048 + at * 8, 8), [(round + at) as u8; 8]);
         }
@@ -145,11 +143,10 @@ fn brief(_stage: Topology) {
     }
     let delays = hooks().delays;
     assert_eq!(delays.left as usize, ROUNDS / 2 * (1 + BURST));
-    assert!(delays.late <= may_be_late, "{delays:?}, {may_be_late} arrived late");
     assert!(delays.late_ns >= delays.late * LATE.as_nanos() as u64, "{delays:?}");
 }
 
 #[test]
-fn a_brief_delay_is_never_shorter_and_what_arrives_soon_is_not_late() {
+fn a_brief_delay_is_never_shorter() {
     Processes::start(&[("brief", &[])]).finish();
 }

@@ -193,7 +193,7 @@ mod tests {
         assert!(all_s(&parts) > 20.0 * QUICK_S);
         let shortened = fitted(&mut parts).unwrap();
         assert!(all_s(&parts) <= QUICK_S && !shortened.is_long, "{shortened:?}");
-        assert_eq!((shortened.parts, shortened.slowest_ns), (13, 1e6));
+        assert_eq!((shortened.parts, shortened.slowest_ns), (16, 1e6));
         for part in &parts {
             let point = &part.points[0];
             assert!(point.common.messages >= least_messages(&part.points), "{}", part.line());

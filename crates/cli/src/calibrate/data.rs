@@ -26,7 +26,7 @@ const NOT_SIMULATED: [&str; 4] =
     ["exchange of numbers", "meeting", "first messages", "connections"];
 /// Options by which points are not named.
 const NOT_NAMED: [&str; 5] = ["messages", "duration_ns", "warm_up", "runs", "seed"];
-/// Rates that follow from other values of a point, by their labels.
+/// Rates that follow from other values of a point, by the begin of their labels.
 const DERIVED: [&str; 3] = ["1 / RTT", "0 to 1", "1 to 0"];
 /// The option by which each point is named.
 const SIZE: &str = "size_bytes";
@@ -304,7 +304,8 @@ fn values(runs: &[&rdmalab_record::Point]) -> Vec<Value> {
         add(quantity, label, medians, widths.chain(clocks).fold(0.0, f64::max));
     }
     let is_rate = |figure: &&rdmalab_measure::outcome::Figure| {
-        figure.quantity == Quantity::Rate && !DERIVED.contains(&figure.label.as_str())
+        let what = figure.label.split(',').next().unwrap_or_default();
+        figure.quantity == Quantity::Rate && !DERIVED.contains(&what)
     };
     for figure in first.figures.iter().filter(is_rate) {
         let same = |run: &&rdmalab_record::Point| {

@@ -141,12 +141,13 @@ const BUILDING: [Variable; 1] = [variable(
      one that it finds beside the binary.",
 )];
 
-const TESTS: [Variable; 14] = [
+const TESTS: [Variable; 15] = [
     variable("RDMALAB_SEEDS", "a number", "How many seeds the simulation tests run."),
     variable("RDMALAB_SEED", "a number", "Runs only this seed."),
     variable("RDMALAB_PAGED", "1", "With RDMALAB_SEED: all memory is paged on demand."),
     variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
     variable("RDMALAB_SIDEWAY", "1", "Builds and runs the tests of the crate sideway; minutes."),
+    variable("RDMALAB_KILLS", "a number", "How often tests kill an end of a gateway."),
     variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
     variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
     variable(

@@ -57,9 +57,8 @@ pub fn run(args: &RunArgs, points: &[Point], measure: Measure) -> Outcome {
     let dir = RecordsDir::new(args.how.out.as_deref(), args.how.no_record, "rdmalab-conditions-")?;
     let mut sides: Sides = vec![Vec::new(); conditions.len()];
     let ended = turns(args, points, measure, (&dir.path, &mut sides));
-    if sides.iter().all(Vec::is_empty) {
-        // Fails if there is something in it.
-        let _ = std::fs::remove_dir(&dir.path);
+    // The directory is kept if there is something in it.
+    if sides.iter().all(Vec::is_empty) && std::fs::remove_dir(&dir.path).is_ok() {
         return ended;
     }
     let shown = compare(conditions, &sides, args.how.format);

@@ -249,11 +249,11 @@ impl<R: Rank> Both<'_, R> {
         let missing = Some("what rank 1 sent and received is not known");
         let theirs = from_words(&gather_or_keep(self.rank, outcome, missing)?);
         let is_unnoticed = self.common.op.is_unnoticed();
-        outcome.push_fact("counted_at", if is_unnoticed { "sender" } else { "receiver" });
         let Some((back_sent, there)) = theirs else {
             Effort::push_both(outcome, found.effort, None);
             return Ok(());
         };
+        outcome.push_fact("counted_at", if is_unnoticed { "sender" } else { "receiver" });
         // What went from rank 0, and what came from rank 1, as the end that counts saw it.
         let (going, coming) = match is_unnoticed {
             true => (sent, &*back_sent),

@@ -150,9 +150,10 @@ impl DelayCounts {
     #[must_use]
     pub fn since(&self, before: &DelayCounts) -> DelayCounts {
         DelayCounts {
-            left: self.left - before.left,
-            late: self.late - before.late,
-            late_ns: self.late_ns - before.late_ns,
+            // A packet that finds the ring full is counted for a moment.
+            left: self.left.saturating_sub(before.left),
+            late: self.late.saturating_sub(before.late),
+            late_ns: self.late_ns.saturating_sub(before.late_ns),
         }
     }
 }
@@ -340,8 +341,9 @@ impl DeferredPackets {
 
     fn send_due(&self, process: &Process) -> Option<u64> {
         let Some(_one) = self.releasing.try_lock() else { return Some(now_ns() + BUSY_AGAIN_NS) };
+        // What becomes due meanwhile is for the next call, so that a full ring ends the loop.
+        let now = now_ns();
         loop {
-            let now = now_ns();
             let mut waiting = self.waiting.lock();
             let due = waiting.packets.take_due(now);
             waiting.sending = due.as_ref().map(|(flow, _)| *flow);

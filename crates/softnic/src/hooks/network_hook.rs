@@ -101,7 +101,7 @@ impl PacketHook for NetworkHook {
         };
         let Some(info) = packet_of(context, packet) else { return Verdict::Pass };
         let (fate, decided_ns) = &faults.packet_leaves(&info);
-        if fate.damage(payload_of(packet)) {
+        if fate.damage.is_some() && fate.damage(payload_of(packet)) {
             expand::seal(&context.tuple, context.ip.identification, packet);
         }
         if let Some(number) = fate.corrupt {

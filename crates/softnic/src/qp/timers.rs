@@ -15,6 +15,11 @@ const SILENCE_NS: u64 = 30_000_000_000;
 /// The clock and the deadlines of a process.
 struct ProcessTimers<'a>(&'a Process);
 
+/// Whether the profile's adapter finds time-outs by looking at its queue pairs now and then.
+fn looks_for_timeouts() -> bool {
+    profile::adapter_values().ack_timeout_scan > 0
+}
+
 /// The second look from now on of an adapter that looks at its queue pairs once in `wait_ns`: the
 /// first one finds that a request waits, and the second one that it still does.
 fn second_look_ns(now_ns: u64, wait_ns: u64) -> u64 {
@@ -26,8 +31,7 @@ impl Timers for ProcessTimers<'_> {
         // Read the clock only now: this thread may have been descheduled for longer than a
         // time-out, and the next time-out would expire at once.
         let now_ns = crate::clock::now_ns();
-        let is_looked_for =
-            kind == TimerKind::Ack && profile::adapter_values().ack_timeout_scan > 0;
+        let is_looked_for = kind == TimerKind::Ack && looks_for_timeouts();
         Some(match qp.wait_ns(kind) {
             Some(wait_ns) if is_looked_for => second_look_ns(now_ns, wait_ns),
             wait_ns => now_ns.saturating_add(wait_ns.unwrap_or(SILENCE_NS)),
@@ -57,9 +61,11 @@ impl QpInner {
         self.due_timer(now_ns) == Some(TimerKind::Ack)
     }
 
-    /// When an expired ACK time-out leads to a retransmission, on a network or with fault rules.
+    /// When an expired ACK time-out leads to a retransmission, on a network or with fault rules. A
+    /// profile whose adapter looks for time-outs says itself how long they last.
     pub(crate) fn retransmit_at_ns(&self) -> u64 {
         match self.qp.timer() {
+            Timer::At(TimerKind::Ack, due_ns) if looks_for_timeouts() => due_ns,
             Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
                 let (period_ns, spent) = (self.qp.ack_period_ns(), self.qp.retries_spent());
                 backoff::retransmit_at_ns(due_ns, period_ns, spent)
