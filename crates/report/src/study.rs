@@ -322,7 +322,7 @@ fn one_part(part: &SweepResult, shown: &[Shown], most: usize) -> Markup {
             SweepState::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
             SweepState::NotAsked => p.meaning { "Left out of this run." }
         }
-        @if record(part).is_some() { pre tabindex="0" { code { (words.join(" ")) } } }
+        @if record(part).is_some() { pre.command tabindex="0" { code { (words.join(" ")) } } }
     }
 }
 

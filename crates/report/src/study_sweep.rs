@@ -110,7 +110,7 @@ impl Shown {
                 }
             }
             @if !missing.is_empty() {
-                p.meaning {
+                p.meaning.left-out {
                     "Left out, to keep this page small: " (missing.join(" and ")) ". "
                     code { "rdmalab report DIRECTORY --html FILE" }
                     " of the sweep's record has them."

@@ -219,7 +219,7 @@ impl Connector {
         let held = &mut self.held[at];
         held.is_up = false;
         let _ = held.id.disconnect();
-        self.shared.receiving.discard(&held.link);
+        // The receiving half takes what arrived, also if it has not taken the link yet.
         self.shared.sending.discard(&held.link);
         self.counts.disconnected.add(1);
         if held.since.elapsed() > STEADY {
